@@ -112,7 +112,7 @@ fn reads(reader: &Reader) {
 
 /// Selects and unpacks as a list does; the objects found.
 fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
-    let mut choosing = reader.select(wanted, None, limit).choose(wanted, None, limit);
+    let mut choosing = reader.select(wanted, None, limit).choose(wanted, limit);
     while choosing.step() {}
     let (mut chosen, mut found) = (choosing.chosen(), 0);
     let mut count = |object: Seen<'_>| {

@@ -120,7 +120,7 @@ impl Reader {
             assert!(!now.is_older_than(before), "seed {seed}: the table went back to {now}");
         }
         self.version = selected.version().cloned();
-        let mut choosing = selected.choose(&wanted, None, None);
+        let mut choosing = selected.choose(&wanted, None);
         while choosing.step() {}
         let mut objects = Vec::new();
         choosing.chosen().show(|it| {

@@ -79,7 +79,7 @@ impl Subject for Warm {
     fn list(&self, key: &str, value: &str) -> Result<u64> {
         let carries = LabelRequirement::new(key, Operator::In, [value])?;
         let wanted = Wanted { labels: LabelSelector::new([carries]), ..Wanted::default() };
-        let mut choosing = self.reader()?.select(&wanted, None, None).choose(&wanted, None, None);
+        let mut choosing = self.reader()?.select(&wanted, None, None).choose(&wanted, None);
         while choosing.step() {}
         let (mut chosen, mut found) = (choosing.chosen(), 0);
         let mut count = |object: Seen<'_>| {

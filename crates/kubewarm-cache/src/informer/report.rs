@@ -1,5 +1,4 @@
-//! What a cell tells its observers: one snapshot for status and `/debug/cells`, and one port for
-//! everything that is counted.
+//! The snapshot of a cell, for statuses, metrics and `/debug/cells`.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};

@@ -4,7 +4,7 @@ use super::{
     codec::Context,
     contents::Contents,
     dictionary::Dictionary,
-    query::{Seen, is_behind, key},
+    query::{Seen, key},
     record::{Packing, Record},
     table::Table,
 };
@@ -98,22 +98,10 @@ impl Piece {
         self.rows.len()
     }
 
-    /// Bytes that it keeps from being given back, those that the table still holds included.
-    pub(super) fn bytes(&self) -> usize {
-        let records: usize = self.rows.iter().map(|taken| taken.record.bytes()).sum();
-        records + self.rows.capacity() * size_of::<Taken>()
-    }
-
     /// The key of a row, by its place here.
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
         let taken = self.rows.get(row)?;
         Some(key(self.namespace(taken), taken.record.name()))
-    }
-
-    /// Whether a row stands behind this key.
-    pub(super) fn is_behind(&self, row: usize, after: &ObjectKey) -> bool {
-        let Some(taken) = self.rows.get(row) else { return false };
-        is_behind((self.namespace(taken), taken.record.name()), after)
     }
 
     fn namespace(&self, taken: &Taken) -> &str {

@@ -55,7 +55,7 @@ pub(super) fn version(text: &str) -> ResourceVersion {
 
 /// The objects that `wanted` selects, in key order. Nobody may write meanwhile.
 pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
-    let mut choosing = reader.select(wanted, None, None).choose(wanted, None, None);
+    let mut choosing = reader.select(wanted, None, None).choose(wanted, None);
     while choosing.step() {}
     let mut keys = Vec::new();
     choosing.chosen().show(|it| {

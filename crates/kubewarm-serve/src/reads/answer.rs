@@ -240,7 +240,7 @@ mod tests {
         }
         let wanted = Wanted::default();
         let selected = catalog.reader(&key).unwrap().select(&wanted, None, None);
-        let mut choosing = selected.choose(&wanted, None, None);
+        let mut choosing = selected.choose(&wanted, None);
         while choosing.step() {}
         let frame = ListFrame {
             api_version: "v1".into(),

@@ -43,7 +43,7 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let chosen = pick(&selected, &wanted, (after, limit)).await;
+        let chosen = pick(&selected, &wanted, limit).await;
         let is_full = limit.is_some_and(|limit| chosen.objects() >= limit);
         let goes_on = is_full && selected.has_more(&chosen);
         let next = chosen.last_key().filter(|_| goes_on).and_then(|last| {
@@ -51,7 +51,7 @@ impl Reads {
             Continue { version: Some(version.clone()), after, namespace }.encode()
         });
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
-        let behind = selected.behind(after).saturating_sub(chosen.objects()) as u64;
+        let behind = selected.rows().saturating_sub(chosen.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
         let frame = Frame::new(kind, asked.form, (version, next, remaining));
         let (lease, key) = (Lease::of(candidate), candidate.key.clone());
@@ -103,14 +103,9 @@ pub(super) fn remembers(
     }
 }
 
-/// Those of `selected` that meet the tests of `wanted`, up to `limit` behind `after`; in turns with others, where
-/// bodies are looked into.
-pub(super) async fn pick(
-    selected: &Selected,
-    wanted: &Wanted,
-    (after, limit): (Option<&ObjectKey>, Option<usize>),
-) -> Chosen {
-    let mut choosing = selected.choose(wanted, after, limit);
+/// Those of `selected` that meet the tests of `wanted`, up to `limit`; in turns with others, where bodies are looked into.
+pub(super) async fn pick(selected: &Selected, wanted: &Wanted, limit: Option<usize>) -> Chosen {
+    let mut choosing = selected.choose(wanted, limit);
     while choosing.step() {
         if choosing.unpacks() {
             // Others are answered by this thread, too.

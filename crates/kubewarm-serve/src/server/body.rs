@@ -55,9 +55,9 @@ pub(super) struct Answer {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// Of a piece of it, what has not been handed on.
     left: Bytes,
-    /// What the piece takes up until all its parts are written.
+    /// The permit of the piece, which its parts share.
     permit: Option<Arc<KeyedPermit>>,
-    /// Until the first part of the piece may be handed on.
+    /// The wait for that permit.
     wait: Option<PermitWait>,
     unwritten: Arc<Unwritten>,
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// What an answer takes up until it is written.
+/// The permits of an answer, until it is written.
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
@@ -41,14 +41,14 @@ struct Progress {
     bytes: u64,
 }
 
-/// Until the next piece of an answer may be handed on.
+/// Resolves once there are permits for the next piece.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of an answer. Parts of some hundred bytes are copied by the HTTP libraries and dropped at once; they hold a
 /// few KiB of such copies for a connection.
 struct Part {
     bytes: Bytes,
-    /// Of all parts of a piece, together.
+    /// Shared by all parts of a piece.
     _permit: Option<Arc<KeyedPermit>>,
     answer: Arc<Unwritten>,
 }

@@ -1,4 +1,4 @@
-//! Selects the objects of an earlier version: the rows of now, with the changes since then taken back.
+//! Selects objects as of an earlier version: the current rows, with later changes undone.
 
 use super::{ROWS_A_PIECE, Selected, Span, Wanted};
 use crate::store::{
@@ -12,10 +12,9 @@ use crate::store::{
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What the changes since a version have replaced, in key order: of each object its newest change, and its record before its
-/// oldest one.
+/// The objects that changed since a version, in key order: of each its newest change, and its record before the oldest one.
 #[derive(Default)]
-struct Replaced<'a>(BTreeMap<ObjectKey, (&'a Change, Option<&'a PackedRecord>)>);
+struct EarlierRecords<'a>(BTreeMap<ObjectKey, (&'a Change, Option<&'a PackedRecord>)>);
 
 impl Reader {
     /// Whether [`Reader::select_at`] can answer for this version now.
@@ -49,28 +48,27 @@ impl Reader {
         let epoch = contents.past.epoch;
         drop(contents);
         // There may be many: they are sorted while others have the lock.
-        let mut replaced = Replaced::default();
-        replaced.add(&changes, (wanted, after));
+        let mut earlier = EarlierRecords::default();
+        earlier.add(&changes, (wanted, after));
         let contents = self.table.contents.read();
         let is_same = contents.past.epoch == epoch && contents.past.is_complete();
         let next = first + changes.len() as u64;
         let newer = contents.past.from(next, usize::MAX).filter(|_| is_same);
         let newer = newer.ok_or_else(|| Forgotten { oldest: contents.past.since.clone() })?;
-        replaced.add(&newer, (wanted, after));
-        if replaced.0.is_empty() {
+        earlier.add(&newer, (wanted, after));
+        if earlier.0.is_empty() {
             let selected = self.select_of(&contents, wanted, after, limit);
             return Ok(Selected { version: Some(version.clone()), ..selected });
         }
         let span = contents.span(wanted.namespace.as_deref(), after);
-        let rows = replaced.rows(span.rows);
-        let last = limit.and_then(|_| replaced.last(&contents, &span));
+        let rows = earlier.rows(span.rows);
+        let last = limit.and_then(|_| earlier.last(&contents, &span));
         let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
-        let pieces = replaced.pieces(&contents, (wanted, &span), most);
+        let pieces = earlier.pieces(&contents, (wanted, &span), most);
         Ok(Selected {
             table: Arc::clone(&self.table),
             pieces: pieces.into_iter().map(Arc::new).collect(),
             version: Some(version.clone()),
-            after: after.cloned(),
             rows,
             last,
             is_earlier: true,
@@ -89,7 +87,7 @@ impl Contents {
     }
 }
 
-impl<'a> Replaced<'a> {
+impl<'a> EarlierRecords<'a> {
     /// Adds changes that are newer than those before, as far as they are about objects in the namespace behind `after`.
     fn add(&mut self, changes: &'a [Arc<Change>], (wanted, after): (&Wanted, Option<&ObjectKey>)) {
         for change in changes {
@@ -104,23 +102,23 @@ impl<'a> Replaced<'a> {
         }
     }
 
-    /// How many objects there were, where there are `now` ones.
+    /// How many objects there were at the version; there are `now` at present.
     fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|(_, before)| before.is_some()).count();
         let are = self.0.values().filter(|(newest, _)| newest.is_there()).count();
         (now + were).saturating_sub(are)
     }
 
-    /// The key of the last object that there was.
+    /// The key of the last object at the version.
     fn last(&self, contents: &Contents, span: &Span<'_>) -> Option<ObjectKey> {
         let numbers: Vec<u32> = contents.order.from(span.from).take(span.rows).collect();
-        let mut replaced = self.0.iter().rev().peekable();
+        let mut earlier = self.0.iter().rev().peekable();
         for number in numbers.into_iter().rev() {
             let Some(row) = contents.slab.get(number) else { continue };
             let object = (contents.namespaces.name(row.namespace), row.record.name());
             let mut is_replaced = false;
             while let Some((key, (_, before))) =
-                replaced.next_if(|(key, _)| key_order(object, key).is_le())
+                earlier.next_if(|(key, _)| key_order(object, key).is_le())
             {
                 if before.is_some() {
                     return Some(key.clone());
@@ -131,7 +129,7 @@ impl<'a> Replaced<'a> {
                 return contents.key(number);
             }
         }
-        replaced.find(|(_, (_, before))| before.is_some()).map(|(key, _)| key.clone())
+        earlier.find(|(_, (_, before))| before.is_some()).map(|(key, _)| key.clone())
     }
 
     /// Objects in key order: of what there is now, what `wanted` selects; of what there was, all. No more than `most` that
@@ -145,13 +143,13 @@ impl<'a> Replaced<'a> {
         let mut pieces = Pieces::new(most);
         let cost = usize::from(wanted.labels.is_empty());
         let is_named = |key: &ObjectKey| wanted.name.as_ref().is_none_or(|name| *name == key.name);
-        let mut replaced = self.0.into_iter().filter(|(key, _)| is_named(key)).peekable();
+        let mut earlier = self.0.into_iter().filter(|(key, _)| is_named(key)).peekable();
         for number in contents.numbers(wanted, span) {
             let Some(row) = contents.slab.get(number) else { continue };
             let object = (contents.namespaces.name(row.namespace), row.record.name());
             let mut is_replaced = false;
             while let Some((key, (change, before))) =
-                replaced.next_if(|(key, _)| key_order(object, key).is_ge())
+                earlier.next_if(|(key, _)| key_order(object, key).is_ge())
             {
                 is_replaced = key_order(object, &key).is_eq();
                 pieces.push_before((change, before), cost);
@@ -163,7 +161,7 @@ impl<'a> Replaced<'a> {
                 pieces.push(1, |piece| piece.take(contents, number));
             }
         }
-        for (_, (change, before)) in replaced {
+        for (_, (change, before)) in earlier {
             pieces.push_before((change, before), cost);
         }
         pieces.full.push(pieces.last);

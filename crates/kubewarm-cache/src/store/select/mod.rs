@@ -30,9 +30,7 @@ pub struct Selected {
     table: Arc<Table>,
     pieces: Arc<[Arc<Piece>]>,
     version: Option<ResourceVersion>,
-    /// Behind which key it begins.
-    after: Option<ObjectKey>,
-    /// Objects of the namespace behind that, selected or not.
+    /// Objects of the namespace behind the start, selected or not.
     rows: usize,
     /// The last of these; only where there is a limit.
     last: Option<ObjectKey>,
@@ -47,7 +45,6 @@ pub struct Choosing {
     /// What indexes have not answered.
     labels: LabelSelector,
     tests: Tests,
-    after: Option<ObjectKey>,
     left: usize,
     /// The piece that comes next, and the row of it.
     at: (usize, usize),
@@ -102,7 +99,6 @@ impl Reader {
             table: Arc::clone(&self.table),
             pieces: pieces.into(),
             version: contents.version.clone(),
-            after: after.cloned(),
             rows: span.rows,
             last: last.and_then(|number| contents.key(number)),
             is_earlier: false,
@@ -198,42 +194,18 @@ impl Selected {
         self.version.as_ref()
     }
 
-    /// Bytes that it keeps from being given back, those that the table still holds included.
+    /// Begins to choose those that meet the tests of `wanted`, up to `limit`.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.bytes()).sum()
-    }
-
-    /// How many objects may meet what was wanted.
-    #[must_use]
-    pub fn objects(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.len()).sum()
-    }
-
-    /// Begins to choose those behind `after` that meet the tests of `wanted`, up to `limit`.
-    #[must_use]
-    pub fn choose(
-        &self,
-        wanted: &Wanted,
-        after: Option<&ObjectKey>,
-        limit: Option<usize>,
-    ) -> Choosing {
+    pub fn choose(&self, wanted: &Wanted, limit: Option<usize>) -> Choosing {
         let table = Arc::clone(&self.table);
         Choosing {
             from: self.clone(),
             labels: if self.is_earlier { wanted.labels.clone() } else { LabelSelector::default() },
             tests: wanted.tests.clone(),
-            after: after.cloned(),
             left: limit.unwrap_or(usize::MAX),
             at: (0, 0),
             chosen: Chosen { table, parts: VecDeque::new(), objects: 0, last: None },
         }
-    }
-
-    /// Whether it was selected in the table that `reader` reads.
-    #[must_use]
-    pub fn is_of(&self, reader: &Reader) -> bool {
-        Arc::ptr_eq(&self.table, &reader.table)
     }
 
     /// Whether objects stand behind the last of `chosen`, selected or not.
@@ -242,22 +214,10 @@ impl Selected {
         chosen.last.is_some() && self.last.is_some() && chosen.last != self.last
     }
 
-    /// Whether the objects behind `after` are among those that it was selected from.
+    /// How many objects of the namespace stand behind the start, selected or not.
     #[must_use]
-    pub fn reaches(&self, after: Option<&ObjectKey>) -> bool {
-        self.after.is_none() || self.after.as_ref() <= after
-    }
-
-    /// How many objects stood behind `after`, where nothing is asked but a namespace.
-    #[must_use]
-    pub fn behind(&self, after: Option<&ObjectKey>) -> usize {
-        let Some(after) = after.filter(|_| self.after.as_ref() != after) else { return self.rows };
-        let is_behind = |piece: &Piece, row| piece.is_behind(row, after);
-        let of_piece = |piece: &Arc<Piece>| {
-            let first = (0..piece.len()).position(|row| is_behind(piece, row));
-            first.map_or(0, |first| piece.len() - first)
-        };
-        self.pieces.iter().map(of_piece).sum()
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 }
 
@@ -277,9 +237,7 @@ impl Choosing {
     pub fn step(&mut self) -> bool {
         let (at, first) = self.at;
         let Some(piece) = self.from.pieces.get(at).map(Arc::clone) else { return false };
-        let after = self.after.as_ref();
-        let behind = |row: &usize| after.is_none_or(|after| piece.is_behind(*row, after));
-        let mut behind = (first..piece.len()).filter(behind);
+        let mut next = first..piece.len();
         let mut rows: Vec<usize> = Vec::new();
         self.at = (at + 1, 0);
         if self.unpacks() {
@@ -287,7 +245,7 @@ impl Choosing {
             let encoding = table.encoding;
             table.codec.with(|context, body| {
                 while rows.len() < self.left
-                    && let Some(row) = behind.next()
+                    && let Some(row) = next.next()
                 {
                     if turn.is_over() {
                         self.at = (at, row);
@@ -303,7 +261,7 @@ impl Choosing {
                 }
             });
         } else {
-            rows.extend(behind.take(self.left));
+            rows.extend(next.take(self.left));
         }
         self.left -= rows.len();
         if let Some(&last) = rows.last() {

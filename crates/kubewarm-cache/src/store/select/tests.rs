@@ -37,8 +37,8 @@ fn label(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
     LabelSelector::new([LabelRequirement::new(key, operator, values).unwrap()])
 }
 
-fn all(selected: &Selected, wanted: &Wanted, after: Option<&ObjectKey>) -> Chosen {
-    let mut choosing = selected.choose(wanted, after, None);
+fn all(selected: &Selected, wanted: &Wanted) -> Chosen {
+    let mut choosing = selected.choose(wanted, None);
     while choosing.step() {}
     choosing.chosen()
 }
@@ -113,7 +113,7 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
                         tests: tests.iter().cloned().collect(),
                     };
                     let selected = reader.select(&wanted, after.as_ref(), None);
-                    let found = names(all(&selected, &wanted, after.as_ref()));
+                    let found = names(all(&selected, &wanted));
                     let expected = objects.iter().filter(|(key, n, text)| {
                         let app = (n % 5 > 0).then(|| format!("v{}", n % 5));
                         let number = (n % 5 > 0).then_some(*n);
@@ -219,7 +219,7 @@ fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
 }
 
 fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<String> {
-    names(all(&reader.select(wanted, after, None), wanted, after))
+    names(all(&reader.select(wanted, after, None), wanted))
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
         let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
         let after = after.map(key);
         let selected = reader.select(&wanted, after.as_ref(), None);
-        names(all(&selected, &wanted, after.as_ref()))
+        names(all(&selected, &wanted))
     };
     let any = LabelSelector::default;
     assert_eq!(found(None, any(), None), ["a/x", "b/x"]);
@@ -256,10 +256,10 @@ fn pages_say_whether_anything_stands_behind_them() {
     let reader = catalog.reader(&cell("pods")).unwrap();
     let page = |wanted: &Wanted, after: Option<&ObjectKey>, limit: usize| {
         let selected = reader.select(wanted, after, Some(limit));
-        let mut choosing = selected.choose(wanted, after, Some(limit));
+        let mut choosing = selected.choose(wanted, Some(limit));
         while choosing.step() {}
         let chosen = choosing.chosen();
-        (chosen.objects(), selected.has_more(&chosen), selected.behind(after))
+        (chosen.objects(), selected.has_more(&chosen), selected.rows())
     };
     let (everything, last) = (Wanted::default(), key("a/x299"));
     assert_eq!(page(&everything, None, 100), (100, true, 300));
@@ -288,9 +288,8 @@ fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "6", &body("{}", r#","n":2"#)));
     }
     writer.apply(remove("a/x050", "7"));
-    let after = key("a/x039");
-    let found = shown(all(&selected, &wanted, Some(&after)));
-    assert_eq!((found.len(), selected.behind(Some(&after))), (260, 260));
+    let found = shown(all(&selected, &wanted));
+    assert_eq!((found.len(), selected.rows()), (300, 300));
     assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
     assert_eq!(selected.version(), Some(&version("5")));
 }
@@ -357,7 +356,7 @@ fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
         let namespace = Some(namespace.into());
         let wanted = Wanted { namespace, ..of([phase(Is::Equal, value)]) };
         let selected = reader.select(&wanted, None, limit);
-        let mut choosing = selected.choose(&wanted, None, limit);
+        let mut choosing = selected.choose(&wanted, limit);
         let mut goes = 1;
         while choosing.step() {
             goes += 1;
@@ -437,8 +436,8 @@ fn an_earlier_version_is_what_there_was_then() {
             expected.truncate(limit.unwrap_or(usize::MAX));
             let selected = reader.select_at(&at, &wanted, after.as_ref(), limit).unwrap();
             assert_eq!(selected.version(), Some(&at));
-            assert_eq!(selected.behind(after.as_ref()), there.len(), "seed {seed}, {at}");
-            let mut choosing = selected.choose(&wanted, after.as_ref(), limit);
+            assert_eq!(selected.rows(), there.len(), "seed {seed}, {at}");
+            let mut choosing = selected.choose(&wanted, limit);
             while choosing.step() {}
             let chosen = choosing.chosen();
             if let Some(last) = chosen.last_key().filter(|_| limit.is_some()) {

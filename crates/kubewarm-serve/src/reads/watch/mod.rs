@@ -117,7 +117,7 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let chosen = pick(&selected, &wanted, (None, None)).await;
+        let chosen = pick(&selected, &wanted, None).await;
         let start = Start { initial: Some(chosen), version: Some(version) };
         Ok(done(candidate, (follower, start)))
     }

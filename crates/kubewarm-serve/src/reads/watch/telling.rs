@@ -269,7 +269,7 @@ mod tests {
         let (catalog, key, _writer) = table(10);
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&Wanted::default());
-        let mut choosing = selected.choose(&Wanted::default(), None, None);
+        let mut choosing = selected.choose(&Wanted::default(), None);
         while choosing.step() {}
         let start = Start { initial: Some(choosing.chosen()), version: Some(5.into()) };
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
