@@ -20,7 +20,10 @@ use crate::{
     telemetry,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{AuthorCheck, CellKey, Home, Projection, Watched};
+use kubewarm_api::{
+    manifests::{LEASE, NAMESPACE},
+    model::{AuthorCheck, CellKey, Home, Projection, Watched},
+};
 use kubewarm_cache::{
     informer::{Bounds, Proofs, Registry, Timing},
     store::Catalog,
@@ -35,11 +38,6 @@ use kubewarm_serve::{
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-
-/// Where the operator lives if nothing says otherwise.
-const NAMESPACE: &str = "kubewarm-system";
-/// The Lease that decides who writes statuses.
-const LEASE: &str = "kubewarm";
 
 /// Runs the operator until a signal asks it to end.
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {

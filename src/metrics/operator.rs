@@ -1,7 +1,7 @@
 //! What the operator itself does: reconciles, writes status, holds the lease.
 
 use crate::access::{Check, CheckOutcome};
-use kubewarm_api::model::Measure;
+use kubewarm_api::{manifests::LEASE, model::Measure};
 use kubewarm_client::LeaseState;
 use prometheus::{
     HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
@@ -10,9 +10,6 @@ use prometheus::{
 };
 use std::time::Duration;
 use strum::VariantArray as _;
-
-/// The label of the lease, which is also its name.
-const LEASE: &str = "kubewarm";
 
 /// A run over all profiles, from one to thousands.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];

@@ -73,6 +73,8 @@ const ALLOWED: &[(&str, &[Layer])] = &[
 /// What only the named layers of the operator may mention: a crate, or one name of it.
 const FENCED: &[(&str, &[&str])] = &[
     ("actix_http::", &["server"]),
+    ("actix_service::", &["server"]),
+    ("actix_tls::", &["server"]),
     ("actix_web::", &["server"]),
     ("clap::", &["cli"]),
     ("clap_complete::", &["cli"]),

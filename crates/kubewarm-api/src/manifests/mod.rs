@@ -14,7 +14,7 @@ pub use self::{
     grants::{Change, Grant, Object, Place, compare, grants, token_minter},
     label::PROFILE_LABEL,
     needs::FoundNamespaces,
-    operator::{More, operator},
+    operator::{LEASE, More, NAMESPACE, operator},
     rbac::{Document, Unreadable, role_name},
 };
 

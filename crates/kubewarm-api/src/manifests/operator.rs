@@ -10,7 +10,9 @@ const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
 /// What it needs besides for the read API.
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
 /// The operator's namespace there.
-const NAMESPACE: &str = "kubewarm-system";
+pub const NAMESPACE: &str = "kubewarm-system";
+/// The Lease that decides which replica writes statuses.
+pub const LEASE: &str = "kubewarm";
 /// The name of the roles in the namespaces that are watched. `kubewarm` is taken in the operator's
 /// own, and with a `:` it cannot be the one of a profile's.
 const NAME: &str = "kubewarm:operator";

@@ -8,8 +8,7 @@ struct FieldLabels {
     plural: &'static str,
     /// Labels that are the path of their field.
     paths: &'static [&'static str],
-    /// Other labels, each with its path and with the value where an object has nothing there. The path is empty
-    /// where the API server computes the value from several fields.
+    /// Other labels, each with its path and with the value where an object has nothing there.
     others: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -53,7 +52,7 @@ const FIELD_LABELS: &[FieldLabels] = &[
             "reportingComponent",
             "type",
         ],
-        others: &[("source", "", "")],
+        others: &[],
     },
     FieldLabels {
         group: "events.k8s.io",
@@ -122,7 +121,7 @@ impl GroupResource {
     }
 
     /// The path of a field label, and the value that the API server takes where an object has nothing there. `None`
-    /// where there is no such label, or no single field for it.
+    /// where there is no such label.
     #[must_use]
     pub fn field_label(&self, label: &str) -> Option<(FieldPath, &'static str)> {
         let own = self.own_field_labels();
@@ -149,7 +148,7 @@ mod tests {
         for FieldLabels { group, plural, paths, others } in FIELD_LABELS {
             let of = GroupResource::new(group, plural).unwrap();
             let others = others.iter().map(|(label, ..)| label);
-            for label in paths.iter().chain(others).filter(|label| **label != "source") {
+            for label in paths.iter().chain(others) {
                 assert!(of.field_label(label).is_some(), "{of} {label}");
             }
             assert!(of.has_own_field_labels() && of.field_label(NAME).is_some());

@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
-    manifests::{self, Document, Grant, More, Object, Place, grants},
+    manifests::{self, Document, Grant, LEASE, More, Object, Place, grants},
     model::{AuthorCheck, Fault, Reason, Subject},
 };
 use kubewarm_client::{Answer, author_check, get, may};
@@ -21,7 +21,8 @@ use std::fmt::Write as _;
 
 /// What the chart calls the pods, whatever the release is called.
 const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
-const LEASE: &str = "kubewarm";
+/// The operator's ServiceAccount, if no pod names another one.
+const ACCOUNT: &str = "kubewarm";
 /// Reviews of what the operator may do: it needs a dozen.
 const REVIEWS: usize = 128;
 
@@ -154,13 +155,13 @@ struct Run {
 impl Run {
     /// Of which nothing is known.
     fn unseen() -> Self {
-        Self { account: LEASE.to_owned(), more: Vec::new() }
+        Self { account: ACCOUNT.to_owned(), more: Vec::new() }
     }
 
     fn of(deployment: &Deployment) -> Self {
         let Some(pod) = &deployment.spec.template.spec else { return Self::unseen() };
         let Some(container) = pod.containers.first() else { return Self::unseen() };
-        let account = pod.service_account_name.clone().unwrap_or_else(|| LEASE.to_owned());
+        let account = pod.service_account_name.clone().unwrap_or_else(|| ACCOUNT.to_owned());
         let metrics_auth =
             told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
         // It serves reads unless it is told that it shall not.
