@@ -9,7 +9,7 @@ use std::{
 
 /// Percent of the limit for stores with their informers.
 const STORES: u64 = 75;
-/// Percent of it for readers: their connections, watches, pages and answers. The program itself has the rest.
+/// Percent of it for readers: their connections, watches and answers. The program itself has the rest.
 const READERS: u64 = 15;
 /// Of the readers' part, answers that are not written have one in so many: the rest is for connections and watches.
 const ANSWERS: u64 = 2;
@@ -21,7 +21,7 @@ const UNLIMITED: u64 = 1 << 60;
 pub(super) struct MemorySplit {
     /// Bytes for stores with their informers; `None` is no limit.
     pub(super) stores: Option<u64>,
-    /// Bytes for connections, watches, pages and answers of readers; `None` is no limit.
+    /// Bytes for connections, watches and answers of readers; `None` is no limit.
     pub(super) readers: Option<u64>,
 }
 
