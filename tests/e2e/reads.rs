@@ -305,6 +305,10 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
         if reply.code == 410 { Ok(reply.json()) } else { Err(format!("{}", reply.code).into()) }
     })?;
     world.cluster.run(["delete", "configmap", "page-large", "-n", a])?;
+    eventually(SOON, || match reads.get(token, &format!("{base}/page-large"))?.code {
+        404 => Ok(()),
+        code => Err(format!("{code}").into()),
+    })?;
     assert_eq!(expired["reason"], "Expired");
     let next = expired["metadata"]["continue"].as_str().ok_or("no token")?;
     let rest = reads.get(token, &format!("{base}?continue={next}"))?;
