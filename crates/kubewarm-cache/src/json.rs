@@ -119,8 +119,8 @@ impl<'a> Cursor<'a> {
         self.step_over(0)
     }
 
-    /// Steps over what is left of so many lists and objects; of none, over one value. Depth is counted, not
-    /// recursed into: hostile nesting costs no stack.
+    /// Skips to the end of the innermost `depth` lists and objects. With depth 0, skips one value. A counter replaces
+    /// recursion, so hostile nesting cannot overflow the stack.
     pub(crate) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {

@@ -43,7 +43,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.take_now(key, 1)
     }
 
-    /// So many permits for `key` at once, or its part where that is less, if there are so many now.
+    /// `count` permits for `key` in one, at most the key's part. `None` if they are not free now.
     #[must_use]
     pub fn try_acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
         self.take_now(key, self.within_part(count)?)

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-/// An object, of which only the metadata are read.
+/// The metadata of an object. Decoding skips its other fields.
 #[derive(Deserialize)]
 pub(super) struct MetadataOnly<'a> {
     #[serde(borrow)]

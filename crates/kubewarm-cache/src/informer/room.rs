@@ -30,8 +30,8 @@ pub(super) struct Room {
 }
 
 impl Task {
-    /// Holds a list back after an object of so many bytes, until the limits let it go on. Returns whether it had to
-    /// wait: then the list's time limits begin again. The limits are compared now and then.
+    /// Pauses a list while it exceeds a limit. `bytes` is the size of the object before. Returns whether the list paused:
+    /// then its time limits begin again. Not every call compares the limits.
     ///
     /// The controller stops an informer that does not fit. Before the controller is notified, the informer counts
     /// the objects on the API server.

@@ -40,7 +40,7 @@ pub(super) struct Context {
     decompress: DCtx<'static>,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// Lent to whoever works with the context.
+    /// Scratch memory for one unpacked body.
     body: Vec<u8>,
 }
 

@@ -153,12 +153,13 @@ impl Past {
         self.next
     }
 
-    /// Whether what is said of the table's version holds for its rows: not while a list is under way.
+    /// Whether changes are noted: not while a list is under way.
     pub(super) fn is_settled(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// Whether the rows are those of the table's version: not once a list has found a change, until it is done.
+    /// Whether the rows match the table's version. They stop matching when a list finds a change, and match again when the
+    /// list is done.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Listing { is_changed: false })
     }

@@ -36,8 +36,7 @@ pub(super) type Groups = BTreeMap<Arc<str>, Arc<Vec<Version>>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) name: Arc<str>,
-    /// Whether the API service behind the group does not answer the API server. The resources are then those of
-    /// its last answer.
+    /// The API server could not reach the aggregated server of the group. The resources are from its last answer.
     pub(super) is_stale: bool,
     /// By plural name; without subresources.
     pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,

@@ -33,7 +33,7 @@ impl Reader {
     ///
     /// # Cost
     ///
-    /// As [`Reader::select`], and about 0.5 µs for each change since `version`; the lock is held for 20 ns of that.
+    /// As [`Reader::select`], and by estimate 0.5 µs for each change since `version`; the lock is held for 20 ns of that.
     pub fn select_at(
         &self,
         version: &ResourceVersion,

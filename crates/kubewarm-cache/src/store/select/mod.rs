@@ -34,7 +34,7 @@ pub struct Selected {
     rows: usize,
     /// The last of these; only where there is a limit.
     last: Option<ObjectKey>,
-    /// Whether some records are those of an earlier version, which no index knows.
+    /// Whether some records are of an earlier version. Indexes cover current records only.
     is_earlier: bool,
 }
 
