@@ -1,12 +1,13 @@
-//! Median and 99th percentile of the last five minutes, in under a kilobyte.
+//! Median and 99th percentile of the last five minutes.
 
 use super::Quantiles;
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// One-minute slices: together the window.
-const SLICES: usize = 5;
+/// One slice of the window: a slice is dropped as a whole.
 const SLICE: Duration = Duration::from_mins(1);
+/// The window.
+const WINDOW: Duration = Duration::from_mins(5);
 
 /// Half octaves from 256 µs to 134 s; the first and the last take what lies beyond.
 const BUCKETS: usize = 40;
@@ -15,47 +16,33 @@ const BUCKETS: usize = 40;
 /// apart: status shows whole milliseconds.
 const FIRST: u32 = 8;
 
-/// Latencies of the last 4 to 5 minutes: the current minute and the four before it.
+/// Latencies of the last 4 to 5 minutes, the oldest slice first. It holds at most five slices of less than 200 bytes.
 ///
-/// Empty until the first [`record`](Self::record): a cell without events pays one pointer, any
-/// other 840 bytes. Quantiles are rounded up to at most √2 times the true value, and never above
-/// the largest one recorded.
+/// Quantiles are rounded up to at most √2 times the true value, and never above the largest one recorded.
 #[derive(Clone, Debug, Default)]
-pub struct LatencyWindow(Option<Box<Window>>);
-
-#[derive(Clone, Debug)]
-struct Window {
-    /// Minutes are counted from here.
-    start: Instant,
-    slices: [Slice; SLICES],
-}
+pub(super) struct LatencyWindow(VecDeque<Slice>);
 
 #[derive(Clone, Copy, Debug)]
 struct Slice {
-    minute: u32,
+    begun: Instant,
     largest_micros: u32,
     counts: [u32; BUCKETS],
 }
 
 impl Slice {
-    fn new(minute: u32) -> Self {
-        Self { minute, largest_micros: 0, counts: [0; BUCKETS] }
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
     }
 }
 
 impl LatencyWindow {
     /// Takes one latency, at `now`.
-    pub fn record(&mut self, now: Instant, took: Duration) {
-        let window = self.0.get_or_insert_with(|| {
-            Box::new(Window { start: now, slices: [Slice::new(0); SLICES] })
-        });
-        let minute = window.minute(now);
-        let Some(slice) = window.slices.get_mut(position(minute)) else {
-            return;
-        };
-        if slice.minute != minute {
-            *slice = Slice::new(minute);
+    pub(super) fn record(&mut self, now: Instant, took: Duration) {
+        if self.0.back().is_none_or(|newest| newest.age(now) >= SLICE) {
+            self.0.retain(|slice| slice.age(now) < WINDOW);
+            self.0.push_back(Slice { begun: now, largest_micros: 0, counts: [0; BUCKETS] });
         }
+        let Some(slice) = self.0.back_mut() else { return };
         let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         slice.largest_micros = slice.largest_micros.max(micros);
         if let Some(count) = slice.counts.get_mut(bucket(micros)) {
@@ -68,14 +55,10 @@ impl LatencyWindow {
     /// # Cost
     ///
     /// 200 additions.
-    #[must_use]
-    pub fn quantiles(&self, now: Instant) -> Option<Quantiles> {
-        let window = self.0.as_deref()?;
-        let minute = window.minute(now);
+    pub(super) fn quantiles(&self, now: Instant) -> Option<Quantiles> {
         let mut sums = [0_u64; BUCKETS];
         let mut largest = 0;
-        let live = |slice: &&Slice| minute.saturating_sub(slice.minute) < 5;
-        for slice in window.slices.iter().filter(live) {
+        for slice in self.0.iter().filter(|slice| slice.age(now) < WINDOW) {
             largest = largest.max(slice.largest_micros);
             for (sum, count) in sums.iter_mut().zip(slice.counts) {
                 *sum += u64::from(count);
@@ -99,17 +82,6 @@ impl LatencyWindow {
             p99: at_rank(total.saturating_mul(99).div_ceil(100)),
         })
     }
-}
-
-impl Window {
-    fn minute(&self, now: Instant) -> u32 {
-        let passed = now.saturating_duration_since(self.start).as_secs() / SLICE.as_secs();
-        u32::try_from(passed).unwrap_or(u32::MAX)
-    }
-}
-
-fn position(minute: u32) -> usize {
-    usize::try_from(minute).unwrap_or(0) % SLICES
 }
 
 /// The bucket whose upper bound is the first at or above `micros`.
@@ -139,8 +111,7 @@ mod tests {
     #[test]
     fn nothing_recorded_is_nothing_known() {
         assert_eq!(LatencyWindow::default().quantiles(Instant::now()), None);
-        assert_eq!(size_of::<LatencyWindow>(), size_of::<usize>());
-        assert!(size_of::<Window>() <= 1024);
+        assert!(size_of::<Slice>() <= 200);
     }
 
     #[test]
@@ -171,7 +142,17 @@ mod tests {
         assert_eq!(window.quantiles(start + Duration::from_mins(5)), None);
         window.record(start + Duration::from_secs(301), millis(2));
         let found = window.quantiles(start + Duration::from_secs(301)).unwrap();
-        assert_eq!(found.p99, millis(2), "the slice was emptied before it was used again");
+        assert_eq!(found.p99, millis(2), "the first slice does not count any more");
+    }
+
+    #[test]
+    fn no_more_slices_are_kept_than_the_window_has() {
+        let start = Instant::now();
+        let mut window = LatencyWindow::default();
+        for second in 0..3_600 {
+            window.record(start + Duration::from_secs(second), millis(1));
+        }
+        assert_eq!(window.0.len(), 5);
     }
 
     #[test]

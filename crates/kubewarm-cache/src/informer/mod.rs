@@ -44,7 +44,6 @@ pub use self::{
     cell::OwnAccess,
     changes::Changes,
     compare::Comparison,
-    latency::LatencyWindow,
     metrics::{
         InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
     },

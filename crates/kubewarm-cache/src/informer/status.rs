@@ -1,8 +1,9 @@
 //! What an informer's task writes down of itself, and everyone else reads.
 
 use super::{
-    CellFault, CellReport, LatencyWindow, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
+    CellFault, CellReport, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
     decode::Rejected,
+    latency::LatencyWindow,
     state::{State, Step},
 };
 use jiff::Timestamp;
