@@ -1,6 +1,6 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
-use super::{CellReport, Changes, Phase, RelistReason, gate::Gate, state::Signal, status::Status};
+use super::{CellReport, Changes, Phase, RelistReason, gate::Gate, state::Step, status::Status};
 use crate::store::Reader;
 use jiff::Timestamp;
 use kubewarm_api::model::{
@@ -134,7 +134,7 @@ impl Informer {
         let can_relist = {
             let status = self.status();
             // One that is owed already does as well, and may have a reason that asks for more.
-            status.state().synced && status.owed().is_none()
+            status.is_synced() && status.owed().is_none()
         };
         if self.mode() == Mode::Active && can_relist {
             self.control.send_modify(|control| {
@@ -188,7 +188,7 @@ impl Informer {
             refused_since: refused.map(|(since, _)| since).min(),
             verified_at: sent.into_iter().flatten().max(),
             allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
-            is_starting: !(has_fault || status.state().synced && watch.is_some()),
+            is_starting: !(has_fault || status.is_synced() && watch.is_some()),
         }
     }
 
@@ -224,15 +224,14 @@ impl Informer {
         self.tuning(|tuning| tuning.on_access_lost) == OnAccessLost::ServeStale
     }
 
-    /// Moves the state machine. A signal that cannot occur is a bug: it is logged, and nothing moves.
-    pub(super) fn signal(&self, signal: Signal) {
+    /// The task goes on to `step`. One that cannot follow is a bug: it is logged, and nothing moves.
+    pub(super) fn enter(&self, step: Step) {
         let mut status = self.status();
-        match status.state().on(signal) {
-            Ok(next) => {
-                tracing::debug!(cell = %self.key, ?signal, ?next, "state");
-                status.enter(next);
-            }
-            Err(error) => tracing::error!(cell = %self.key, %error, "illegal transition"),
+        let from = status.step();
+        if status.enter(step) {
+            tracing::debug!(cell = %self.key, ?from, ?step, "step");
+        } else {
+            tracing::error!(cell = %self.key, ?from, ?step, "illegal step");
         }
         drop(status);
         self.changes.notify();
@@ -241,7 +240,7 @@ impl Informer {
     /// Records a failure, and when the next attempt follows.
     pub(super) fn failed(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
         self.status().fault(verb, fault, attempts, delay);
-        self.signal(Signal::Failed);
+        self.enter(Step::Backoff);
     }
 
     /// Applies a change to the store.
@@ -252,7 +251,7 @@ impl Informer {
     /// While no task runs: drops what was lost, unless a profile has it served as stale. Called by whoever
     /// runs the tasks alone.
     pub(super) fn settle(&self, gate: &Gate) {
-        self.signal(Signal::Ended);
+        self.enter(Step::Queued);
         let listed_in = self.status().listed_in();
         let is_of_before = listed_in.is_some_and(|epoch| epoch != gate.epoch);
         let is_partial = listed_in.is_none() && self.reader.objects() > 0;
@@ -266,7 +265,7 @@ impl Informer {
     /// Gives up everything that is held.
     pub(super) fn empty(&self) {
         self.apply(Delta::Purge);
-        self.status().forget_undecodable();
-        self.signal(Signal::Purged);
+        self.status().purged();
+        self.changes.notify();
     }
 }

@@ -7,7 +7,7 @@ use super::{
     metadata::ListMeta,
     peek::peek_name,
     split::{ListSplitter, MAX_OBJECT, Piece},
-    state::Signal,
+    state::Step,
     stream::Stream,
     task::{Failure, Next, Task, absent},
 };
@@ -43,8 +43,9 @@ impl Task {
     /// Lists once it is the cell's turn, and says how to go on.
     pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
         let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
-        if self.informer.status().state().synced {
-            self.informer.signal(Signal::Ended);
+        let is_synced = self.informer.status().is_synced();
+        if is_synced {
+            self.informer.enter(Step::Queued);
         }
         let tuning = self.informer.tuning(Tuning::clone);
         let shared = Arc::clone(&self.shared);
@@ -52,7 +53,7 @@ impl Task {
         let mut order =
             shared.strategies.order(&shared.operator, &self.informer.key, tuning.strategy).await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
-        self.informer.signal(Signal::Admitted);
+        self.informer.enter(Step::Listing);
         let reread = match why {
             Some(
                 RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
@@ -113,7 +114,7 @@ impl Task {
             status.note().fault.take_if(|fault| fault.verb == Verb::List);
             status.listed(version, strategy, (asked_at, self.epoch))
         };
-        self.informer.signal(Signal::Listed);
+        self.shared.changes.notify();
         if let Some(warmed) = warmed {
             tracing::info!(
                 cell = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,

@@ -307,7 +307,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
         if let Some((number, why)) = now.relist.filter(|(number, _)| *number > relisted) {
             relisted = number;
             let mut status = informer.status();
-            if status.state().synced {
+            if status.is_synced() {
                 status.owe(why);
             }
         }

@@ -2,9 +2,7 @@
 
 use super::{
     CellFault, CellReport, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
-    decode::Rejected,
-    latency::LatencyWindow,
-    state::{State, Step},
+    decode::Rejected, latency::LatencyWindow, state::Step,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, ResourceVersion};
@@ -19,7 +17,7 @@ const MAX_NAMED: usize = 16;
 pub(super) struct Status {
     /// When the warm-up began: the declaration, or the purge of what was held before.
     cold_since: (Instant, Timestamp),
-    state: State,
+    step: Step,
     /// Without what [`Status::report`] adds.
     report: CellReport,
     /// Why a list is needed that has not been completed.
@@ -49,7 +47,7 @@ impl Status {
         let now = Timestamp::now();
         Self {
             cold_since: (Instant::now(), now),
-            state: State::QUEUED,
+            step: Step::Queued,
             report: CellReport::queued(now),
             owed: None,
             epoch: 0,
@@ -91,7 +89,7 @@ impl Status {
 
     /// What the task does, told apart by whether there was a list before.
     fn phase(&self) -> Phase {
-        match (self.state.step, self.state.synced) {
+        match (self.step, self.is_synced()) {
             (Step::Queued, false) => Phase::Queued,
             (Step::Queued, true) if self.owed.is_none() => Phase::Reconnecting,
             (Step::Listing, false) => Phase::Listing,
@@ -110,18 +108,30 @@ impl Status {
         }
     }
 
-    pub(super) fn state(&self) -> State {
-        self.state
+    pub(super) fn step(&self) -> Step {
+        self.step
     }
 
-    /// The task goes on to `next`.
-    pub(super) fn enter(&mut self, next: State) {
+    /// Whether a complete list is held.
+    pub(super) fn is_synced(&self) -> bool {
+        self.report.synced_at.is_some()
+    }
+
+    /// The task goes on to `next`. `false` if it cannot: then nothing changes.
+    pub(super) fn enter(&mut self, next: Step) -> bool {
+        let is_legal = self.step.may_lead_to(next, self.is_synced());
+        if is_legal {
+            self.alter(|status| status.step = next);
+        }
+        is_legal
+    }
+
+    /// What was held has been dropped: it no longer exists or cannot be trusted.
+    pub(super) fn purged(&mut self) {
+        self.forget_undecodable();
         self.alter(|status| {
-            let was_synced = std::mem::replace(&mut status.state, next).synced;
-            if next.synced {
-                return;
-            }
-            status.owed = None;
+            let was_synced = status.is_synced();
+            (status.step, status.owed) = (Step::Queued, None);
             let report = &mut status.report;
             (report.synced_at, report.warmed) = (None, None);
             (report.version, report.current_at) = (None, None);
@@ -138,7 +148,7 @@ impl Status {
 
     /// The epoch of what is held, if that is complete.
     pub(super) fn listed_in(&self) -> Option<u64> {
-        self.state.synced.then_some(self.epoch)
+        self.is_synced().then_some(self.epoch)
     }
 
     /// The newest version delivered, if a list was ever completed: a watch goes on from it.
@@ -183,13 +193,15 @@ impl Status {
         strategy: Strategy,
         (asked_at, epoch): (Instant, u64),
     ) -> Option<Warmed> {
-        self.alter(|status| status.owed = None);
+        let synced = Timestamp::now();
+        self.alter(|status| {
+            (status.step, status.owed) = (Step::Queued, None);
+            status.report.synced_at = Some(synced);
+        });
         self.epoch = epoch;
         self.current(asked_at);
         let (cold_at, started) = self.cold_since;
         let report = &mut self.report;
-        let synced = Timestamp::now();
-        report.synced_at = Some(synced);
         report.version = Some(version.clone());
         report.expected = None;
         let is_first = report.warmed.is_none();
@@ -311,39 +323,44 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::informer::state::Signal;
     use kubewarm_api::model::Reason;
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    fn after(status: &mut Status, signals: &[Signal]) -> Phase {
-        for &signal in signals {
-            status.enter(status.state().on(signal).unwrap());
-        }
+    fn phase(status: &Status) -> Phase {
         status.glance(BOUND).phase
+    }
+
+    fn after(status: &mut Status, step: Step) -> Phase {
+        assert!(status.enter(step), "{step:?}");
+        phase(status)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_phase_follows_from_what_the_task_does_and_what_it_has() {
         let mut status = Status::new();
-        assert_eq!(after(&mut status, &[]), Phase::Queued);
-        assert_eq!(after(&mut status, &[Signal::Admitted]), Phase::Listing);
-        assert_eq!(after(&mut status, &[Signal::Failed]), Phase::Failing);
-        assert_eq!(after(&mut status, &[Signal::Admitted, Signal::Listed]), Phase::Reconnecting);
+        assert_eq!(phase(&status), Phase::Queued);
+        assert_eq!(after(&mut status, Step::Listing), Phase::Listing);
+        assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
+        assert_eq!(after(&mut status, Step::Listing), Phase::Listing, "not synced");
         let version = ResourceVersion::from(5);
         assert!(status.listed(&version, Strategy::Whole, (Instant::now(), 0)).is_some());
-        assert_eq!(after(&mut status, &[Signal::Opened]), Phase::Watching);
+        assert_eq!(phase(&status), Phase::Reconnecting);
+        assert_eq!(after(&mut status, Step::Watching), Phase::Watching);
         tokio::time::advance(BOUND).await;
-        assert_eq!(after(&mut status, &[]), Phase::Silent);
+        assert_eq!(phase(&status), Phase::Silent);
         status.current(Instant::now());
-        assert_eq!(after(&mut status, &[]), Phase::Watching, "proved current");
-        assert_eq!(after(&mut status, &[Signal::Ended]), Phase::Reconnecting);
+        assert_eq!(phase(&status), Phase::Watching, "proved current");
+        assert_eq!(after(&mut status, Step::Queued), Phase::Reconnecting);
         status.owe(RelistReason::Gone);
-        assert_eq!(after(&mut status, &[]), Phase::Relisting, "it waits for its turn");
-        assert_eq!(after(&mut status, &[Signal::Admitted]), Phase::Relisting);
+        assert_eq!(phase(&status), Phase::Relisting, "it waits for its turn");
+        assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
+        assert_eq!(after(&mut status, Step::Listing), Phase::Relisting, "synced through a failure");
         assert!(status.listed(&version, Strategy::Whole, (Instant::now(), 0)).is_none());
-        assert_eq!(after(&mut status, &[Signal::Listed]), Phase::Reconnecting);
-        assert_eq!(after(&mut status, &[Signal::Purged]), Phase::Queued);
+        assert_eq!(phase(&status), Phase::Reconnecting);
+        after(&mut status, Step::Backoff);
+        status.purged();
+        assert_eq!((phase(&status), status.is_synced()), (Phase::Queued, false));
         assert_eq!(status.version(), None);
     }
 

@@ -10,7 +10,7 @@ use super::{
     metadata::ListMeta,
     room::Room,
     slots::Slots,
-    state::Signal,
+    state::Step,
     strategy::Strategies,
     stream::Stream,
 };
@@ -212,7 +212,7 @@ impl Task {
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
         if matches!(then, Next::Watch | Next::Verify { .. }) {
-            self.informer.signal(Signal::Ended);
+            self.informer.enter(Step::Queued);
         }
         then
     }

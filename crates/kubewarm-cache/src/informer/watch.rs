@@ -4,7 +4,7 @@ use super::{
     RelistReason, Verb,
     list_watch::Heard,
     probe::{Probe, Probed},
-    state::Signal,
+    state::Step,
     stream::{End, OpenWatch, Stream, is_early, lasting},
     task::{Failure, Next, Task, absent},
 };
@@ -51,7 +51,7 @@ impl Task {
 
     /// Follows an open watch until it ends, and says what comes next.
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
-        self.informer.signal(Signal::Opened);
+        self.informer.enter(Step::Watching);
         self.told_silent = false;
         self.opened_at = Some(stream.opened);
         self.news = 0;
@@ -121,7 +121,7 @@ impl Task {
                 failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
             }
             End::Clean => {
-                self.informer.signal(Signal::Ended);
+                self.informer.enter(Step::Queued);
                 Ok(Next::Watch)
             }
             End::Broken(fault)
@@ -131,16 +131,16 @@ impl Task {
             }
             End::Broken(fault) => {
                 tracing::debug!(cell = %self.informer.key, %fault, "the watch broke");
-                self.informer.signal(Signal::Ended);
+                self.informer.enter(Step::Queued);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::Dead(why) => {
                 tracing::info!(cell = %self.informer.key, why, "the watch is silent, opening another");
-                self.informer.signal(Signal::Ended);
+                self.informer.enter(Step::Queued);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::WentBack => {
-                self.informer.signal(Signal::Ended);
+                self.informer.enter(Step::Queued);
                 Ok(Next::Verify { since: Instant::now() })
             }
             End::Told(fault) if fault.reason() == Reason::Gone => {
