@@ -35,10 +35,8 @@ pub(super) enum Heard {
     Bookmark(ResourceVersion),
     /// An event of this version.
     Event(ResourceVersion),
-    /// Something that is no bookmark and cannot be read.
-    Unclear,
-    /// Not even a bookmark.
-    Silence,
+    /// Neither: this is why.
+    Nothing(&'static str),
 }
 
 impl ListWatch {
@@ -129,7 +127,7 @@ impl ListWatch {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
         }
-        Ok(Heard::Silence)
+        Ok(Heard::Nothing("a second watch was silent too"))
     }
 }
 
@@ -139,7 +137,8 @@ fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
         Piece::Whole(line) => Event::parse(line).ok(),
         Piece::Oversized(head) => Event::of_head(head),
     };
-    let Some(event) = event else { return Ok(Heard::Unclear) };
+    let unclear = Heard::Nothing("a second watch brought what cannot be read");
+    let Some(event) = event else { return Ok(unclear) };
     let heard = match event.kind {
         EventKind::Error => return Err(fault::of_event(event.object)),
         EventKind::Bookmark => {
@@ -150,7 +149,7 @@ fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
         }
     };
     // Something happened that cannot be told from a change.
-    Ok(heard.unwrap_or(Heard::Unclear))
+    Ok(heard.unwrap_or(unclear))
 }
 
 impl fmt::Debug for ListWatch {

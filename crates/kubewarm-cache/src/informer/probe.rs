@@ -5,78 +5,92 @@
 //! events before the bookmark: nothing was missed up to its version. Events: the quiet watch must
 //! bring them too, or it is dead.
 
-use super::{
-    Timing,
-    list_watch::{Heard, ListWatch},
+use super::{list_watch::Heard, stream::End, task::Task};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
 };
-use futures::{FutureExt as _, future::BoxFuture};
-use kubewarm_api::model::{Fault, ResourceVersion};
-use kubewarm_client::KeyedSemaphore;
-use std::{future::pending, sync::Arc};
-use tokio::time::Instant;
+use kubewarm_api::model::{Delta, Fault, Reason, ResourceVersion, Verb};
+use std::sync::Arc;
+use tokio::time::{Instant, sleep};
 
 /// What the second watch brought.
 #[derive(Debug)]
 pub(super) struct Probed {
     /// When it was opened.
-    pub(super) asked_at: Instant,
+    asked_at: Instant,
     /// From which version.
-    pub(super) from: ResourceVersion,
-    pub(super) heard: Heard,
+    from: ResourceVersion,
+    heard: Heard,
 }
 
-/// The probe of one watch.
-pub(super) enum Probe {
-    /// None is under way. The next one begins no earlier than this.
-    Idle(Instant),
-    UnderWay(BoxFuture<'static, Result<Probed, Fault>>),
-    /// It saw an event of this version. The watch has until `until` to bring the event.
-    Expecting {
-        asked_at: Instant,
-        version: ResourceVersion,
-        until: Instant,
-    },
-}
-
-impl Probe {
-    /// Begins once `namespace` has a permit for it.
-    pub(super) fn begin(
-        list_watch: ListWatch,
-        (probes, namespace): (KeyedSemaphore<Arc<str>>, Arc<str>),
-        timing: &Timing,
-        from: ResourceVersion,
-    ) -> Self {
-        let (lasting, within) = (timing.probe, timing.watch_headers);
-        let asking = async move {
-            let _permit = probes.acquire(&namespace).await;
+impl Task {
+    /// Begins a probe as soon as the namespace has a permit for it. It ends when the watch should have brought what
+    /// the probe saw.
+    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<Probed, Fault>>> {
+        let Some(from) = self.version() else { return Fuse::terminated() };
+        let namespace = self.namespace_of_profile();
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let probing = async move {
+            let permit = shared.probes.acquire(&namespace).await;
+            let timing = &shared.timing;
             let asked_at = Instant::now();
-            let heard = list_watch.probe(&from, lasting, within).await?;
+            let heard = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
+            drop(permit);
+            if matches!(heard, Heard::Event(_)) {
+                sleep(timing.probe_grace).await;
+            }
             Ok(Probed { asked_at, from, heard })
         };
-        Self::UnderWay(asking.boxed())
+        probing.boxed().fuse()
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self, Self::Idle(_))
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        matches!(self, Self::UnderWay(_))
-    }
-
-    /// No probe, and no conclusion from one, before this.
-    pub(super) fn not_before(&self) -> Instant {
-        match self {
-            Self::Idle(at) | Self::Expecting { until: at, .. } => *at,
-            Self::UnderWay(_) => Instant::now(),
+    /// When the next probe may begin, unless this one shows that the watch is over.
+    pub(super) fn judge(&mut self, probed: Result<Probed, Fault>) -> Result<Instant, End> {
+        let pause = self.shared.timing.probe_pause;
+        let Probed { asked_at, from, heard } = match probed {
+            Ok(probed) => probed,
+            Err(fault) if fault.reason() == Reason::Gone => {
+                return Err(End::Dead("the version is too old for a second watch"));
+            }
+            Err(fault) => {
+                self.metrics.failed(fault.code());
+                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
+                self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
+                self.shared.changes.notify();
+                return Ok(Instant::now() + delay);
+            }
+        };
+        self.informer.status().refused_no_more(Verb::Watch);
+        match heard {
+            Heard::Bookmark(version) => {
+                if version.is_older_than(&from) {
+                    return Err(End::WentBack);
+                }
+                // The watch itself may have brought more while it was asked.
+                if !self.version().is_some_and(|known| version.is_older_than(&known)) {
+                    self.informer.apply(Delta::Progress(version.clone()));
+                    self.informer.status().set_version(version);
+                }
+                self.informer.status().current(asked_at);
+                self.healthy();
+            }
+            Heard::Event(version) if self.lacks(&version, asked_at) => {
+                return Err(End::Dead("a second watch saw events that this one did not bring"));
+            }
+            Heard::Event(_) => {}
+            Heard::Nothing(why) => return Err(End::Dead(why)),
         }
+        Ok(Instant::now())
     }
 
-    /// The answer. Cancel safe; never ready while no probe is under way.
-    pub(super) async fn answer(&mut self) -> Result<Probed, Fault> {
-        match self {
-            Self::UnderWay(answer) => answer.await,
-            Self::Idle(_) | Self::Expecting { .. } => pending().await,
-        }
+    /// Whether the watch has not come to this version, of an event that was sent after `asked_at`.
+    fn lacks(&self, version: &ResourceVersion, asked_at: Instant) -> bool {
+        let status = self.informer.status();
+        status.version().is_some_and(|known| match known.partial_cmp(version) {
+            Some(order) => order.is_lt(),
+            // Without an order of versions: whether anything came at all.
+            None => status.current_at().is_none_or(|current| current < asked_at),
+        })
     }
 }

@@ -2,8 +2,6 @@
 
 use super::{
     RelistReason, Verb,
-    list_watch::Heard,
-    probe::{Probe, Probed},
     state::Step,
     stream::{End, OpenWatch, Stream, is_early, lasting},
     task::{Failure, Next, Task, absent},
@@ -178,7 +176,8 @@ impl Task {
 
     /// Reads until the watch is over.
     async fn read(&mut self, stream: &mut Stream) -> End {
-        let mut probe = Probe::Idle(Instant::now());
+        let mut probe = Fuse::terminated();
+        let mut probe_after = Instant::now();
         let mut check = Fuse::terminated();
         let mut empty_since = None;
         let mut had_fault = self.informer.status().has_fault();
@@ -194,7 +193,7 @@ impl Task {
             empty_since = (self.informer.reader.objects() == 0)
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
-            let (silent_at, probe_at) = self.staleness(&probe);
+            let (silent_at, probe_at) = self.staleness();
             let well_at = stream.opened + timing.at_once * 2;
             tokio::select! {
                 biased;
@@ -211,15 +210,12 @@ impl Task {
                     }
                     None => return End::Clean,
                 },
-                probed = probe.answer(), if probe.is_under_way() => {
-                    if let Some(end) = self.judge(probed, &mut probe) {
-                        return end;
-                    }
-                }
-                () = sleep_until(probe_at), if !probe.is_under_way() => {
-                    if let Some(end) = self.start_probe(&mut probe) {
-                        return end;
-                    }
+                probed = &mut probe => match self.judge(probed) {
+                    Ok(after) => probe_after = after,
+                    Err(end) => return end,
+                },
+                () = sleep_until(probe_at.max(probe_after)), if probe.is_terminated() => {
+                    probe = self.probe();
                 }
                 () = self.comparison_due(), if check.is_terminated() => check = self.compare(),
                 comparison = &mut check => {
@@ -227,10 +223,8 @@ impl Task {
                         return end;
                     }
                 }
-                () = self.informer.probe.notified(), if probe.is_idle() => {
-                    if let Some(end) = self.start_probe(&mut probe) {
-                        return end;
-                    }
+                () = self.informer.probe.notified(), if probe.is_terminated() => {
+                    probe = self.probe();
                 }
                 // Open for a moment: what was wrong before is over, should nothing be heard for long.
                 () = sleep_until(well_at), if had_fault => {
@@ -258,78 +252,11 @@ impl Task {
     }
 
     /// When the table stops being fresh, and when the watch is to be probed before that.
-    fn staleness(&self, probe: &Probe) -> (Instant, Instant) {
+    fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
         let current = self.informer.status().current_at().unwrap_or_else(Instant::now);
-        (current + bound, (current + bound - margin).max(probe.not_before()))
-    }
-
-    fn start_probe(&mut self, probe: &mut Probe) -> Option<End> {
-        if let Probe::Expecting { asked_at, version: expected, .. } = &*probe {
-            let status = self.informer.status();
-            let is_missing = status.version().is_some_and(|known| {
-                match known.partial_cmp(expected) {
-                    Some(order) => order.is_lt(),
-                    // Without an order of versions: whether anything came at all.
-                    None => status.current_at().is_none_or(|current| current < *asked_at),
-                }
-            });
-            if is_missing {
-                return Some(End::Dead("a second watch saw events that this one did not bring"));
-            }
-            *probe = Probe::Idle(Instant::now());
-            return None;
-        }
-        if let Some(from) = self.version() {
-            let namespace = self.namespace_of_profile();
-            let turn = (self.shared.probes.clone(), namespace);
-            *probe = Probe::begin(self.list_watch.clone(), turn, &self.shared.timing, from);
-        }
-        None
-    }
-
-    /// What a finished probe says about this watch.
-    fn judge(&mut self, probed: Result<Probed, Fault>, probe: &mut Probe) -> Option<End> {
-        let pause = self.shared.timing.probe_pause;
-        let Probed { asked_at, from, heard } = match probed {
-            Ok(probed) => probed,
-            Err(fault) if fault.reason() == Reason::Gone => {
-                return Some(End::Dead("the version is too old for a second watch"));
-            }
-            Err(fault) => {
-                self.metrics.failed(fault.code());
-                let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
-                self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
-                self.shared.changes.notify();
-                *probe = Probe::Idle(Instant::now() + delay);
-                return None;
-            }
-        };
-        self.informer.status().refused_no_more(Verb::Watch);
-        match heard {
-            Heard::Bookmark(version) => {
-                if version.is_older_than(&from) {
-                    return Some(End::WentBack);
-                }
-                // The watch itself may have brought more while it was asked.
-                if !self.version().is_some_and(|known| version.is_older_than(&known)) {
-                    self.informer.apply(Delta::Progress(version.clone()));
-                    self.informer.status().set_version(version);
-                }
-                self.informer.status().current(asked_at);
-                self.healthy();
-                *probe = Probe::Idle(Instant::now());
-                None
-            }
-            Heard::Event(version) => {
-                let until = Instant::now() + self.shared.timing.probe_grace;
-                *probe = Probe::Expecting { asked_at, version, until };
-                None
-            }
-            Heard::Unclear => Some(End::Dead("a second watch brought what cannot be read")),
-            Heard::Silence => Some(End::Dead("a second watch was silent too")),
-        }
+        (current + bound, current + bound - margin)
     }
 
     /// Whether the watch has been open for long enough to count as a success: one that works for a
