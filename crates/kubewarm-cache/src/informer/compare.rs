@@ -4,7 +4,7 @@
 //! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
 //! Only names, UIDs and versions are compared.
 
-use super::{digest::NameDigest, stream::End, task::Task};
+use super::{digest::NameDigest, endpoint::Part, stream::End, task::Task};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
@@ -31,30 +31,16 @@ pub enum Comparison {
     Failed,
 }
 
-/// When a cell was last compared; outlives its watches.
-#[derive(Debug)]
-pub(super) struct Turn {
-    last: Instant,
-    /// Of the interval: cells that were declared together are not compared together.
-    part: f64,
-}
-
-impl Turn {
-    /// From now on.
-    pub(super) fn new() -> Self {
-        Self { last: Instant::now(), part: 0.8 + 0.4 * fastrand::f64() }
-    }
-
-    /// When the next one is due.
-    fn due(&self, interval: Option<Duration>) -> Option<Instant> {
-        self.last.checked_add(interval?.mul_f64(self.part))
-    }
-}
+/// For each page of a list that is compared with a table.
+const PAGE: Duration = Duration::from_mins(1);
 
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.turn.due(self.informer.tuning(|tuning| tuning.verify_interval));
+        let interval = self.informer.tuning(|tuning| tuning.verify_interval);
+        let due = interval.and_then(|interval| {
+            self.compared_at.checked_add(interval.mul_f64(self.compared_part))
+        });
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -63,9 +49,10 @@ impl Task {
         }
     }
 
-    /// Begins a comparison with what the table holds now, if that can be compared.
+    /// Begins a comparison of what the table holds now with what the API server lists at the table's version, if the
+    /// table can be compared. Each request draws on the spare part of the namespace's bucket.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
-        self.turn = Turn::new();
+        self.compared_at = Instant::now();
         let (held, version) = NameDigest::new().of_table(&self.informer.reader);
         let is_whole = self.rejected == 0
             && !self.informer.status().has_undecodable()
@@ -80,8 +67,26 @@ impl Task {
         let namespace = self.namespace_of_profile();
         let comparing = async move {
             let _permit = shared.comparisons.acquire(&namespace).await;
-            let payer = (&shared.buckets, &namespace);
-            Comparison::of(held.is_list_at(&list_watch, &at, limit, payer).await)
+            let mut listed = held.empty();
+            let mut token = String::new();
+            loop {
+                while let Err(open_at) = shared.buckets.draw_spare(&namespace, Instant::now()) {
+                    sleep_until(open_at).await;
+                }
+                let part = Part::Page { limit, token: &token };
+                let page = match listed.add_page(&list_watch, Some(&at), part, PAGE).await {
+                    Ok(page) => page,
+                    Err(fault) => return Comparison::failed(&fault),
+                };
+                if page.version().ok().as_ref() != Some(&at) {
+                    return Comparison::Skipped;
+                }
+                if page.token.is_empty() {
+                    let is_equal = held.matches(&listed);
+                    return if is_equal { Comparison::Equal } else { Comparison::Different };
+                }
+                token = page.token;
+            }
         };
         comparing.boxed().fuse()
     }
@@ -102,19 +107,12 @@ impl Task {
 }
 
 impl Comparison {
-    fn of(answer: Result<Option<bool>, Fault>) -> Self {
-        match answer {
-            Ok(Some(true)) => Self::Equal,
-            Ok(Some(false)) => Self::Different,
-            Ok(None) => Self::Skipped,
-            // That version is not kept any more, or never was to be had.
-            Err(fault) if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) => {
-                Self::Skipped
-            }
-            Err(fault) => {
-                tracing::debug!(%fault, "nothing to compare with");
-                Self::Failed
-            }
+    fn failed(fault: &Fault) -> Self {
+        // That version is not kept any more, or never was to be had.
+        if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) {
+            return Self::Skipped;
         }
+        tracing::debug!(%fault, "nothing to compare with");
+        Self::Failed
     }
 }

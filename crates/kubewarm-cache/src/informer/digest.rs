@@ -10,16 +10,11 @@ use super::{
 };
 use crate::store::Reader;
 use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion};
-use kubewarm_client::Buckets;
 use std::{
     hash::{BuildHasher as _, RandomState},
-    sync::Arc,
     time::Duration,
 };
-use tokio::time::{Instant, sleep_until};
-
-/// For each page of a list that is compared with a table.
-const PAGE: Duration = Duration::from_mins(1);
+use tokio::time::Instant;
 
 /// Counts objects and adds up their hashes, in any order. The hash is keyed anew for each comparison: two that
 /// differ are taken for equal once in 2^64 times, and two that are equal never for different.
@@ -37,7 +32,7 @@ impl NameDigest {
     }
 
     /// Of nothing, comparable with this one.
-    fn empty(&self) -> Self {
+    pub(super) fn empty(&self) -> Self {
         Self { keys: self.keys.clone(), objects: 0, sum: 0 }
     }
 
@@ -96,38 +91,6 @@ impl NameDigest {
             }
         })
         .await
-    }
-
-    /// Whether this, of a table at the version `at`, is what the API server lists at that version, in pages of
-    /// `limit` objects; `None` where it lists another version. Each request draws on the spare part of the
-    /// namespace's bucket.
-    ///
-    /// # Errors
-    ///
-    /// As [`NameDigest::add_page`].
-    pub(super) async fn is_list_at(
-        &self,
-        of: &ListWatch,
-        at: &ResourceVersion,
-        limit: u32,
-        (buckets, namespace): (&Buckets, &Arc<str>),
-    ) -> Result<Option<bool>, Fault> {
-        let mut listed = self.empty();
-        let mut token = String::new();
-        loop {
-            while let Err(open_at) = buckets.draw_spare(namespace, Instant::now()) {
-                sleep_until(open_at).await;
-            }
-            let part = Part::Page { limit, token: &token };
-            let page = listed.add_page(of, Some(at), part, PAGE).await?;
-            if page.version().ok().as_ref() != Some(at) {
-                return Ok(None);
-            }
-            if page.token.is_empty() {
-                return Ok(Some(self.matches(&listed)));
-            }
-            token = page.token;
-        }
     }
 }
 

@@ -4,7 +4,6 @@ use super::{
     Changes, InformerMetrics, RelistReason, ResourceMetrics, Timing, Verb,
     backoff::Backoff,
     cell::{Control, Informer},
-    compare::Turn,
     decode::{Decoder, Rejected},
     list_watch::ListWatch,
     metadata::ListMeta,
@@ -83,8 +82,10 @@ pub(super) struct Task {
     /// Undecodable objects since the last list began.
     pub(super) rejected: u64,
     pub(super) room: Room,
-    /// When the store was last compared with a list.
-    pub(super) turn: Turn,
+    /// When the store was last compared with a list, or the task began.
+    pub(super) compared_at: Instant,
+    /// Of the interval between two comparisons: stores that were opened together are not compared together.
+    pub(super) compared_part: f64,
 }
 
 /// What to do next.
@@ -143,7 +144,8 @@ impl Task {
             opened_at: None,
             rejected: 0,
             room: Room::default(),
-            turn: Turn::new(),
+            compared_at: Instant::now(),
+            compared_part: 0.8 + 0.4 * fastrand::f64(),
         })
     }
 
