@@ -1,13 +1,16 @@
 //! One informer, as everybody sees it: what it is told, what it says, and what it holds.
 
-use super::{CellReport, Changes, Phase, RelistReason, gate::Gate, state::Step, status::Status};
+use super::{
+    CellReport, Changes, Phase, RelistReason, gate::Gate, list_watch::ListWatch, state::Step,
+    status::Status,
+};
 use crate::store::Reader;
 use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Tuning, Verb,
 };
 use parking_lot::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -18,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 /// and the store.
 pub(super) struct Informer {
     pub(super) key: CellKey,
+    /// Its requests, or why none is built for it.
+    pub(super) list_watch: Result<ListWatch, Fault>,
     pub(super) control: watch::Sender<Control>,
     status: Mutex<Status>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
@@ -62,9 +67,10 @@ pub struct OwnAccess {
 }
 
 impl Informer {
-    /// Paused, and with nothing in its store.
+    /// Paused, and with nothing in its store. `client` acts as its identity.
     pub(super) fn new(
         spec: &CellSpec,
+        client: &Arc<kube::Client>,
         sink: Box<dyn DeltaSink>,
         reader: Reader,
         changes: Changes,
@@ -79,6 +85,7 @@ impl Informer {
         };
         Self {
             key: spec.key.clone(),
+            list_watch: ListWatch::new(client, &spec.key),
             control: watch::Sender::new(control),
             status: Mutex::new(Status::new()),
             sink: Mutex::new(sink),

@@ -9,7 +9,7 @@ use super::{
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Step,
     stream::Stream,
-    task::{Failure, Next, Task, absent},
+    task::{Failure, Next, Task},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -93,8 +93,10 @@ impl Task {
         let Listed { version, stream } = listed;
         let swept = self.informer.apply(Delta::ListDone(version.clone()));
         let removed = if let Outcome::Swept { removed } = swept { removed } else { 0 };
-        if self.informer.reader.objects() == 0 && self.namespace_is_absent(asked_at).await {
-            return Err(failed(absent(&self.informer.key)));
+        if self.informer.reader.objects() == 0
+            && let Some(fault) = self.absent_namespace(asked_at).await
+        {
+            return Err(failed(fault));
         }
         self.finish_list((why, removed), strategy, &version, asked_at);
         Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))

@@ -24,7 +24,7 @@ const MAX_PEEK: usize = 8 << 20;
 /// The path, the selectors and the representation of one informer, and the client of its identity.
 #[derive(Clone)]
 pub(super) struct ListWatch {
-    client: Arc<kube::Client>,
+    pub(super) client: Arc<kube::Client>,
     endpoint: Endpoint,
 }
 

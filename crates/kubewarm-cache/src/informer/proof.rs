@@ -8,7 +8,7 @@
 
 use super::{Reports, cell::Informer, digest::NameDigest, endpoint::Part, list_watch::ListWatch};
 use kubewarm_api::model::{CellKey, Fault, ResourceVersion};
-use kubewarm_client::{Buckets, Clients, Expiring};
+use kubewarm_client::{Buckets, Expiring};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -65,7 +65,6 @@ const MAX_KEPT: u64 = 1_024;
 #[derive(Clone)]
 pub struct Proofs {
     reports: Reports,
-    clients: Arc<dyn Clients>,
     buckets: Buckets,
     under_way: Arc<Semaphore>,
     kept: Expiring<CellKey, Proof, Unproven>,
@@ -84,10 +83,10 @@ impl Proof {
 
 impl Proofs {
     /// To be called on the runtime on which proofs are to run.
-    pub(super) fn new(reports: Reports, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
+    pub(super) fn new(reports: Reports, buckets: Buckets) -> Self {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY));
         let kept = Expiring::new(MAX_KEPT, KEPT);
-        Self { reports, clients, buckets, under_way, kept, runtime: Handle::current() }
+        Self { reports, buckets, under_way, kept, runtime: Handle::current() }
     }
 
     /// Proves the table of `key` current as of a moment after `since`, at the expense of the namespace
@@ -117,8 +116,7 @@ impl Proofs {
     async fn make(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Unproven> {
         let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
         let deadline = Instant::now() + PATIENCE;
-        let client = self.clients.client_for(&key.identity);
-        let list_watch = ListWatch::new(&client, key)?;
+        let list_watch = informer.list_watch.as_ref().map_err(Fault::clone)?;
         let _one = self.turn(payer, deadline).await?;
         if !informer.glance().is_kept_current() {
             return Err(Unproven::Idle);
@@ -127,7 +125,7 @@ impl Proofs {
         let is_small = informer.reader.objects() <= FEW.into();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let (newest, all) = newest(&list_watch, is_small, within).await?;
+        let (newest, all) = newest(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
             informer.probe.notify_one();
@@ -223,18 +221,11 @@ impl fmt::Debug for Proofs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_client::OperatorOnly;
-    use std::{convert::Infallible, future::pending};
     use tokio::join;
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_is_waited_for_no_longer_than_a_proof_may_take() {
-        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            pending::<Result<http::Response<kube::client::Body>, Infallible>>()
-        });
-        let client = kube::Client::new(silent, "default");
-        let clients = Arc::new(OperatorOnly::new(client));
-        let proofs = Proofs::new(Reports::default(), clients, Buckets::default());
+        let proofs = Proofs::new(Reports::default(), Buckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
         let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };

@@ -175,8 +175,7 @@ impl Registry {
     /// Proves the tables of the cells current.
     #[must_use]
     pub fn proofs(&self) -> Proofs {
-        let buckets = self.shared.buckets.clone();
-        Proofs::new(self.reports(), Arc::clone(&self.clients), buckets)
+        Proofs::new(self.reports(), self.shared.buckets.clone())
     }
 
     /// Wakes when a cell changes phase, or namespaces come and go.
@@ -204,14 +203,15 @@ impl Registry {
         let writer = self.catalog.open(&spec.key, &spec.indexes);
         let reader = writer.reader();
         let sink = (self.make_sink)(&spec.key, writer);
-        let informer = Arc::new(Informer::new(spec, sink, reader, shared.changes.clone()));
-        self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let client = self.clients.client_for(&spec.key.identity);
+        let changes = shared.changes.clone();
+        let informer = Arc::new(Informer::new(spec, &client, sink, reader, changes));
+        self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
             // Dropping a task is how it ends: its table is consistent between any two deltas.
             let stop = running.stop.clone();
-            let _ended = stop.run_until_cancelled(supervise(running, shared, client)).await;
+            let _ended = stop.run_until_cancelled(supervise(running, shared)).await;
         });
         informer
     }
@@ -281,7 +281,7 @@ impl Registry {
 
 /// Runs the informer's task whenever it is to run; one that panics is reported, and begins again after a
 /// wait. Alone writes the status and the store.
-async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kube::Client>) {
+async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
     let mut panics = Backoff::new(shared.timing.backoff);
     let mut control = informer.control.subscribe();
     let mut relisted = 0;
@@ -314,11 +314,11 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>, client: Arc<kub
         let ended = async {
             let _ends = control.wait_for(|control| control.ends != now.ends).await;
         };
-        let task = match Task::new(&informer, &shared, &client, now.gate.epoch) {
-            Ok(task) => task,
+        let task = match &informer.list_watch {
+            Ok(list_watch) => Task::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
                 // Refused before any request; only an edit of the profile makes another cell.
-                informer.failed(Verb::List, &fault, 1, Duration::MAX);
+                informer.failed(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;
             }

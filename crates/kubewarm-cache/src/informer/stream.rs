@@ -41,8 +41,8 @@ pub(super) enum End {
     WentBack,
     /// The table is not what a list of its version names.
     Inconsistent,
-    /// The namespace is gone.
-    NamespaceGone,
+    /// The namespace does not exist.
+    NamespaceGone(Fault),
 }
 
 impl Stream {
@@ -81,7 +81,7 @@ impl End {
                 _ => WatchEnd::Http5xx,
             },
             Self::Nonsense(_) | Self::Disordered | Self::WentBack => WatchEnd::Decode,
-            Self::Inconsistent | Self::NamespaceGone => WatchEnd::Shutdown,
+            Self::Inconsistent | Self::NamespaceGone(_) => WatchEnd::Shutdown,
         }
     }
 }

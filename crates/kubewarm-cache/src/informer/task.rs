@@ -57,8 +57,6 @@ pub(super) struct Task {
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<Shared>,
-    /// Acts as the cell's identity.
-    client: Arc<kube::Client>,
     pub(super) decoder: Decoder,
     pub(super) backoff: Backoff,
     /// Watches in a row that ended at once.
@@ -113,18 +111,15 @@ pub(super) struct Failure {
 }
 
 impl Task {
-    /// # Errors
-    ///
-    /// As of [`ListWatch::new`].
     pub(super) fn new(
         informer: &Arc<Informer>,
+        list_watch: &ListWatch,
         shared: &Arc<Shared>,
-        client: &Arc<kube::Client>,
         epoch: u64,
-    ) -> Result<Self, Fault> {
+    ) -> Self {
         let key = &informer.key;
-        Ok(Self {
-            list_watch: ListWatch::new(client, key)?,
+        Self {
+            list_watch: list_watch.clone(),
             decoder: Decoder::new(key),
             informer: Arc::clone(informer),
             control: informer.control.subscribe(),
@@ -132,7 +127,6 @@ impl Task {
             metrics: shared.metrics.of(&key.resource),
             backoff: Backoff::new(shared.timing.backoff),
             shared: Arc::clone(shared),
-            client: Arc::clone(client),
             closed_at_once: 0,
             short_watches: 0,
             news: 0,
@@ -146,7 +140,7 @@ impl Task {
             room: Room::default(),
             compared_at: Instant::now(),
             compared_part: 0.8 + 0.4 * fastrand::f64(),
-        })
+        }
     }
 
     /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
@@ -187,12 +181,8 @@ impl Task {
         let failed_at = Instant::now();
         self.metrics.failed(fault.code());
         if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
-            match self.namespace(failed_at).await {
-                Some(Existence::Absent) => fault = absent(&self.informer.key),
-                // Its roles go first: they are not missing.
-                Some(Existence::Leaving) => fault = leaving(&self.informer.key),
-                Some(Existence::Present | Existence::NotAllowed | Existence::Unknown) | None => {}
-            }
+            let existence = self.namespace(failed_at).await;
+            fault = missing_namespace(&self.informer.key.extent, existence).unwrap_or(fault);
         }
         if matches!(fault.reason(), Reason::NamespaceNotFound | Reason::NotServed) {
             self.purge();
@@ -297,35 +287,34 @@ impl Task {
         self.shared.changes.notify();
     }
 
-    /// Whether the API server says that the cell's namespace does not exist, asked after `since`.
-    /// `false` where nobody asks, or where it may not be asked.
-    pub(super) async fn namespace_is_absent(&self, since: Instant) -> bool {
-        self.namespace(since).await == Some(Existence::Absent)
+    /// The fault of a cell whose namespace does not exist, as the API server says to a request sent after `since`.
+    /// `None` also where nobody may ask.
+    pub(super) async fn absent_namespace(&self, since: Instant) -> Option<Fault> {
+        let existence = self.namespace(since).await;
+        missing_namespace(&self.informer.key.extent, existence)
+            .filter(|_| existence == Existence::Absent)
     }
 
-    /// What the API server says of the cell's namespace; `None` where nobody asks.
-    async fn namespace(&self, since: Instant) -> Option<Existence> {
+    /// What the API server says of the cell's namespace.
+    async fn namespace(&self, since: Instant) -> Existence {
         let key = &self.informer.key;
         let check = self.informer.tuning(|tuning| tuning.namespace_check);
-        match (&key.extent, check) {
-            (Extent::Namespace(name), NamespaceCheck::Ask) => {
-                let (client, namespace) = (Arc::clone(&self.client), Arc::clone(name));
-                let look = async move {
-                    let seen = existence(&client, &namespace).await;
-                    // That is of no use to whoever tries again.
-                    if seen == Existence::Unknown {
-                        return Err(Fault::new(Reason::Unreachable, "it does not say"));
-                    }
-                    Ok(seen)
-                };
-                let (of, looks) =
-                    ((key.identity.clone(), Arc::clone(name)), &self.shared.namespaces);
-                let seen = looks.get_or_fetch_since(&Handle::current(), of, since, || look).await;
-                Some(seen.map_or(Existence::Unknown, |entry| entry.value))
+        let (Extent::Namespace(name), NamespaceCheck::Ask) = (&key.extent, check) else {
+            return Existence::Unknown;
+        };
+        let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
+        let look = async move {
+            let seen = existence(&list_watch.client, &namespace).await;
+            // That is of no use to whoever tries again.
+            if seen == Existence::Unknown {
+                return Err(Fault::new(Reason::Unreachable, "it does not say"));
             }
-            (Extent::Namespace(_), NamespaceCheck::Known)
-            | (Extent::AllNamespaces | Extent::Cluster, _) => None,
-        }
+            Ok(seen)
+        };
+        let of = (key.identity.clone(), Arc::clone(name));
+        let looks = &self.shared.namespaces;
+        let seen = looks.get_or_fetch_since(&Handle::current(), of, since, || look).await;
+        seen.map_or(Existence::Unknown, |entry| entry.value)
     }
 }
 
@@ -335,12 +324,12 @@ fn is_followed(key: &CellKey) -> bool {
     key.projection == Projection::Profile || (of.group(), of.resource()) == ("", "namespaces")
 }
 
-/// The fault of a cell whose namespace does not exist.
-pub(super) fn absent(key: &CellKey) -> Fault {
-    Fault::new(Reason::NamespaceNotFound, format!("{} does not exist", key.extent))
-}
-
-/// The fault of a cell that is refused while its namespace is being deleted.
-fn leaving(key: &CellKey) -> Fault {
-    Fault::new(Reason::NamespaceNotFound, format!("{} is being deleted", key.extent))
+/// The fault of a cell whose namespace does not exist, or is being deleted: its roles go first, so they are not missing.
+pub(super) fn missing_namespace(extent: &Extent, existence: Existence) -> Option<Fault> {
+    let what = match existence {
+        Existence::Absent => "does not exist",
+        Existence::Leaving => "is being deleted",
+        Existence::Present | Existence::NotAllowed | Existence::Unknown => return None,
+    };
+    Some(Fault::new(Reason::NamespaceNotFound, format!("{extent} {what}")))
 }

@@ -1,8 +1,8 @@
 //! One `list` and one `watch` of a cell, as small as they can be: whether the API server allows them.
 
-use super::list_watch::ListWatch;
+use super::{list_watch::ListWatch, task::missing_namespace};
 use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb};
-use kubewarm_client::{Existence, existence};
+use kubewarm_client::existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -74,10 +74,8 @@ impl Trial {
             (trial.refusal(), check, key.extent.namespace())
         {
             trial.requests += 1;
-            match existence(client, name).await {
-                Existence::Absent => trial.is_absent(format!("namespace {name} does not exist")),
-                Existence::Leaving => trial.is_absent(format!("namespace {name} is being deleted")),
-                Existence::Present | Existence::NotAllowed | Existence::Unknown => {}
+            if let Some(fault) = missing_namespace(&key.extent, existence(client, name).await) {
+                trial.refuse_for(&fault);
             }
         }
         trial
@@ -95,9 +93,8 @@ impl Trial {
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
-    /// Roles go before their namespace does: a refusal there is not for want of permissions.
-    fn is_absent(&mut self, message: String) {
-        let fault = Fault::new(Reason::NamespaceNotFound, message);
+    /// Gives every refusal this reason.
+    fn refuse_for(&mut self, fault: &Fault) {
         for answer in [&mut self.list, &mut self.watch] {
             if matches!(answer, Answer::Refused(_)) {
                 *answer = Answer::Refused(fault.clone());

@@ -4,7 +4,7 @@ use super::{
     RelistReason, Verb,
     state::Step,
     stream::{End, OpenWatch, Stream, is_early, lasting},
-    task::{Failure, Next, Task, absent},
+    task::{Failure, Next, Task},
 };
 use futures::{
     StreamExt as _,
@@ -159,9 +159,7 @@ impl Task {
                 let message = "the table is not what the API server has";
                 self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
             }
-            End::NamespaceGone => {
-                failure(absent(&self.informer.key), Next::List(Some(RelistReason::Recreated)))
-            }
+            End::NamespaceGone(fault) => failure(fault, Next::List(Some(RelistReason::Recreated))),
         }
     }
 
@@ -240,9 +238,9 @@ impl Task {
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
                     // What another cell of the namespace has been told meanwhile will do.
                     if let Some(since) = empty_since.take()
-                        && self.namespace_is_absent(since).await
+                        && let Some(fault) = self.absent_namespace(since).await
                     {
-                        return End::NamespaceGone;
+                        return End::NamespaceGone(fault);
                     }
                 }
                 // It may be a new bound: look at the clock again.
