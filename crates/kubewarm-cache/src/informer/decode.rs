@@ -80,6 +80,9 @@ impl Decoder {
         if meta.name.is_empty() {
             return Err(rejected("metadata.name is empty".to_owned()));
         }
+        if !meta.has_valid_labels() {
+            return Err(rejected("metadata.labels is no object of strings".to_owned()));
+        }
 
         let dropped = match self.projection.managed_fields() {
             ManagedFields::Drop => meta.managed_fields,

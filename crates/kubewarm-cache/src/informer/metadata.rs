@@ -1,13 +1,11 @@
 //! The metadata of objects and of lists, as far as informers read them.
 
 use super::split::ListSplitter;
+use crate::json::Cursor;
 use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion, Uid};
-use serde::{
-    Deserialize,
-    de::{Deserializer, Error as _, MapAccess, Visitor},
-};
+use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 /// The metadata of an object. Decoding skips its other fields.
 #[derive(Deserialize)]
@@ -16,7 +14,7 @@ pub(super) struct MetadataOnly<'a> {
     pub(super) metadata: ObjectMeta<'a>,
 }
 
-/// `metadata` of an object. Deserializing it checks that all labels are strings.
+/// `metadata` of an object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectMeta<'a> {
@@ -29,9 +27,8 @@ pub(super) struct ObjectMeta<'a> {
     uid: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     resource_version: Option<Cow<'a, str>>,
-    #[expect(dead_code, reason = "read to be checked; the store reads the labels of the body")]
-    #[serde(default)]
-    labels: Option<Strings>,
+    #[serde(borrow, default)]
+    labels: Option<&'a RawValue>,
     #[serde(borrow, default)]
     annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -63,6 +60,15 @@ impl<'a> ObjectMeta<'a> {
         Named { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
+    /// Whether every label is a string. The store reads the labels of the body.
+    pub(super) fn has_valid_labels(&self) -> bool {
+        self.labels.is_none_or(|labels| {
+            let labels = labels.get().as_bytes();
+            // The cursor takes what is no object for an object without members.
+            labels.starts_with(b"{") && Cursor::new(labels).strings(&mut |_, _| {}).is_some()
+        })
+    }
+
     /// # Errors
     ///
     /// If the annotations are no object, or one of them stands there twice.
@@ -73,49 +79,6 @@ impl<'a> ObjectMeta<'a> {
             return Err(serde_json::Error::custom("no object"));
         }
         serde_json::from_str(annotations.get())
-    }
-}
-
-/// An object of strings, which are not kept.
-struct Strings;
-
-impl<'de> Deserialize<'de> for Strings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strings {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of strings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
-        while map.next_entry::<Text, Text>()?.is_some() {}
-        Ok(self)
-    }
-}
-
-/// A string, which is not kept.
-struct Text;
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Self)
-    }
-}
-
-impl Visitor<'_> for Text {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
     }
 }
 
