@@ -15,7 +15,7 @@ use futures::StreamExt as _;
 use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
 use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The metadata of one object and the frame of its list are smaller, and so is an object of the largest
 /// size that etcd takes by default.
@@ -92,14 +92,19 @@ impl ListWatch {
     ///
     /// One request for the metadata of an object.
     pub(super) async fn peek(&self, within: Duration) -> Result<ListMeta, Fault> {
-        let read = upstream::read(&self.client, self.endpoint.one(), within, MAX_PEEK).await;
-        let body = match read {
-            Ok(body) => body,
-            // The server was sending: that is allowed.
-            Err(fault) if fault.reason() == Reason::TooLarge => return Ok(ListMeta::default()),
-            Err(fault) => return Err(fault),
+        let mut chunks = upstream::open(&self.client, self.endpoint.one(), within).await?;
+        let mut body = Vec::new();
+        let reading = async {
+            // The server is sending: that is allowed, however much it is.
+            while body.len() <= MAX_PEEK {
+                let Some(chunk) = chunks.next().await else { break };
+                body.extend_from_slice(&chunk?);
+            }
+            Ok(ListMeta::parse(&body).unwrap_or_default())
         };
-        Ok(ListMeta::parse(&body).unwrap_or_default())
+        timeout(within, reading).await.unwrap_or_else(|_elapsed| {
+            Err(Fault::new(Reason::TimedOut, "the answer did not end in time"))
+        })
     }
 
     /// Opens a short watch of what comes after `from`, and reads what comes first within twice its time.

@@ -47,37 +47,6 @@ pub(super) async fn open(
     Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
 }
 
-/// Reads a small response whole.
-///
-/// # Errors
-///
-/// As [`open`]; [`Reason::TooLarge`] above `cap` bytes.
-pub(super) async fn read(
-    client: &kube::Client,
-    request: Request<Vec<u8>>,
-    within: Duration,
-    cap: usize,
-) -> Result<Vec<u8>, Fault> {
-    let mut chunks = open(client, request, within).await?;
-    let mut body = Vec::new();
-    let reading = async {
-        while let Some(chunk) = chunks.next().await {
-            body.extend_from_slice(&chunk?);
-            if body.len() > cap {
-                return Err(Fault::new(
-                    Reason::TooLarge,
-                    format!("the answer exceeds {cap} bytes"),
-                ));
-            }
-        }
-        Ok(())
-    };
-    match timeout(within, reading).await {
-        Ok(read) => read.map(|()| body),
-        Err(_elapsed) => Err(Fault::new(Reason::TimedOut, "the answer did not end in time")),
-    }
-}
-
 /// Reads a list to its end and shows each of its items; holds one at a time.
 ///
 /// # Errors
