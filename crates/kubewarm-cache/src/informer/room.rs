@@ -5,11 +5,11 @@ use kubewarm_api::model::{Fault, Gauge, Reason};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Objects of a list between two looks: few, since several lists of a profile may be under way, and
+/// Bytes of a list between two comparisons with the limits: few, since several lists of a profile may be under way, and
 /// all of them together must not come far beyond the limit.
-const LOOK_EVERY: u64 = 64;
-/// Bytes of them, whichever comes first: 64 objects of a megabyte would be as much as a small pod has.
-const LOOK_EVERY_BYTES: usize = 1 << 20;
+const COMPARED_BYTES: usize = 1 << 20;
+/// An object counts as so many bytes at least, so that there are never more than 64 objects between two comparisons.
+const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
 /// Between two looks while held back; a decision takes some 100 ms.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
@@ -21,10 +21,8 @@ const COUNT_WITHIN: Duration = Duration::from_secs(10);
 /// What a task knows of its limits.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Objects of lists, over all pages, since the last look.
-    unlooked: u64,
-    /// Their bytes, as received.
-    unlooked_bytes: usize,
+    /// Bytes of lists, over all pages, since the limits were last compared.
+    listed_bytes: usize,
     /// Whether the controller has been told of the limit that is exceeded now.
     is_told: bool,
 }
@@ -40,13 +38,11 @@ impl Task {
     ///
     /// [`Reason::Throttled`] after a minute.
     pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, Fault> {
-        let room = &mut self.room;
-        room.unlooked += 1;
-        room.unlooked_bytes = room.unlooked_bytes.saturating_add(bytes);
-        if room.unlooked < LOOK_EVERY && room.unlooked_bytes < LOOK_EVERY_BYTES {
+        self.room.listed_bytes = self.room.listed_bytes.saturating_add(bytes.max(OBJECT_BYTES));
+        if self.room.listed_bytes < COMPARED_BYTES {
             return Ok(false);
         }
-        (room.unlooked, room.unlooked_bytes) = (0, 0);
+        self.room.listed_bytes = 0;
         if !self.room.is_told && !self.gauge().is_within_all() {
             self.learn_length().await;
         }
