@@ -83,19 +83,7 @@ pub struct Warmed {
 }
 
 /// Why a synced cell listed again.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    strum::AsRefStr,
-    strum::VariantArray,
-    Serialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RelistReason {
     /// The server no longer had the version: 410.
@@ -308,9 +296,7 @@ impl CellReport {
 }
 
 /// How one list or page ended.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ListOutcome {
     /// Completely received and applied.
@@ -320,9 +306,7 @@ pub enum ListOutcome {
 }
 
 /// Why a watch ended: the label of `kubewarm_watch_ends_total`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WatchEnd {
     /// The server ended it at or after the time asked for.
@@ -351,19 +335,7 @@ pub enum WatchEnd {
 }
 
 /// The type of a watch event: the label of `kubewarm_watch_events_total`.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    strum::AsRefStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventKind {
@@ -380,9 +352,7 @@ pub enum EventKind {
 }
 
 /// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// The frame of a list: the response around its items.
