@@ -5,7 +5,7 @@ mod resource;
 pub use self::resource::{REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label};
 
 use kubewarm_api::model::Resource;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -20,7 +20,7 @@ const MAX_RESOURCES: usize = 200;
 /// The handles of all resources that have informers.
 #[derive(Debug)]
 pub struct InformerMetrics {
-    resources: RwLock<Resources>,
+    resources: Mutex<Resources>,
 }
 
 #[derive(Debug)]
@@ -40,22 +40,35 @@ impl InformerMetrics {
     pub fn new() -> prometheus::Result<Self> {
         let other = Arc::new(ResourceMetrics::new([OTHER; 3].map(str::to_owned))?);
         let resources = Resources { own: HashMap::new(), other, is_full: false };
-        Ok(Self { resources: RwLock::new(resources) })
+        Ok(Self { resources: Mutex::new(resources) })
     }
 
     /// The handles of `resource`: its own, or those of `_other` when there are too many resources.
     #[must_use]
     pub fn of(&self, resource: &Resource) -> Arc<ResourceMetrics> {
-        if let Some(metrics) = self.resources.read().own.get(resource) {
+        let mut resources = self.resources.lock();
+        if let Some(metrics) = resources.own.get(resource) {
             return Arc::clone(metrics);
         }
-        self.resources.write().make(resource)
+        if resources.own.len() < MAX_RESOURCES {
+            let labels = [resource.group(), resource.version(), resource.resource()];
+            match ResourceMetrics::new(labels.map(str::to_owned)) {
+                Ok(metrics) => {
+                    let metrics = Arc::new(metrics);
+                    resources.own.insert(resource.clone(), Arc::clone(&metrics));
+                    return metrics;
+                }
+                Err(error) => tracing::error!(%resource, %error, "counted under {OTHER}"),
+            }
+        }
+        resources.is_full = true;
+        Arc::clone(&resources.other)
     }
 
     /// Ends the series of every resource that is not in `live` and that no informer counts into, and
     /// those of `_other` likewise once everything in `live` has series of its own.
     pub fn retain(&self, live: &HashSet<&Resource>) {
-        let mut resources = self.resources.write();
+        let mut resources = self.resources.lock();
         resources
             .own
             .retain(|resource, metrics| live.contains(resource) || Arc::strong_count(metrics) > 1);
@@ -66,30 +79,9 @@ impl InformerMetrics {
     /// The handles of every resource that has series, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<ResourceMetrics>> {
-        let resources = self.resources.read();
+        let resources = self.resources.lock();
         let other = resources.is_full.then_some(&resources.other);
         resources.own.values().chain(other).cloned().collect()
-    }
-}
-
-impl Resources {
-    fn make(&mut self, resource: &Resource) -> Arc<ResourceMetrics> {
-        if let Some(metrics) = self.own.get(resource) {
-            return Arc::clone(metrics);
-        }
-        if self.own.len() < MAX_RESOURCES {
-            let labels = [resource.group(), resource.version(), resource.resource()];
-            match ResourceMetrics::new(labels.map(str::to_owned)) {
-                Ok(metrics) => {
-                    let metrics = Arc::new(metrics);
-                    self.own.insert(resource.clone(), Arc::clone(&metrics));
-                    return metrics;
-                }
-                Err(error) => tracing::error!(%resource, %error, "counted under {OTHER}"),
-            }
-        }
-        self.is_full = true;
-        Arc::clone(&self.other)
     }
 }
 
