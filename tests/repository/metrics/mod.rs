@@ -64,7 +64,9 @@ fn a_small_input_gives_exactly_this_text() {
     metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
     let counted = metrics.engine().of(&pods);
-    counted.listed(ListOutcome::Success, Duration::from_millis(300), 3, 9_000);
+    counted.listed(ListOutcome::Success, Duration::from_millis(300));
+    counted.list_items.inc_by(3);
+    counted.list_bytes.inc_by(9_000);
     counted.relisted(RelistReason::Gone, 1, 2);
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
@@ -219,7 +221,7 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.engine().of(resource);
     for outcome in [ListOutcome::Success, ListOutcome::Failure] {
-        of.listed(outcome, took, 1, 100);
+        of.listed(outcome, took);
     }
     of.relisted(RelistReason::Gone, 1, 1);
     of.watch_starts.inc();

@@ -190,19 +190,13 @@ impl Task {
     /// Receives one response and applies its items as they arrive.
     async fn page(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
         let started = Instant::now();
-        let (mut items, mut bytes) = (0, 0);
-        let received = self.receive(part, &mut items, &mut bytes).await;
-        self.count_list(received.as_ref(), started, (items, bytes));
+        let received = self.receive(part).await;
+        self.count_list(&received, started);
         received
     }
 
     /// Counts a list, or a page of it, that has ended.
-    pub(super) fn count_list<T>(
-        &self,
-        received: Result<&T, &NotListed>,
-        started: Instant,
-        (items, bytes): (u64, u64),
-    ) {
+    pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
         let took = started.elapsed();
         let outcome = match received {
             Ok(_) => {
@@ -211,15 +205,10 @@ impl Task {
             }
             Err(_) => ListOutcome::Failure,
         };
-        self.metrics.listed(outcome, took, items, bytes);
+        self.metrics.listed(outcome, took);
     }
 
-    async fn receive(
-        &mut self,
-        part: Part<'_>,
-        items: &mut u64,
-        bytes: &mut u64,
-    ) -> Result<ListMeta, NotListed> {
+    async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
@@ -234,13 +223,13 @@ impl Task {
                 Err(_elapsed) => return Err(too_slow().into()),
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            *bytes += length;
+            self.metrics.list_bytes.inc_by(length);
             window.1 += length;
             if window.1 >= timing.list_least {
                 window = (Instant::now() + timing.list_window, 0);
             }
             let mut rest = &chunk[..];
-            let before = *items;
+            let mut arrived = 0;
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
@@ -249,14 +238,14 @@ impl Task {
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
                     self.take_item(&piece);
-                    *items += 1;
+                    arrived += 1;
                     if self.wait_for_room(piece.len()).await? {
                         window = (Instant::now() + timing.list_window, 0);
                     }
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
-            let arrived = *items - before;
+            self.metrics.list_items.inc_by(arrived);
             self.informer.status().note().listed += arrived;
         }
         if !splitter.is_complete() {

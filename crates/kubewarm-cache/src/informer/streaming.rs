@@ -21,17 +21,12 @@ impl Task {
     /// such bookmark. Ten deadlines in all are too long even if something trickles in.
     pub(super) async fn list_streaming(&mut self) -> Result<Listed, NotListed> {
         let started = Instant::now();
-        let (mut items, mut bytes) = (0, 0);
-        let listed = self.receive_initial(&mut items, &mut bytes).await;
-        self.count_list(listed.as_ref(), started, (items, bytes));
+        let listed = self.receive_initial().await;
+        self.count_list(&listed, started);
         listed
     }
 
-    async fn receive_initial(
-        &mut self,
-        items: &mut u64,
-        bytes: &mut u64,
-    ) -> Result<Listed, NotListed> {
+    async fn receive_initial(&mut self) -> Result<Listed, NotListed> {
         let timing = self.shared.timing.clone();
         let deadline = self.informer.tuning(|tuning| tuning.streaming_deadline);
         let asked = lasting(&timing).max(deadline * 10);
@@ -51,14 +46,15 @@ impl Task {
                 }
                 Err(_elapsed) => return Err(late().into()),
             }
-            *bytes += u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            self.metrics.list_bytes.inc_by(length);
             stream.heard = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
                 let (consumed, piece) = stream.lines.feed(&chunk);
                 stream.rest = chunk.slice(consumed.min(chunk.len())..);
                 let Some(piece) = piece else { continue };
-                if let Some(version) = self.take_initial(&piece, items)? {
+                if let Some(version) = self.take_initial(&piece)? {
                     return Ok(Listed { version, stream: Some(stream) });
                 }
                 if self.wait_for_room(piece.len()).await? {
@@ -69,11 +65,7 @@ impl Task {
     }
 
     /// One line before the end bookmark; that bookmark's version if this is it.
-    fn take_initial(
-        &mut self,
-        piece: &Piece<'_>,
-        items: &mut u64,
-    ) -> Result<Option<ResourceVersion>, NotListed> {
+    fn take_initial(&mut self, piece: &Piece<'_>) -> Result<Option<ResourceVersion>, NotListed> {
         let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
         let line = match piece {
             Piece::Whole(line) => line,
@@ -86,9 +78,8 @@ impl Task {
         let event = Event::parse(line).map_err(|_| nonsense())?;
         match event.kind {
             EventKind::Added | EventKind::Modified => {
-                *items += 1;
-                let listed = *items;
-                self.informer.status().note().listed = listed;
+                self.metrics.list_items.inc();
+                self.informer.status().note().listed += 1;
                 self.take_listed(event.object, Stage::WatchObject);
             }
             EventKind::Deleted => {

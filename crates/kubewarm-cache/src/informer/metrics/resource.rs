@@ -207,12 +207,10 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Counts a list or a page of it.
-    pub fn listed(&self, outcome: ListOutcome, took: Duration, items: u64, bytes: u64) {
+    /// Counts a list or a page of it. Its objects and bytes are counted as they arrive.
+    pub fn listed(&self, outcome: ListOutcome, took: Duration) {
         self.list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.list_pages.inc();
-        self.list_items.inc_by(items);
-        self.list_bytes.inc_by(bytes);
     }
 
     /// Counts a first list that was completed.
