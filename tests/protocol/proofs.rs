@@ -6,8 +6,8 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use futures::future::join_all;
-use kubewarm_api::model::{CellSpec, Mode, ResourceVersion};
-use kubewarm_cache::informer::{Bounds, Proof, Proofs, Unproven};
+use kubewarm_api::model::{CellSpec, Mode, Reason, ResourceVersion};
+use kubewarm_cache::informer::{Bounds, Proof, Proofs};
 use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
@@ -21,8 +21,9 @@ fn one(asked: &Asked) -> Reply {
     }
 }
 
-async fn prove(proofs: &Proofs, pods: &CellSpec) -> Result<Proof, Unproven> {
-    proofs.prove(&pods.key, &"ns".into(), Instant::now()).await
+async fn prove(proofs: &Proofs, pods: &CellSpec) -> Result<Proof, Reason> {
+    let proof = proofs.prove(&pods.key, &"ns".into(), Instant::now()).await;
+    proof.map_err(|fault| fault.reason())
 }
 
 fn version(number: u64) -> ResourceVersion {
@@ -85,7 +86,7 @@ async fn what_is_on_its_way_is_waited_for_and_what_never_comes_is_no_proof() {
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
     // A deletion that no watch tells of.
     let began = Instant::now();
-    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Behind));
+    assert_eq!(prove(&proofs, &pods).await, Err(Reason::TimedOut));
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(server.count(Kind::Probe) >= 1, "the cell is told to look");
 }
@@ -145,12 +146,12 @@ async fn versions_that_went_back_and_cells_that_nobody_keeps_are_no_proof() {
     .await;
     engine.until_watching(&pods.key).await;
     let proofs = proofs(&engine);
-    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Behind));
-    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(Unproven::Idle));
+    assert_eq!(prove(&proofs, &pods).await, Err(Reason::TimedOut));
+    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(Reason::Unverified));
     engine.hold(&pods);
     assert!(engine.running()[&pods.key] == Mode::Paused);
     let asked = server.count(Kind::First);
-    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Idle));
+    assert_eq!(prove(&proofs, &pods).await, Err(Reason::Unverified));
     assert_eq!(server.count(Kind::First), asked, "nothing is asked for it");
 }
 
@@ -169,7 +170,7 @@ async fn proofs_draw_on_the_bucket_of_who_pays() {
     engine.until_watching(&pods.key).await;
     let proofs = engine.proofs();
     buckets.charge(&"ns".into(), 400, Instant::now());
-    assert_eq!(prove(&proofs, &pods).await, Err(Unproven::Busy));
+    assert_eq!(prove(&proofs, &pods).await, Err(Reason::Throttled));
     assert_eq!(server.count(Kind::First), 0);
     let other = proofs.prove(&pods.key, &"other".into(), Instant::now()).await;
     assert!(other.is_ok());

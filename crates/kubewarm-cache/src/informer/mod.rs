@@ -48,7 +48,7 @@ pub use self::{
         InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
     },
     plan::{Desired, Plan, plan},
-    proof::{Proof, Proofs, Unproven},
+    proof::{Proof, Proofs},
     registry::{Bounds, Registry, Reports},
     report::{
         CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,

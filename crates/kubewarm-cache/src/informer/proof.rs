@@ -7,7 +7,7 @@
 //! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
 
 use super::{Reports, cell::Informer, digest::NameDigest, endpoint::Part, list_watch::ListWatch};
-use kubewarm_api::model::{CellKey, Fault, ResourceVersion};
+use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
 use kubewarm_client::{Buckets, Expiring};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -39,23 +39,6 @@ pub struct Proof {
     newest: ResourceVersion,
 }
 
-/// Why a table could not be proved current.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unproven {
-    /// The API server did not answer, or refused.
-    #[error("the API server does not say how far it is")]
-    Unanswered(#[from] Fault),
-    /// It answered, and the table has not come to that in time.
-    #[error("the watch has not brought what the API server has")]
-    Behind,
-    /// Too much is asked upstream, on behalf of the namespace or for readers at all.
-    #[error("too many requests are made upstream, for the namespace or for readers at all")]
-    Busy,
-    /// Nothing keeps it current: paused, fenced, or not listed yet.
-    #[error("nothing keeps it current")]
-    Idle,
-}
-
 /// For how long a proof is kept. Nobody takes one of before he asked.
 const KEPT: Duration = Duration::from_secs(10);
 /// Tables whose last proof is kept: more than can be under way, with those who are about to take them.
@@ -67,7 +50,7 @@ pub struct Proofs {
     reports: Reports,
     buckets: Buckets,
     under_way: Arc<Semaphore>,
-    kept: Expiring<CellKey, Proof, Unproven>,
+    kept: Expiring<CellKey, Proof>,
     /// Where proofs run to their end.
     runtime: Handle,
 }
@@ -94,7 +77,10 @@ impl Proofs {
     ///
     /// # Errors
     ///
-    /// [`Unproven`], of which those hear as well who waited for the same proof.
+    /// That of the request. [`Reason::TimedOut`] if the watch has not brought what the API server has.
+    /// [`Reason::Throttled`] if too much is requested for the namespace, or for readers at all. [`Reason::Unverified`]
+    /// while nothing keeps the table current: paused, fenced, or not listed yet. All who wait for a proof get its
+    /// error.
     ///
     /// # Cost
     ///
@@ -105,7 +91,7 @@ impl Proofs {
         key: &CellKey,
         payer: &Arc<str>,
         since: Instant,
-    ) -> Result<Proof, Unproven> {
+    ) -> Result<Proof, Fault> {
         let (proofs, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
         let proving = async move { proofs.make(&of, &payer).await };
         let (kept, runtime) = (&self.kept, &self.runtime);
@@ -113,13 +99,13 @@ impl Proofs {
         Ok(proof.value)
     }
 
-    async fn make(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Unproven> {
-        let informer = self.reports.informer(key).ok_or(Unproven::Idle)?;
+    async fn make(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Fault> {
+        let informer = self.reports.informer(key).ok_or_else(idle)?;
         let deadline = Instant::now() + PATIENCE;
         let list_watch = informer.list_watch.as_ref().map_err(Fault::clone)?;
         let _one = self.turn(payer, deadline).await?;
         if !informer.glance().is_kept_current() {
-            return Err(Unproven::Idle);
+            return Err(idle());
         }
         let before = informer.reader.version();
         let is_small = informer.reader.objects() <= FEW.into();
@@ -129,7 +115,7 @@ impl Proofs {
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // Versions went back, or it lags: the cell is to find out.
             informer.probe.notify_one();
-            return Err(Unproven::Behind);
+            return Err(behind());
         }
         let mut probe_at = Some(if all.is_some() { sent + LATE } else { sent });
         loop {
@@ -138,10 +124,10 @@ impl Proofs {
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(Unproven::Behind);
+                return Err(behind());
             }
             if !informer.glance().is_kept_current() {
-                return Err(Unproven::Idle);
+                return Err(idle());
             }
             if probe_at.take_if(|at| *at <= now).is_some() {
                 self.buckets.charge(payer, 1, now);
@@ -156,19 +142,32 @@ impl Proofs {
         &self,
         payer: &Arc<str>,
         deadline: Instant,
-    ) -> Result<SemaphorePermit<'_>, Unproven> {
+    ) -> Result<SemaphorePermit<'_>, Fault> {
         // Never closed.
         let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
-            return Err(Unproven::Busy);
+            return Err(busy());
         };
         while let Err(open_at) = self.buckets.draw_spare(payer, Instant::now()) {
             if open_at >= deadline {
-                return Err(Unproven::Busy);
+                return Err(busy());
             }
             sleep_until(open_at).await;
         }
         Ok(one)
     }
+}
+
+fn idle() -> Fault {
+    Fault::new(Reason::Unverified, "nothing keeps it current")
+}
+
+fn behind() -> Fault {
+    Fault::new(Reason::TimedOut, "the watch has not brought what the API server has")
+}
+
+fn busy() -> Fault {
+    let message = "too many requests are made upstream, for the namespace or for readers at all";
+    Fault::new(Reason::Throttled, message)
 }
 
 /// Up to which version the API server has come; and what a list names that is small, if it is still.
@@ -229,7 +228,7 @@ mod tests {
         let (payer, began) = ("ns".into(), Instant::now());
         let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
         let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
-        assert_eq!(turn().await, Err(Unproven::Busy));
+        assert_eq!(turn().await, Err(busy()));
         assert_eq!(began.elapsed(), PATIENCE);
         let others_end = async {
             sleep(PATIENCE / 2).await;
@@ -238,6 +237,6 @@ mod tests {
         assert_eq!(join!(turn(), others_end).0, Ok(()));
         assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
         proofs.buckets.charge(&payer, 1_000, Instant::now());
-        assert_eq!(turn().await, Err(Unproven::Busy), "the namespace has asked for too much");
+        assert_eq!(turn().await, Err(busy()), "the namespace has asked for too much");
     }
 }
