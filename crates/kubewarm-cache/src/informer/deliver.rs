@@ -40,11 +40,14 @@ impl Task {
             Err(_) if whole && line.starts_with(br#"{"kind":"Status""#) => {
                 Some(End::Told(fault::of_event(line)))
             }
-            Err(rejected) => {
-                self.metrics.undecodable(rejected.stage);
-                Some(End::Nonsense(rejected))
-            }
+            Err(rejected) => Some(self.nonsense(rejected)),
         }
+    }
+
+    /// Ends the watch at what cannot be decoded, and of which nobody can say which object it is.
+    fn nonsense(&self, rejected: Rejected) -> End {
+        self.metrics.undecodable(rejected.stage);
+        End::Nonsense(rejected)
     }
 
     fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
@@ -111,10 +114,7 @@ impl Task {
     fn take_removal(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
         let gone = match tombstone(event.object) {
             Ok(gone) => gone,
-            Err(rejected) => {
-                self.metrics.undecodable(rejected.stage);
-                return Some(End::Nonsense(rejected));
-            }
+            Err(rejected) => return Some(self.nonsense(rejected)),
         };
         self.informer.status().decodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
@@ -151,8 +151,7 @@ impl Task {
     /// still true.
     fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
         let Ok(gone) = tombstone(event.object) else {
-            self.metrics.undecodable(rejected.stage);
-            return Some(End::Nonsense(rejected.clone()));
+            return Some(self.nonsense(rejected.clone()));
         };
         let version = gone.version.clone();
         let was_held = self.informer.reader.holds(&gone.namespace, &gone.name);

@@ -82,7 +82,7 @@ impl NameDigest {
         within: Duration,
     ) -> Result<ListMeta, Fault> {
         let until = Instant::now() + within;
-        let chunks = of.names(at, part, within).await?;
+        let chunks = of.open(within, |endpoint| endpoint.names(at, part)).await?;
         upstream::items(chunks, until, |piece| match piece {
             Piece::Whole(json) => self.add_json(json),
             Piece::Oversized(_) => {

@@ -211,7 +211,8 @@ impl Task {
     async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
-        let mut chunks = self.list_watch.list(part, timing.list_headers).await?;
+        let within = timing.list_headers;
+        let mut chunks = self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
         self.informer.status().allowed(Verb::List, sent);
         let mut splitter = ListSplitter::new(MAX_OBJECT);
         let mut checked = false;

@@ -3,7 +3,7 @@
 
 use super::{
     EventKind,
-    endpoint::{Endpoint, Part},
+    endpoint::Endpoint,
     event::{Bookmark, Event},
     lines::LineSplitter,
     metadata::ListMeta,
@@ -12,6 +12,7 @@ use super::{
     upstream::{self, Chunks},
 };
 use futures::StreamExt as _;
+use http::Request;
 use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
 use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
@@ -47,38 +48,17 @@ impl ListWatch {
         Ok(Self { client: Arc::clone(client), endpoint: Endpoint::new(key)? })
     }
 
-    /// A list or a page of it, as of now.
-    pub(super) async fn list(&self, part: Part<'_>, within: Duration) -> Result<Chunks, Fault> {
-        upstream::open(&self.client, self.endpoint.list(part), within).await
-    }
-
-    /// A watch of what comes after `from`.
-    pub(super) async fn watch(
+    /// Sends the request that `build` makes of the endpoint, and waits for the headers of a successful answer.
+    ///
+    /// # Errors
+    ///
+    /// As of [`upstream::open`].
+    pub(super) async fn open(
         &self,
-        from: &ResourceVersion,
-        lasting: Duration,
         within: Duration,
+        build: impl FnOnce(&Endpoint) -> Request<Vec<u8>>,
     ) -> Result<Chunks, Fault> {
-        upstream::open(&self.client, self.endpoint.watch(from, lasting), within).await
-    }
-
-    /// A watch that begins with everything there is.
-    pub(super) async fn stream(
-        &self,
-        lasting: Duration,
-        within: Duration,
-    ) -> Result<Chunks, Fault> {
-        upstream::open(&self.client, self.endpoint.stream(lasting), within).await
-    }
-
-    /// The same part as metadata only, as of the version `at`, or of now.
-    pub(super) async fn names(
-        &self,
-        at: Option<&ResourceVersion>,
-        part: Part<'_>,
-        within: Duration,
-    ) -> Result<Chunks, Fault> {
-        upstream::open(&self.client, self.endpoint.names(at, part), within).await
+        upstream::open(&self.client, build(&self.endpoint), within).await
     }
 
     /// Lists one object consistently: whether that is allowed, up to which version the API server has come,
@@ -92,7 +72,7 @@ impl ListWatch {
     ///
     /// One request for the metadata of an object.
     pub(super) async fn peek(&self, within: Duration) -> Result<ListMeta, Fault> {
-        let mut chunks = upstream::open(&self.client, self.endpoint.one(), within).await?;
+        let mut chunks = self.open(within, Endpoint::one).await?;
         let mut body = Vec::new();
         let reading = async {
             // The server is sending: that is allowed, however much it is.
@@ -119,7 +99,7 @@ impl ListWatch {
         within: Duration,
     ) -> Result<Heard, Fault> {
         let until = Instant::now() + lasting * 2;
-        let mut chunks = self.watch(from, lasting, within).await?;
+        let mut chunks = self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
         let mut lines = LineSplitter::new(MAX_OBJECT);
         while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {
             let chunk = chunk?;

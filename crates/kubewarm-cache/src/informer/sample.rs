@@ -54,8 +54,9 @@ pub async fn look(
 ) -> Result<Looked, Fault> {
     let key = &shallow(key, depth);
     let list_watch = ListWatch::new(client, key)?;
+    let part = Part::Page { limit, token };
     let started = Instant::now();
-    let chunks = list_watch.list(Part::Page { limit, token }, PAGE).await?;
+    let chunks = list_watch.open(PAGE, |endpoint| endpoint.list(part)).await?;
     let headers = started.elapsed();
     let mut decoder = Decoder::new(key);
     let (mut objects, mut bytes) = (0, 0_usize);

@@ -31,7 +31,8 @@ impl Task {
         let deadline = self.informer.tuning(|tuning| tuning.streaming_deadline);
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
-        let chunks = self.list_watch.stream(asked, timing.list_headers).await?;
+        let within = timing.list_headers;
+        let chunks = self.list_watch.open(within, |endpoint| endpoint.stream(asked)).await?;
         self.informer.status().allowed(Verb::Watch, started);
         let mut stream = Stream::new(chunks, asked);
         let late =

@@ -63,7 +63,8 @@ impl Trial {
             return Self { sent, requests: 1, list, watch };
         }
         let version = version.unwrap_or_else(|| ResourceVersion::from(ANCIENT));
-        let watch = match list_watch.watch(&version, MOMENT, WITHIN).await {
+        let opened = list_watch.open(WITHIN, |endpoint| endpoint.watch(&version, MOMENT)).await;
+        let watch = match opened {
             Ok(_ended_by_dropping) => Answer::Allowed,
             // Authorization comes before anything looks at the version.
             Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,

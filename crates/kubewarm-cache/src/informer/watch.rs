@@ -28,7 +28,9 @@ impl Task {
         let timing = &self.shared.timing;
         let asked = lasting(timing);
         let sent = Instant::now();
-        match self.list_watch.watch(&from, asked, timing.watch_headers).await {
+        let opened =
+            self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, asked));
+        match opened.await {
             Ok(chunks) => {
                 self.informer.status().allowed(Verb::Watch, sent);
                 Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
