@@ -190,7 +190,7 @@ impl Informer {
         let [list, watch] = sent.map(|sent| sent.filter(|sent| gate.is_since_loss(*sent)));
         let refused = answers.into_iter().filter_map(|answers| answers.refused);
         let refused = refused.filter(|(_, at)| gate.is_since_return(*at));
-        let has_fault = gate.is_closed() || status.has_fault();
+        let has_fault = gate.is_closed() || status.report.fault.is_some();
         OwnAccess {
             refused_since: refused.map(|(since, _)| since).min(),
             verified_at: sent.into_iter().flatten().max(),

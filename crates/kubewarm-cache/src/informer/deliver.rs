@@ -82,8 +82,8 @@ impl Task {
         self.informer.apply(Delta::Progress(version.clone()));
         {
             let mut status = self.informer.status();
-            status.note().bookmark_time = Some(Timestamp::now());
-            status.set_version(version);
+            status.report.bookmark_time = Some(Timestamp::now());
+            status.report.version = Some(version);
             status.current(Instant::now());
         }
         self.healthy();
@@ -135,7 +135,7 @@ impl Task {
         let had_fault = {
             let mut status = self.informer.status();
             self.news += u64::from(status.event(version, lag));
-            status.has_fault()
+            status.report.fault.is_some()
         };
         if had_fault || self.told_silent {
             self.healthy();

@@ -113,7 +113,7 @@ impl Task {
         self.listed_at = Some(Instant::now());
         let warmed = {
             let mut status = self.informer.status();
-            status.note().fault.take_if(|fault| fault.verb == Verb::List);
+            status.report.fault.take_if(|fault| fault.verb == Verb::List);
             status.listed(version, strategy, (asked_at, self.epoch))
         };
         self.shared.changes.notify();
@@ -127,7 +127,7 @@ impl Task {
         if let Some(reason) = why {
             self.metrics.relisted(reason, replaced, removed);
             let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_in_gap: removed };
-            self.informer.status().note().last_relist = Some(relist);
+            self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
                 cell = %self.informer.key, ?reason, replaced, deleted_in_gap = removed, "relisted"
             );
@@ -139,7 +139,7 @@ impl Task {
         {
             let mut status = self.informer.status();
             status.forget_undecodable();
-            let report = status.note();
+            let report = &mut status.report;
             (report.listed, report.expected) = (0, None);
         }
         self.informer.apply(Delta::ListStarted(reread));
@@ -247,7 +247,7 @@ impl Task {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
             self.metrics.list_items.inc_by(arrived);
-            self.informer.status().note().listed += arrived;
+            self.informer.status().report.listed += arrived;
         }
         if !splitter.is_complete() {
             return Err(self.truncated().into());
@@ -256,7 +256,7 @@ impl Task {
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             let mut status = self.informer.status();
-            let report = status.note();
+            let report = &mut status.report;
             report.expected = Some(report.listed.saturating_add(remaining));
         }
         Ok(meta)

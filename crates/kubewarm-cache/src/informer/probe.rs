@@ -70,7 +70,7 @@ impl Task {
                 // The watch itself may have brought more while it was asked.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
-                    self.informer.status().set_version(version);
+                    self.informer.status().report.version = Some(version);
                 }
                 self.informer.status().current(asked_at);
                 self.healthy();
@@ -90,7 +90,7 @@ impl Task {
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
             // Without an order of versions: whether anything came at all.
-            None => status.current_at().is_none_or(|current| current < asked_at),
+            None => status.report.current_at.is_none_or(|current| current < asked_at),
         })
     }
 }

@@ -298,7 +298,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
         }
         if std::mem::take(&mut was_closed) {
             let mut status = informer.status();
-            status.note().fault = None;
+            status.report.fault = None;
             if status.version().is_none() {
                 // The time without access is no part of the warm-up.
                 status.begin_warming();

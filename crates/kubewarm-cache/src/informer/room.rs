@@ -63,12 +63,12 @@ impl Task {
     /// Asks how many objects the list will have, unless that is known. A server does not say it of
     /// what a selector selects.
     async fn learn_length(&self) {
-        if self.informer.status().note().expected.is_some() {
+        if self.informer.status().report.expected.is_some() {
             return;
         }
         if let Ok(first) = self.list_watch.peek(COUNT_WITHIN).await {
             let expected = first.remaining_item_count.map(|behind| behind.saturating_add(1));
-            self.informer.status().note().expected = expected;
+            self.informer.status().report.expected = expected;
         }
     }
 

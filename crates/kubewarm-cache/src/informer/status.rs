@@ -18,8 +18,8 @@ pub(super) struct Status {
     /// When the warm-up began: the declaration, or the purge of what was held before.
     cold_since: (Instant, Timestamp),
     step: Step,
-    /// Without what [`Status::report`] adds.
-    report: CellReport,
+    /// Without what [`Status::report`] adds. What a phase follows from is changed by functions of this type alone.
+    pub(super) report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
     /// The epoch of the gate in which the last complete list was sent.
@@ -161,11 +161,6 @@ impl Status {
         event.zip(self.version()).is_some_and(|(event, known)| event <= known)
     }
 
-    /// The store has come to this version.
-    pub(super) fn set_version(&mut self, version: ResourceVersion) {
-        self.report.version = Some(version);
-    }
-
     /// A request of this verb, which was sent `at`, has been answered.
     pub(super) fn allowed(&mut self, verb: Verb, at: Instant) {
         *self.answers(verb) = Answers { allowed_at: Some(at), refused: None };
@@ -174,15 +169,6 @@ impl Status {
     /// One of this verb has been answered that says nothing of when.
     pub(super) fn refused_no_more(&mut self, verb: Verb) {
         self.answers(verb).refused = None;
-    }
-
-    /// The last proof of currency.
-    pub(super) fn current_at(&self) -> Option<Instant> {
-        self.report.current_at
-    }
-
-    pub(super) fn has_fault(&self) -> bool {
-        self.report.fault.is_some()
     }
 
     /// A complete list has been applied: returns the warm-up if it was the first since there was nothing. The
@@ -231,11 +217,6 @@ impl Status {
             self.report.current_at = Some(at);
             self.report.current_time = now.checked_sub(at.elapsed()).ok().or(Some(now));
         }
-    }
-
-    /// For fields that move nothing.
-    pub(super) fn note(&mut self) -> &mut CellReport {
-        &mut self.report
     }
 
     pub(super) fn list_took(&mut self, took: Duration) {
@@ -376,7 +357,7 @@ mod tests {
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, Reason::Throttled);
         // An event of the watch that is still open shows nothing.
-        status.note().fault = None;
+        status.report.fault = None;
         status.allowed(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, Reason::Unauthorized), refused);
         status.allowed(Verb::Watch, Instant::now());

@@ -80,7 +80,7 @@ impl Task {
         match event.kind {
             EventKind::Added | EventKind::Modified => {
                 self.metrics.list_items.inc();
-                self.informer.status().note().listed += 1;
+                self.informer.status().report.listed += 1;
                 self.take_listed(event.object, Stage::WatchObject);
             }
             EventKind::Deleted => {

@@ -180,7 +180,7 @@ impl Task {
         let mut probe_after = Instant::now();
         let mut check = Fuse::terminated();
         let mut empty_since = None;
-        let mut had_fault = self.informer.status().has_fault();
+        let mut had_fault = self.informer.status().report.fault.is_some();
         loop {
             while !stream.rest.is_empty() {
                 if let Some(end) = self.cut(stream) {
@@ -229,7 +229,7 @@ impl Task {
                 // Open for a moment: what was wrong before is over, should nothing be heard for long.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
-                    self.informer.status().note().fault = None;
+                    self.informer.status().report.fault = None;
                     self.shared.changes.notify();
                 }
                 () = sleep_until(silent_at), if !self.told_silent => {
@@ -255,7 +255,7 @@ impl Task {
     fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
-        let current = self.informer.status().current_at().unwrap_or_else(Instant::now);
+        let current = self.informer.status().report.current_at.unwrap_or_else(Instant::now);
         (current + bound, current + bound - margin)
     }
 
@@ -270,7 +270,7 @@ impl Task {
         if self.has_settled() {
             self.backoff.succeeded();
         }
-        self.informer.status().note().fault = None;
+        self.informer.status().report.fault = None;
         if std::mem::take(&mut self.told_silent) {
             self.shared.changes.notify();
         }
