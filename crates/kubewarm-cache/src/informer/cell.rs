@@ -153,20 +153,17 @@ impl Informer {
 
     /// A snapshot, with the latencies of the last five minutes.
     pub(super) fn report(&self) -> CellReport {
-        self.seen(Status::report)
+        let report = self.glance();
+        self.status().detailed(report)
     }
 
-    /// The same without latencies and undecodable objects, which cost more: for every read.
+    /// The same without latencies and undecodable objects, which cost more: for every read. It is what the task says,
+    /// and what its mode and the gate make of it.
     pub(super) fn glance(&self) -> CellReport {
-        self.seen(Status::glance)
-    }
-
-    /// What the task says, and what its mode and the gate make of it.
-    fn seen(&self, of: fn(&Status, Duration) -> CellReport) -> CellReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
             let status = self.status();
-            (of(&status, control.spec.tuning.max_staleness), status.listed_in())
+            (status.glance(control.spec.tuning.max_staleness), status.listed_in())
         };
         report.lost = control.gate.loss(listed_in);
         report.losses = control.gate.losses;

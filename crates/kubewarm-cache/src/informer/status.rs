@@ -18,7 +18,7 @@ pub(super) struct Status {
     /// When the warm-up began: the declaration, or the purge of what was held before.
     cold_since: (Instant, Timestamp),
     step: Step,
-    /// Without what [`Status::report`] adds. What a phase follows from is changed by functions of this type alone.
+    /// Without what [`Status::detailed`] adds. What a phase follows from is changed by functions of this type alone.
     pub(super) report: CellReport,
     /// Why a list is needed that has not been completed.
     owed: Option<RelistReason>,
@@ -60,20 +60,20 @@ impl Status {
         }
     }
 
-    /// A snapshot, with the latencies of the last five minutes. The watch is silent if the store was last
-    /// proved current longer ago than `bound`.
-    pub(super) fn report(&self, bound: Duration) -> CellReport {
+    /// A snapshot with undecodable objects, and with the latencies of the last five minutes.
+    pub(super) fn detailed(&self, report: CellReport) -> CellReport {
         let now = Instant::now();
         CellReport {
             undecodable: self.undecodable.iter().cloned().collect(),
             list_latency: self.lists.quantiles(now),
             event_latency: self.events.quantiles(now),
             read_latency: self.reads.quantiles(now),
-            ..self.glance(bound)
+            ..report
         }
     }
 
-    /// The same without latencies and undecodable objects, which cost more: for every read.
+    /// A snapshot without latencies and undecodable objects. The watch is silent if the store was last proved current
+    /// longer ago than `bound`.
     pub(super) fn glance(&self, bound: Duration) -> CellReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
