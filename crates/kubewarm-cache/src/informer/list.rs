@@ -64,7 +64,6 @@ impl Task {
         if self.broken_lists >= 2 {
             // Whatever breaks long answers off, pages are the shortest.
             order.retain(|&way| way == Strategy::Paged);
-            order = if order.is_empty() { vec![Strategy::Paged] } else { order };
         }
         let mut ways = order.into_iter().peekable();
         let (strategy, listed, asked_at) = loop {
