@@ -3,12 +3,13 @@
 /// What the task does.
 ///
 /// ```text
-///   Queued ──► Listing ──► Queued ──► Watching     a complete list comes first
-///     ▲           │          │           │
-///     └───────────┴─ Backoff ◄───────────┘         an attempt failed
+///   Queued, Backoff ──► Listing              its turn has come
+///   Listing         ──► Queued               the list is complete
+///   Queued          ──► Watching             only with a complete list
+///   any             ──► Queued or Backoff    it has ended, or failed
 /// ```
 ///
-/// Every step can end in `Queued` or `Backoff`. Whether the informer holds a complete list is
+/// Whether the informer holds a complete list is
 /// [`Status::is_synced`](super::status::Status::is_synced), and stays through failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
