@@ -1,7 +1,6 @@
 //! Turns the bytes of one object into an item: names it, and cuts out what is not stored.
 
 use super::{
-    Stage,
     cut::{cut, member},
     declaration,
     metadata::ObjectMeta,
@@ -26,8 +25,6 @@ pub(super) struct Rejected {
     pub(super) problem: String,
     /// Namespace and name, as far as they could be read.
     pub(super) name: Option<(String, String)>,
-    /// Where it was met.
-    pub(super) stage: Stage,
 }
 
 #[derive(Deserialize)]
@@ -67,12 +64,8 @@ impl Decoder {
     ///
     /// About 6 µs for an object of 5 KB: every byte is looked at twice, those of the metadata three
     /// times, and copied once.
-    pub(super) fn decode<'a>(
-        &'a mut self,
-        json: &'a [u8],
-        stage: Stage,
-    ) -> Result<Item<'a>, Rejected> {
-        let rejected = |problem: String| Rejected { problem, name: peek_name(json), stage };
+    pub(super) fn decode<'a>(&'a mut self, json: &'a [u8]) -> Result<Item<'a>, Rejected> {
+        let rejected = |problem: String| Rejected { problem, name: peek_name(json) };
         let text = std::str::from_utf8(json).map_err(|_| rejected("it is not UTF-8".to_owned()))?;
         let top: Top<'a> = serde_json::from_str(text).map_err(|e| rejected(without_content(&e)))?;
         let meta: ObjectMeta<'a> = serde_json::from_str(top.metadata.get())
@@ -161,7 +154,7 @@ mod tests {
 
     fn decode(json: &str, managed_fields: ManagedFields) -> Result<(String, String), Rejected> {
         let mut decoder = Decoder::new(&key("pods", Projection::Full(managed_fields)));
-        let item = decoder.decode(json.as_bytes(), Stage::ListItem)?;
+        let item = decoder.decode(json.as_bytes())?;
         Ok((
             format!("{}/{}", item.namespace, item.name),
             String::from_utf8_lossy(item.body).into_owned(),
@@ -210,7 +203,7 @@ mod tests {
         let json =
             br#"{"kind":"Secret","metadata":{"name":"a","managedFields":[]},"data":{"k":"v"}}"#;
         let mut decoder = Decoder::new(&key("pods", Projection::MetadataOnly(ManagedFields::Drop)));
-        let item = decoder.decode(json, Stage::ListItem).unwrap();
+        let item = decoder.decode(json).unwrap();
         assert_eq!(item.body, br#"{"metadata":{"name":"a"}}"#);
     }
 
@@ -219,7 +212,7 @@ mod tests {
     fn metadata_of_a_secret(json: &str) -> Result<String, Rejected> {
         let of = key("secrets", Projection::MetadataOnly(ManagedFields::Drop));
         let mut decoder = Decoder::new(&of);
-        let item = decoder.decode(json.as_bytes(), Stage::ListItem)?;
+        let item = decoder.decode(json.as_bytes())?;
         Ok(String::from_utf8_lossy(item.body).into_owned())
     }
 

@@ -24,30 +24,27 @@ impl Task {
             Piece::Whole(line) => (line, true),
             Piece::Oversized(head) => (head, false),
         };
-        let event = if whole {
-            Event::parse(line)
-        } else {
-            Event::of_head(line).ok_or_else(|| oversized(line, Stage::WatchLine))
-        };
+        let event = if whole { Event::parse(line) } else { Event::of_head(line) };
         match event {
-            Ok(event) => {
+            Some(event) => {
                 let end = self.take(event, whole, stream.heard);
                 // What ends a watch is no sign that it works.
                 stream.events += u64::from(end.is_none());
                 end
             }
             // A bare Status is how some servers end a watch.
-            Err(_) if whole && line.starts_with(br#"{"kind":"Status""#) => {
+            None if whole && line.starts_with(br#"{"kind":"Status""#) => {
                 Some(End::Told(fault::of_event(line)))
             }
-            Err(rejected) => Some(self.nonsense(rejected)),
+            None if whole => Some(self.nonsense(Stage::WatchLine, "a line that is no event")),
+            None => Some(self.nonsense(Stage::WatchLine, &oversized(line).problem)),
         }
     }
 
     /// Ends the watch at what cannot be decoded, and of which nobody can say which object it is.
-    fn nonsense(&self, rejected: Rejected) -> End {
-        self.metrics.undecodable(rejected.stage);
-        End::Nonsense(rejected)
+    fn nonsense(&self, stage: Stage, problem: &str) -> End {
+        self.metrics.undecodable(stage);
+        End::Nonsense(problem.to_owned())
     }
 
     fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
@@ -58,7 +55,7 @@ impl Task {
             }
             EventKind::Bookmark => self.take_bookmark(event),
             EventKind::Added | EventKind::Modified if !whole => {
-                let rejected = oversized(event.object, Stage::WatchObject);
+                let rejected = oversized(event.object);
                 self.give_up(event, &rejected, received)
             }
             EventKind::Added | EventKind::Modified => self.take_upsert(event, received),
@@ -69,12 +66,7 @@ impl Task {
     fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
         self.metrics.event(event.kind, None);
         let Some(Bookmark { version, .. }) = Bookmark::parse(event.object) else {
-            let problem = "a bookmark without a version".to_owned();
-            return Some(End::Nonsense(Rejected {
-                problem,
-                name: None,
-                stage: Stage::WatchObject,
-            }));
+            return Some(End::Nonsense("a bookmark without a version".to_owned()));
         };
         if self.version().is_some_and(|known| version.is_older_than(&known)) {
             return Some(End::WentBack);
@@ -91,7 +83,7 @@ impl Task {
     }
 
     fn take_upsert(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
-        let item = match self.decoder.decode(event.object, Stage::WatchObject) {
+        let item = match self.decoder.decode(event.object) {
             Ok(item) => item,
             Err(rejected) => return self.give_up(event, &rejected, received),
         };
@@ -112,9 +104,8 @@ impl Task {
     }
 
     fn take_removal(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
-        let gone = match tombstone(event.object) {
-            Ok(gone) => gone,
-            Err(rejected) => return Some(self.nonsense(rejected)),
+        let Some(gone) = tombstone(event.object) else {
+            return Some(self.nonsense(Stage::WatchObject, "the deletion names no object"));
         };
         self.informer.status().decodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
@@ -150,16 +141,16 @@ impl Task {
     /// of what was superseded changes nothing. If it cannot be named, only a list can tell what is
     /// still true.
     fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
-        let Ok(gone) = tombstone(event.object) else {
-            return Some(self.nonsense(rejected.clone()));
+        let Some(gone) = tombstone(event.object) else {
+            return Some(self.nonsense(Stage::WatchObject, &rejected.problem));
         };
         let version = gone.version.clone();
         let was_held = self.informer.reader.holds(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
-            self.metrics.undecodable(rejected.stage);
+            self.metrics.undecodable(Stage::WatchObject);
         } else {
-            self.reject(rejected);
+            self.reject(rejected, Stage::WatchObject);
         }
         self.moved(event.kind, outcome, version, received);
         None

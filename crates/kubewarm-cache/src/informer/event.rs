@@ -1,6 +1,6 @@
 //! One line of a watch: its type, and the object's bytes.
 
-use super::{EventKind, Rejected, Stage, metadata::MetadataOnly};
+use super::{EventKind, metadata::MetadataOnly};
 use kubewarm_api::model::ResourceVersion;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -46,22 +46,16 @@ impl fmt::Debug for Event<'_> {
 }
 
 impl<'a> Event<'a> {
-    /// Reads a complete line.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejected`] for what is no event, named as far as that can be read.
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Rejected> {
+    /// Reads a complete line; `None` if it is no event.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         if let Some(event) = Self::of_head(line) {
             let object = event.object.strip_suffix(b"}").unwrap_or_default();
             if object.first() == Some(&b'{') && object.last() == Some(&b'}') {
-                return Ok(Self { object, ..event });
+                return Some(Self { object, ..event });
             }
         }
-        let problem = "a line that is no event".to_owned();
-        let rejected = Rejected { problem, name: None, stage: Stage::WatchLine };
-        let Line { kind, object } = serde_json::from_slice(line).map_err(|_| rejected)?;
-        Ok(Self { kind, object: object.get().as_bytes() })
+        let Line { kind, object } = serde_json::from_slice(line).ok()?;
+        Some(Self { kind, object: object.get().as_bytes() })
     }
 
     /// Reads the head of a line that is cut off: type, and the object as far as it goes.
@@ -104,7 +98,7 @@ mod tests {
             b"{\"type\":\"ADDED\",\"obj",
             b"<html>",
         ] {
-            assert!(Event::parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+            assert!(Event::parse(line).is_none(), "{}", String::from_utf8_lossy(line));
         }
     }
 

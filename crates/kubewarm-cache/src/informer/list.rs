@@ -264,18 +264,18 @@ impl Task {
     fn take_item(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
-            Piece::Oversized(head) => self.reject(&oversized(head, Stage::ListItem)),
+            Piece::Oversized(head) => self.reject(&oversized(head), Stage::ListItem),
         }
     }
 
     /// Applies an object of the list under way.
     pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
-        match self.decoder.decode(json, stage) {
+        match self.decoder.decode(json) {
             Ok(item) => {
                 let outcome = self.informer.apply(Delta::Upsert(item));
                 self.replaced += u64::from(outcome == Outcome::Replaced);
             }
-            Err(rejected) => self.reject(&rejected),
+            Err(rejected) => self.reject(&rejected, stage),
         }
     }
 
@@ -319,7 +319,7 @@ fn too_slow() -> Fault {
 }
 
 /// An object above the size cap, named as far as its head tells.
-pub(super) fn oversized(head: &[u8], stage: Stage) -> Rejected {
+pub(super) fn oversized(head: &[u8]) -> Rejected {
     let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
-    Rejected { problem, name: peek_name(head), stage }
+    Rejected { problem, name: peek_name(head) }
 }

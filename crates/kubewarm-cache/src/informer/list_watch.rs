@@ -119,7 +119,7 @@ impl ListWatch {
 /// What one line says.
 fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
     let event = match piece {
-        Piece::Whole(line) => Event::parse(line).ok(),
+        Piece::Whole(line) => Event::parse(line),
         Piece::Oversized(head) => Event::of_head(head),
     };
     let unclear = Heard::Nothing("a second watch brought what cannot be read");
@@ -130,7 +130,7 @@ fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
             Bookmark::parse(event.object).map(|bookmark| Heard::Bookmark(bookmark.version))
         }
         EventKind::Added | EventKind::Modified | EventKind::Deleted => {
-            tombstone(event.object).ok().and_then(|object| object.version).map(Heard::Event)
+            tombstone(event.object).and_then(|object| object.version).map(Heard::Event)
         }
     };
     // Something happened that cannot be told from a change.

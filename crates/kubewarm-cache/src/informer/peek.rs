@@ -1,30 +1,18 @@
 //! Reads the name of an object that may be broken, cut off, or gone.
 
-use super::{Stage, decode::Rejected};
 use crate::json::Cursor;
 use kubewarm_api::model::{ResourceVersion, Tombstone};
 use std::borrow::Cow;
 
-/// Reads the name and version of a deleted object; whatever else is wrong with it does not matter.
-///
-/// # Errors
-///
-/// [`Rejected`] if not even the name can be read.
-pub(super) fn tombstone(json: &[u8]) -> Result<Tombstone<'static>, Rejected> {
-    let metadata = metadata(json);
-    let field = |field| metadata.and_then(|metadata| text(metadata, field));
-    match field("name") {
-        Some(name) if !name.is_empty() => Ok(Tombstone {
-            namespace: field("namespace").unwrap_or_default().into(),
-            name: name.into(),
-            version: field("resourceVersion").as_deref().and_then(ResourceVersion::parse),
-        }),
-        _ => Err(Rejected {
-            problem: "the deletion names no object".to_owned(),
-            name: None,
-            stage: Stage::WatchObject,
-        }),
-    }
+/// Reads the name and version of a deleted object, whatever else is wrong with it; `None` if the name cannot be read.
+pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
+    let metadata = metadata(json)?;
+    let name = text(metadata, "name").filter(|name| !name.is_empty())?;
+    Some(Tombstone {
+        namespace: text(metadata, "namespace").unwrap_or_default().into(),
+        name: name.into(),
+        version: text(metadata, "resourceVersion").as_deref().and_then(ResourceVersion::parse),
+    })
 }
 
 /// No name of Kubernetes is longer; one that is would fill logs and statuses.
@@ -59,6 +47,6 @@ mod tests {
             br#"{"kind":"X","metadata":{"name":"a","resourceVersion":"9","labels":7},"spec":tru"#;
         let stone = tombstone(json).unwrap();
         assert_eq!((stone.name.as_ref(), stone.version), ("a", ResourceVersion::parse("9")));
-        assert!(tombstone(b"{\"metadata\":").is_err());
+        assert!(tombstone(b"{\"metadata\":").is_none());
     }
 }

@@ -1,8 +1,8 @@
 //! Looks at the first objects of a cell without warming it: for forecasts.
 
 use super::{
-    Stage, decode::Decoder, endpoint::Part, list_watch::ListWatch, metadata::ListMeta,
-    split::Piece, trial::Trial, upstream,
+    decode::Decoder, endpoint::Part, list_watch::ListWatch, metadata::ListMeta, split::Piece,
+    trial::Trial, upstream,
 };
 use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
 use std::{sync::Arc, time::Duration};
@@ -68,7 +68,7 @@ pub async fn look(
             return Err(Fault::new(Reason::TooLarge, text));
         }
         if let Piece::Whole(json) = piece
-            && let Ok(item) = decoder.decode(json, Stage::ListItem)
+            && let Ok(item) = decoder.decode(json)
         {
             see(&item);
         }

@@ -1,8 +1,7 @@
 //! An open watch, how it can end, and the record of it.
 
 use super::{
-    Rejected, ResourceMetrics, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT,
-    upstream::Chunks,
+    ResourceMetrics, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT, upstream::Chunks,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{Fault, Reason};
@@ -33,8 +32,8 @@ pub(super) enum End {
     Dead(&'static str),
     /// The server said why, in an `ERROR` event.
     Told(Fault),
-    /// Bytes that make no sense, and no name of the object they are of.
-    Nonsense(Rejected),
+    /// Bytes that make no sense, and no name of the object they are of: what is wrong with them.
+    Nonsense(String),
     /// An event older than one before it, of an object that is not held.
     Disordered,
     /// A version lower than the one known: only a consistent read can say why.

@@ -72,11 +72,11 @@ impl Task {
             Piece::Whole(line) => line,
             Piece::Oversized(head) => {
                 let object = Event::of_head(head).map_or(*head, |event| event.object);
-                self.reject(&oversized(object, Stage::WatchObject));
+                self.reject(&oversized(object), Stage::WatchObject);
                 return Ok(None);
             }
         };
-        let event = Event::parse(line).map_err(|_| nonsense())?;
+        let event = Event::parse(line).ok_or_else(nonsense)?;
         match event.kind {
             EventKind::Added | EventKind::Modified => {
                 self.metrics.list_items.inc();
@@ -84,7 +84,7 @@ impl Task {
                 self.take_listed(event.object, Stage::WatchObject);
             }
             EventKind::Deleted => {
-                let gone = tombstone(event.object).map_err(|_| nonsense())?;
+                let gone = tombstone(event.object).ok_or_else(nonsense)?;
                 self.informer.apply(Delta::Remove(gone));
             }
             EventKind::Error => return Err(fault::of_event(event.object).into()),

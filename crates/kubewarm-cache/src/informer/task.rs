@@ -1,7 +1,7 @@
 //! The task of one cell: list, watch, fail, wait, again.
 
 use super::{
-    Changes, InformerMetrics, RelistReason, ResourceMetrics, Timing, Verb,
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Stage, Timing, Verb,
     backoff::Backoff,
     cell::{Control, Informer},
     decode::{Decoder, Rejected},
@@ -274,8 +274,8 @@ impl Task {
     }
 
     /// Counts and names what could not be decoded.
-    pub(super) fn reject(&mut self, rejected: &Rejected) {
-        self.metrics.undecodable(rejected.stage);
+    pub(super) fn reject(&mut self, rejected: &Rejected, stage: Stage) {
+        self.metrics.undecodable(stage);
         self.rejected += 1;
         let (object, problem) = (&rejected.name, &rejected.problem);
         if self.rejected <= LOGGED {

@@ -147,9 +147,8 @@ impl Task {
                 self.relist(RelistReason::Gone, fault)
             }
             End::Told(fault) => failure(fault, Next::Watch),
-            End::Nonsense(rejected) => {
-                let message =
-                    format!("the watch sent what cannot be decoded: {}", rejected.problem);
+            End::Nonsense(problem) => {
+                let message = format!("the watch sent what cannot be decoded: {problem}");
                 let then = Next::List(Some(RelistReason::Decode));
                 failure(Fault::new(Reason::Malformed, message), then)
             }
