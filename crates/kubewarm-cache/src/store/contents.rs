@@ -1,13 +1,13 @@
 //! What a table holds, and how rows go in and out of it.
 
 use super::{
-    dictionary::{Dictionaries, Dictionary},
+    dictionary::Dictionaries,
+    event_log::EventLog,
     index::{DeclaredIndex, LabelIndex, Values},
     namespaces::Namespaces,
     order::{Order, Place},
-    past::Past,
     paths::Paths,
-    record::{PackedRecord, Packing, Record},
+    record::{PackedRecord, Record},
     slab::{Row, Slab},
 };
 use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};
@@ -31,8 +31,8 @@ pub(super) struct Contents {
     pub(super) paths: Arc<Paths>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: Dictionaries,
-    /// What watches go on from.
-    pub(super) past: Past,
+    pub(super) log: EventLog,
+    /// Of the rows' records.
     pub(super) record_bytes: usize,
     odd_bytes: usize,
 }
@@ -61,7 +61,7 @@ impl Contents {
             + self.namespaces.bytes()
             + self.labels.bytes()
             + self.dictionaries.bytes()
-            + self.past.bytes()
+            + self.log.bytes()
     }
 
     /// Where the object is in key order, or where it belongs.
@@ -120,7 +120,7 @@ impl Contents {
     /// The namespace that a row is in.
     pub(super) fn namespace_of(&self, number: u32) -> Arc<str> {
         let row = self.slab.get(number);
-        row.map_or_else(|| Arc::from(""), |row| self.namespaces.shared_name(row.namespace))
+        row.map_or_else(|| Arc::from(""), |row| Arc::clone(self.namespaces.name(row.namespace)))
     }
 
     /// Every row's number.
@@ -150,45 +150,31 @@ impl Contents {
         number: u32,
         identity: Identity,
         packed: PackedRecord,
-    ) -> Option<Record> {
+    ) -> Option<PackedRecord> {
         self.identify(number, identity);
         self.repack(number, packed)
     }
 
     /// Puts the same body in another packing into a row; answers the old record.
-    pub(super) fn repack(&mut self, number: u32, packed: PackedRecord) -> Option<Record> {
-        self.slab.get(number)?;
+    pub(super) fn repack(&mut self, number: u32, packed: PackedRecord) -> Option<PackedRecord> {
+        let old = self.packed(number)?;
         let record = self.admit(packed);
-        let old = std::mem::replace(&mut self.slab.get_mut(number)?.record, record);
-        self.dismiss(&old);
+        self.slab.get_mut(number)?.record = record;
+        self.dismiss(&old.record);
         Some(old)
     }
 
     /// Counts a record in.
     fn admit(&mut self, packed: PackedRecord) -> Record {
         self.record_bytes += packed.record.bytes();
-        self.enter(&packed);
+        self.dictionaries.enter(&packed);
         packed.record
     }
 
     /// Counts a record out.
     fn dismiss(&mut self, record: &Record) {
         self.record_bytes -= record.bytes();
-        self.leave(record);
-    }
-
-    /// Keeps the dictionary that a record needs.
-    pub(super) fn enter(&mut self, packed: &PackedRecord) {
-        if let Some(dictionary) = &packed.dictionary {
-            self.dictionaries.enter(dictionary);
-        }
-    }
-
-    /// The record needs it no more.
-    pub(super) fn leave(&mut self, record: &Record) {
-        if let Packing::Dictionary(generation) = record.packing() {
-            self.dictionaries.leave(generation);
-        }
+        self.dictionaries.leave(record);
     }
 
     /// Notes which object a row is.
@@ -238,6 +224,7 @@ impl Contents {
     ///
     /// Cost: about 0.2 µs a row held and 0.1 µs a value indexed, under the lock.
     pub(super) fn sweep(&mut self, gone: &RoaringBitmap) -> Vec<Row> {
+        self.log.list_changed();
         self.forget(gone);
         self.order.retain(|row| !gone.contains(row));
         gone.iter().filter_map(|number| self.take(number)).collect()
@@ -308,16 +295,8 @@ impl Contents {
     /// The record of a row, to be read outside the lock.
     pub(super) fn packed(&self, number: u32) -> Option<PackedRecord> {
         let record = self.slab.get(number)?.record.clone();
-        let dictionary = self.dictionary(record.packing()).map(Arc::clone);
+        let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
         Some(PackedRecord { record, dictionary })
-    }
-
-    /// The dictionary that a record needs.
-    pub(super) fn dictionary(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
-        match packing {
-            Packing::Dictionary(generation) => self.dictionaries.get(generation),
-            Packing::Plain | Packing::Zstd | Packing::Secret => None,
-        }
     }
 
     /// Raises the version; it never goes back where versions have an order.
@@ -330,8 +309,8 @@ impl Contents {
     /// Everything goes but the declarations of indexes; answers what there was, to be dropped
     /// outside the lock.
     pub(super) fn purge(&mut self) -> Self {
-        let past = self.past.renewed();
-        let mut empty = Self { paths: Arc::clone(&self.paths), past, ..Self::default() };
+        let log = self.log.emptied();
+        let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };
         empty.declared.extend(self.declared.iter().map(|index| DeclaredIndex {
             path: index.path.clone(),
             values: Values::default(),

@@ -1,6 +1,6 @@
 //! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
 
-use super::heap::taken;
+use super::record::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, Operator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
