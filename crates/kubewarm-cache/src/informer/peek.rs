@@ -1,8 +1,8 @@
 //! Reads the name of an object that may be broken, cut off, or gone.
 
 use super::{Stage, decode::Rejected};
-use crate::json::Cursor;
 use kubewarm_api::model::{ResourceVersion, Tombstone};
+use kubewarm_wire::json::Cursor;
 use std::borrow::Cow;
 
 /// Reads the name and version of a deleted object; whatever else is wrong with it does not matter.

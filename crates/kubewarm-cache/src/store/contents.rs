@@ -6,11 +6,11 @@ use super::{
     index::{DeclaredIndex, LabelIndex, Values},
     namespaces::Namespaces,
     order::{Order, Place},
-    paths::Paths,
     record::{PackedRecord, Record},
     slab::{Row, Slab},
 };
 use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};
+use kubewarm_wire::json::Paths;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 

@@ -13,7 +13,6 @@ mod index;
 mod kind;
 mod namespaces;
 mod order;
-mod paths;
 mod query;
 mod record;
 mod sample;
@@ -27,7 +26,6 @@ mod slab;
 mod table;
 mod turn;
 mod upkeep;
-mod values;
 mod writer;
 
 pub use self::{

@@ -1,7 +1,7 @@
 //! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
 
-use super::{dictionary::Dictionary, paths::Paths};
-use crate::json::Cursor;
+use super::dictionary::Dictionary;
+use kubewarm_wire::json::{Cursor, Paths};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
@@ -62,6 +62,8 @@ impl Encoding {
     pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
+                #[cfg(test)]
+                WALKS.set(WALKS.get() + 1);
                 // Whoever delivered the object has counted the fault already.
                 let _ = labels(body).and_then(|at| at.strings(&mut each));
             }
@@ -82,6 +84,8 @@ impl Encoding {
         }
         match self {
             Self::Json => {
+                #[cfg(test)]
+                WALKS.set(WALKS.get() + 1);
                 // A body that is not JSON has the values before the fault.
                 let _ = Cursor::new(body).values(paths, &mut |path, value| {
                     if let Some(values) = values.get_mut(path)
@@ -210,6 +214,12 @@ impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has walked a body for its labels or values.
+    pub(super) static WALKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

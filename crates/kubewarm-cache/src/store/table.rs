@@ -5,13 +5,13 @@ use super::{
     contents::Contents,
     dictionary::Dictionary,
     kind::Kind,
-    paths::Paths,
     query::Usage,
     record::{Encoding, PackedRecord, Packing, Record},
     upkeep::complete_indexes,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
+use kubewarm_wire::json::Paths;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
     Arc,

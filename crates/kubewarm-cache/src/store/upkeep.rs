@@ -1,10 +1,10 @@
 //! Work on tables that no delta waits for, on one thread for each catalog.
 
 use super::{
-    paths::Paths,
     record::{PackedRecord, Packing},
     table::Table,
 };
+use kubewarm_wire::json::Paths;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},

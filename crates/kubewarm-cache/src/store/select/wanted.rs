@@ -1,7 +1,8 @@
 //! What is asked of a table, and what its bodies must say for that.
 
-use crate::store::{paths::Paths, query::is_behind, record::Encoding};
+use crate::store::{query::is_behind, record::Encoding};
 use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
+use kubewarm_wire::json::Paths;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,

@@ -9,11 +9,11 @@ use super::{
     entries::Entries,
     event_log::Change,
     order::Place,
-    paths::Paths,
     query::Reader,
     table::Table,
 };
 use kubewarm_api::model::{Delta, DeltaSink, Item, Outcome, Reread, ResourceVersion, Tombstone};
+use kubewarm_wire::json::Paths;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
