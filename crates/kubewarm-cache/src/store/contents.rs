@@ -6,6 +6,7 @@ use super::{
     index::{DeclaredIndex, LabelIndex, Values},
     namespaces::Namespaces,
     order::{Order, Place},
+    query::object_order,
     record::{PackedRecord, Record},
     slab::{Row, Slab},
 };
@@ -68,16 +69,9 @@ impl Contents {
     ///
     /// Cost: about 16 comparisons at 50,000 rows; one if `hint` is right.
     pub(super) fn find(&self, namespace: &str, name: &str, hint: Place) -> Result<Place, Place> {
-        let number = self.namespaces.number(namespace);
-        self.order.find(hint, |row| {
-            let Some(row) = self.slab.get(row) else { return Ordering::Less };
-            let in_namespace = if Some(row.namespace) == number {
-                Ordering::Equal
-            } else {
-                namespace_order(self.namespaces.name(row.namespace), namespace)
-            };
-            in_namespace.then_with(|| row.record.name().cmp(name.as_bytes()))
-        })
+        let wanted = (namespace, name.as_bytes());
+        let order = |row| self.object(row).map_or(Ordering::Less, |row| object_order(row, wanted));
+        self.order.find(hint, order)
     }
 
     /// Where the rows of a namespace begin in key order, and where they end.
@@ -85,8 +79,7 @@ impl Contents {
         // Of those within neither is said to be it, so that what is found is one end of them.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(Place::default(), |row| {
-                let row = self.slab.get(row);
-                let own = row.map_or("", |row| self.namespaces.name(row.namespace));
+                let own = self.object(row).map_or("", |(namespace, _)| namespace);
                 namespace_order(own, namespace).then(within)
             });
             let (Ok(place) | Err(place)) = found;
@@ -96,15 +89,8 @@ impl Contents {
 
     /// Key order of two rows.
     pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
-        let (Some(a), Some(b)) = (self.slab.get(a), self.slab.get(b)) else {
-            return Ordering::Equal;
-        };
-        let in_namespace = if a.namespace == b.namespace {
-            Ordering::Equal
-        } else {
-            namespace_order(self.namespaces.name(a.namespace), self.namespaces.name(b.namespace))
-        };
-        in_namespace.then_with(|| a.record.name().cmp(b.record.name()))
+        let objects = self.object(a).zip(self.object(b));
+        objects.map_or(Ordering::Equal, |(a, b)| object_order(a, b))
     }
 
     /// Which object a row is.
@@ -180,10 +166,8 @@ impl Contents {
     /// Notes which object a row is.
     pub(super) fn identify(&mut self, number: u32, identity: Identity) {
         let Some(row) = self.slab.get_mut(number) else { return };
-        if row.is_odd
-            && let Some(old) = self.odd.remove(&number)
-        {
-            self.odd_bytes -= old.bytes();
+        if row.is_odd {
+            self.odd_bytes -= self.odd.remove(&number).map_or(0, |old| old.bytes());
         }
         let version = identity.version.as_ref().and_then(ResourceVersion::as_u64);
         if let (Some(uid), Some(version)) = (identity.uid.as_uuid(), version) {
@@ -207,10 +191,8 @@ impl Contents {
         let row = self.slab.remove(number)?;
         self.dismiss(&row.record);
         self.namespaces.leave(row.namespace);
-        if row.is_odd
-            && let Some(old) = self.odd.remove(&number)
-        {
-            self.odd_bytes -= old.bytes();
+        if row.is_odd {
+            self.odd_bytes -= self.odd.remove(&number).map_or(0, |old| old.bytes());
         }
         Some(row)
     }
@@ -253,24 +235,6 @@ impl Contents {
             for value in values {
                 index.values.remove(value, number);
             }
-        }
-    }
-
-    /// The same for some of the declared indexes; what is not declared any more is left out.
-    pub(super) fn index_paths(&mut self, number: u32, paths: &[FieldPath], values: &FieldValues) {
-        for (path, values) in paths.iter().zip(values) {
-            if let Some(index) = self.declared.iter_mut().find(|index| index.path == *path) {
-                for value in values {
-                    index.values.insert(value, number);
-                }
-            }
-        }
-    }
-
-    /// Notes that every row is in these indexes.
-    pub(super) fn complete(&mut self, paths: &[FieldPath]) {
-        for index in self.declared.iter_mut().filter(|index| paths.contains(&index.path)) {
-            index.is_complete = true;
         }
     }
 

@@ -232,8 +232,17 @@ pub(super) fn is_behind(object: (&str, &[u8]), after: &ObjectKey) -> bool {
 }
 
 /// Key order of a namespace with a name, and a key.
-pub(super) fn key_order((namespace, name): (&str, &[u8]), key: &ObjectKey) -> Ordering {
-    namespace_order(namespace, &key.namespace).then_with(|| name.cmp(key.name.as_bytes()))
+pub(super) fn key_order(object: (&str, &[u8]), key: &ObjectKey) -> Ordering {
+    object_order(object, (&key.namespace, key.name.as_bytes()))
+}
+
+/// Key order of two objects, each a namespace with a name.
+pub(super) fn object_order(one: (&str, &[u8]), other: (&str, &[u8])) -> Ordering {
+    // Most are of one namespace, which is found sooner than an order.
+    if one.0 == other.0 {
+        return one.1.cmp(other.1);
+    }
+    namespace_order(one.0, other.0)
 }
 
 /// Of a namespace and a name, which is UTF-8.

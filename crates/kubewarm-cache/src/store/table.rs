@@ -148,13 +148,6 @@ impl Table {
         }
     }
 
-    /// The declared indexes that are not complete, and the declaration that they are of.
-    pub(super) fn underway(&self) -> (Arc<Paths>, Paths) {
-        let contents = self.contents.read();
-        let underway = contents.declared.iter().filter(|index| !index.is_complete);
-        (Arc::clone(&contents.paths), underway.map(|index| index.path.clone()).collect())
-    }
-
     /// How much it holds.
     pub(super) fn usage(&self) -> Usage {
         let contents = self.contents.read();

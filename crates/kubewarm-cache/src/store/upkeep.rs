@@ -95,28 +95,27 @@ pub(super) fn repack(table: &Table) {
     }
 }
 
-/// Brings every row into the declared indexes that are not complete. The writer has put what it
-/// changes into them since they were declared, so putting a row in a second time changes nothing.
+/// Brings every row into the declared indexes. The writer has put what it changes into them since they were declared, so
+/// putting a row in a second time changes nothing.
 ///
 /// It ends early if indexes are declared meanwhile: that declaration has pushed a job of its own.
 pub(super) fn complete_indexes(table: &Table) {
-    let (declared, paths) = table.underway();
-    let mut next = (!paths.is_empty()).then_some(0);
+    let declared = Arc::clone(&table.contents.read().paths);
+    let mut next = Some(0);
     while let Some(from) = next {
-        next = index_step(table, &declared, &paths, from);
+        next = index_step(table, &declared, from);
     }
 }
 
 /// Works on up to [`STEP`] rows from number `from` on. Returns where to go on; `None` at the end, or if indexes have been
 /// declared since `declared`: one of the same path may be another one, and empty.
-fn index_step(table: &Table, declared: &Arc<Paths>, paths: &Paths, from: u32) -> Option<u32> {
+fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
-    let encoding = table.encoding;
     table.kind.codec.with(|context, body| {
-        let mut values_of = |packed: &PackedRecord| {
-            let body = table.unpack(&packed.record, packed.dictionary.as_deref(), context, body);
-            body.map_or_else(Vec::new, |body| encoding.field_values(body, paths))
+        let mut values_of = |PackedRecord { record, dictionary }: &PackedRecord| {
+            let body = table.unpack(record, dictionary.as_deref(), context, body);
+            body.map_or_else(Vec::new, |body| table.encoding.field_values(body, declared))
         };
         let found: Vec<_> = copies
             .into_iter()
@@ -132,10 +131,10 @@ fn index_step(table: &Table, declared: &Arc<Paths>, paths: &Paths, from: u32) ->
                 // A change meanwhile is rare enough to be read under the lock.
                 values = values_of(&now);
             }
-            contents.index_paths(number, paths.all(), &values);
+            contents.index(number, &values);
         }
         if next.is_none() {
-            contents.complete(paths.all());
+            contents.declared.iter_mut().for_each(|index| index.is_complete = true);
         }
         table.measure(&contents);
         next
@@ -164,14 +163,15 @@ mod tests {
         let wanted = [FieldPath::parse(".a").unwrap()];
         let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
         declare(&wanted);
-        let (declared, paths) = table.underway();
+        let declared = Arc::clone(&table.contents.read().paths);
         declare(&[]);
         declare(&wanted);
         // The only row was done for the index that is gone.
-        assert_eq!(index_step(&table, &declared, &paths, 1), None);
-        assert_eq!(table.underway().1.all(), wanted);
+        assert_eq!(index_step(&table, &declared, 1), None);
+        let is_complete = || table.contents.read().declared.iter().all(|index| index.is_complete);
+        assert!(!is_complete());
         complete_indexes(&table);
-        assert!(table.underway().1.is_empty());
+        assert!(is_complete());
     }
 
     #[test]
