@@ -159,8 +159,10 @@ impl Table {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Wakes those who follow it.
-    pub(super) fn tell(&self) {
+    /// Ends a change: sets the gauge, and wakes those who follow the table.
+    pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, Contents>) {
+        self.measure(&contents);
+        drop(contents);
         self.told.notify_waiters();
     }
 
@@ -178,7 +180,7 @@ impl Table {
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.gauge.set(0, 0);
         drop(contents);
-        self.tell();
+        self.told.notify_waiters();
     }
 
     /// Packs a body as the kind's records are packed now; a secret not at all.
