@@ -99,28 +99,27 @@ fn reads(reader: &Reader) {
             black_box(list_of(reader, &Wanted::default(), Some(500)));
         })
     );
-    let keys = reader.keys(None, 50_000);
+    let keys = reader.versions(None, 50_000);
     let mut at = 0;
     println!(
         "get                   {:>8.2} us, median of 201",
         median(|| {
             at = (at + 12_347) % keys.len();
-            black_box(reader.get(keys.get(at).expect("in range")));
+            black_box(reader.get(&keys.get(at).expect("in range").0));
         })
     );
 }
 
 /// Selects and unpacks as a list does; the objects found.
 fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
-    let mut choosing = reader.select(wanted, None, limit).choose(wanted, limit);
-    while choosing.step() {}
-    let (mut chosen, mut found) = (choosing.chosen(), 0);
+    let (mut selected, mut found) = (reader.select(wanted, None, limit), 0);
+    while selected.step() {}
     let mut count = |object: Seen<'_>| {
         black_box(object.body);
         found += 1;
         ControlFlow::Continue(())
     };
-    while chosen.show(&mut count) {}
+    while selected.show(&mut count) {}
     found
 }
 

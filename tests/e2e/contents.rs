@@ -31,8 +31,8 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
                     return Err(format!("the table, from {newest:?} to {version:?}"));
                 }
                 *newest = version;
-                let keys = table.keys(after.as_ref(), PAGE);
-                for object in keys.iter().filter_map(|key| table.get(key)) {
+                let rows = table.versions(after.as_ref(), PAGE);
+                for object in rows.iter().filter_map(|(key, _)| table.get(key)) {
                     let last = objects.get(&object.key);
                     if went_back(last, object.version.as_ref()) {
                         return Err(format!("{:?}: {last:?} to {:?}", object.key, object.version));
@@ -41,7 +41,7 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
                         objects.insert(object.key, version);
                     }
                 }
-                after = keys.last().cloned();
+                after = rows.last().map(|(key, _)| key.clone());
                 if after.is_none() {
                     break;
                 }
@@ -78,7 +78,7 @@ fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
 /// What a table holds.
 pub(crate) fn held(table: &Reader) -> Result<Contents, Failure> {
     let mut all = Contents::new();
-    for object in table.keys(None, usize::MAX).iter().filter_map(|key| table.get(key)) {
+    for object in table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)) {
         let (key, entry) =
             contents(serde_json::from_slice(&object.body)?).ok_or("an object without a name")?;
         assert!(key.ends_with(&format!("/{}", object.key.name)), "the key is the body's");

@@ -159,7 +159,7 @@ impl Engine {
     /// Everything in the table of `key`, in key order.
     pub(crate) fn objects(&self, key: &CellKey) -> Vec<Object> {
         let table = self.catalog.reader(key).unwrap();
-        table.keys(None, usize::MAX).iter().filter_map(|key| table.get(key)).collect()
+        table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)).collect()
     }
 
     /// The same as `name@version`.

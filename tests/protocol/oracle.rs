@@ -115,15 +115,14 @@ impl Reader {
         let seed = self.seed;
         engine.reports.get(key)?.warmed?;
         let wanted = Wanted::default();
-        let selected = engine.catalog.reader(key)?.select(&wanted, None, None);
+        let mut selected = engine.catalog.reader(key)?.select(&wanted, None, None);
         if let (Some(before), Some(now)) = (&self.version, selected.version()) {
             assert!(!now.is_older_than(before), "seed {seed}: the table went back to {now}");
         }
         self.version = selected.version().cloned();
-        let mut choosing = selected.choose(&wanted, None);
-        while choosing.step() {}
+        while selected.step() {}
         let mut objects = Vec::new();
-        choosing.chosen().show(|it| {
+        selected.show(|it| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             objects.push((text(it.name), text(it.body)));
             ControlFlow::Continue(())

@@ -79,15 +79,14 @@ impl Subject for Warm {
     fn list(&self, key: &str, value: &str) -> Result<u64> {
         let carries = LabelRequirement::new(key, Operator::In, [value])?;
         let wanted = Wanted { labels: LabelSelector::new([carries]), ..Wanted::default() };
-        let mut choosing = self.reader()?.select(&wanted, None, None).choose(&wanted, None);
-        while choosing.step() {}
-        let (mut chosen, mut found) = (choosing.chosen(), 0);
+        let (mut selected, mut found) = (self.reader()?.select(&wanted, None, None), 0);
+        while selected.step() {}
         let mut count = |object: Seen<'_>| {
             black_box(object.body);
             found += 1;
             ControlFlow::Continue(())
         };
-        while chosen.show(&mut count) {}
+        while selected.show(&mut count) {}
         Ok(found)
     }
 

@@ -6,5 +6,4 @@
 //! | [`store`] | holds its objects packed, indexed, and with the events of the last minutes |
 
 pub mod informer;
-mod json;
 pub mod store;

@@ -1,7 +1,7 @@
 //! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
 //! stored is read or written anew.
 
-use super::{MetaVersion, scan};
+use super::{MetaVersion, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
@@ -132,7 +132,8 @@ pub(super) fn write_object(
     match of {
         Part::Full => {
             write_types(api_version, kind, out);
-            match scan::inside(stored) {
+            let inside = stored.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+            match inside {
                 Some(rest @ [first, ..]) if *first != b'}' => {
                     out.push(b',');
                     out.extend_from_slice(rest);
@@ -166,7 +167,8 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
 /// `"metadata":…` of what is stored.
 pub(super) fn write_own_metadata(stored: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(br#""metadata":"#);
-    out.extend_from_slice(scan::metadata(stored).unwrap_or(b"{}"));
+    let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
+    out.extend_from_slice(metadata.unwrap_or(b"{}"));
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{
     Failure,
     body::{Part, write_object, write_string},
-    scan,
+    json::find,
 };
 use kubewarm_api::model::ResourceVersion;
 use std::{borrow::Cow, sync::Arc};
@@ -97,8 +97,8 @@ pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
 /// What there was of an object that is gone, with the version of its end.
 #[must_use]
 pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
-    let parts =
-        scan::version(stored).and_then(|at| Some((stored.get(..at.start)?, stored.get(at.end..)?)));
+    let place = find(stored, &["metadata", "resourceVersion"]);
+    let parts = place.and_then(|at| Some((stored.get(..at.start)?, stored.get(at.end..)?)));
     let Some((before, behind)) = parts else { return Cow::Borrowed(stored) };
     let mut changed = Vec::with_capacity(stored.len() + 16);
     changed.extend_from_slice(before);

@@ -20,12 +20,12 @@ mod onward;
 mod options;
 mod path;
 mod query;
-mod scan;
 mod table;
 mod token;
 mod watching;
 mod written;
 
+pub mod json;
 pub mod tables;
 
 pub use self::{

@@ -1,6 +1,6 @@
 //! The version in the API server's answer to a write.
 
-use super::scan::member;
+use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
 /// How an answer is written.
@@ -39,7 +39,7 @@ impl Encoding {
 pub fn version_of(body: &[u8], encoding: Encoding) -> Option<ResourceVersion> {
     let text = match encoding {
         Encoding::Json => {
-            let version = member(member(body, b"metadata")?, b"resourceVersion")?;
+            let version = body.get(find(body, &["metadata", "resourceVersion"])?)?;
             version.strip_prefix(b"\"")?.strip_suffix(b"\"")?
         }
         Encoding::Protobuf => {

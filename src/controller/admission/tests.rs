@@ -55,8 +55,8 @@ impl Scene {
 
     /// Profiles that the table holds without a spec.
     fn left_out(&self) -> Vec<String> {
-        let keys = self.table.keys(None, 20_000);
-        let objects: Vec<_> = keys.iter().filter_map(|key| self.table.get(key)).collect();
+        let rows = self.table.versions(None, 20_000);
+        let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.table.get(key)).collect();
         let of = |object: &kubewarm_cache::store::Object| {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;

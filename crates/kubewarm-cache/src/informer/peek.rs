@@ -1,7 +1,7 @@
 //! Reads the name of an object that may be broken, cut off, or gone.
 
-use crate::json::Cursor;
 use kubewarm_api::model::{ResourceVersion, Tombstone};
+use kubewarm_wire::json::Cursor;
 use std::borrow::Cow;
 
 /// Reads the name and version of a deleted object, whatever else is wrong with it; `None` if the name cannot be read.

@@ -53,12 +53,11 @@ impl Catalog {
         let kind = self.kind(key);
         let sensitivity = key.sensitivity();
         let gauge = self.gauge(key);
-        let kind_of = Arc::clone(&kind);
-        let table = Arc::new(Table::new(self.codec.clone(), kind_of, sensitivity, gauge));
+        let table = Arc::new(Table::new(Arc::clone(&kind), sensitivity, gauge));
         if sensitivity == Sensitivity::Ordinary {
             kind.join(&table);
         }
-        table.declare(&wanted(key, indexes), &self.upkeep);
+        table.declare(&wanted(key, indexes));
         let old = self.tables.write().insert(key.clone(), Arc::clone(&table));
         if let Some(old) = old {
             old.close();
@@ -117,7 +116,7 @@ impl Catalog {
     pub fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
         let table = self.tables.read().get(key).map(Arc::clone);
         if let Some(table) = table {
-            table.declare(&wanted(key, indexes), &self.upkeep);
+            table.declare(&wanted(key, indexes));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     dictionary::Dictionary,
-    record::{Packing, Record, Undecodable},
+    record::{PackedRecord, Packing, Record},
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -82,7 +82,12 @@ impl Context {
     }
 
     /// Packs a body, with the dictionary if there is one, into exactly the memory it needs.
-    pub(super) fn pack(&mut self, name: &str, body: &[u8], with: Option<&Dictionary>) -> Record {
+    pub(super) fn pack(
+        &mut self,
+        name: &str,
+        body: &[u8],
+        with: Option<&Arc<Dictionary>>,
+    ) -> PackedRecord {
         if body.len() >= TINY && body.len() <= MAX_BODY {
             self.packed.clear();
             self.packed.reserve(zstd_safe::compress_bound(body.len()));
@@ -95,23 +100,24 @@ impl Context {
                 && let Some(frame) = self.packed.strip_prefix(&MAGIC)
                 && frame.len() < body.len()
             {
-                return Record::new(name, packing, frame);
+                let record = Record::new(name, packing, frame);
+                return PackedRecord { record, dictionary: with.map(Arc::clone) };
             }
         }
-        Record::new(name, Packing::Plain, body)
+        PackedRecord { record: Record::new(name, Packing::Plain, body), dictionary: None }
     }
 
     /// Unpacks a body into `into`, whose contents go.
     ///
     /// # Errors
     ///
-    /// [`Undecodable`]; `into` then holds nothing of use.
+    /// Says what is wrong with the record; `into` then holds nothing of use.
     pub(super) fn unpack(
         &mut self,
         record: &Record,
         with: Option<&Dictionary>,
         into: &mut Vec<u8>,
-    ) -> Result<(), Undecodable> {
+    ) -> Result<(), &'static str> {
         into.clear();
         let packing = record.packing();
         match packing {
@@ -125,24 +131,23 @@ impl Context {
         self.frame.extend_from_slice(&MAGIC);
         self.frame.extend_from_slice(record.packed());
         let size = zstd_safe::get_frame_content_size(&self.frame).ok().flatten();
-        let size = size.ok_or(Undecodable::Frame)?;
+        let size = size.ok_or("the frame has no size")?;
         let size = usize::try_from(size).ok().filter(|&size| size <= MAX_BODY);
-        let size = size.ok_or(Undecodable::Size)?;
-        into.try_reserve_exact(size).map_err(|_| Undecodable::Size)?;
+        let size = size.ok_or("the frame has a size beyond the limit of 256 MiB")?;
+        into.try_reserve_exact(size).map_err(|_| "there is no memory for the body")?;
         let written = match (packing, with) {
             (Packing::Dictionary(_), Some(dictionary)) => {
                 dictionary.decompress(&mut self.decompress, into, &self.frame)
             }
-            (Packing::Dictionary(generation), None) => {
-                return Err(Undecodable::Dictionary(generation));
-            }
+            (Packing::Dictionary(_), None) => return Err("its dictionary is missing"),
             (Packing::Plain | Packing::Secret | Packing::Zstd, _) => {
                 self.decompress.decompress(into, &self.frame)
             }
         };
-        match written {
-            Ok(written) if written == size => Ok(()),
-            Ok(_) | Err(_) => Err(Undecodable::Frame),
+        if written.is_ok_and(|written| written == size) {
+            Ok(())
+        } else {
+            Err("the frame is damaged")
         }
     }
 }
@@ -152,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn trained() -> Dictionary {
+    fn trained() -> Arc<Dictionary> {
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         for n in 0..400_u32 {
@@ -166,14 +171,14 @@ mod tests {
         }
         let mut bytes = Vec::with_capacity(4096);
         zstd_safe::train_from_buffer(&mut bytes, &samples, &sizes).unwrap();
-        Dictionary::new(bytes, 1).unwrap()
+        Arc::new(Dictionary::new(bytes, 1).unwrap())
     }
 
-    fn round_trip(body: &[u8], with: Option<&Dictionary>) -> (Record, Vec<u8>) {
+    fn round_trip(body: &[u8], with: Option<&Arc<Dictionary>>) -> (Record, Vec<u8>) {
         Codec::default().with(|context, _| {
-            let record = context.pack("x", body, with);
+            let PackedRecord { record, dictionary } = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
-            context.unpack(&record, with, &mut back).unwrap();
+            context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
             (record, back)
         })
     }
@@ -210,11 +215,12 @@ mod tests {
                 let cut = Record::new("x", record.packing(), &record.packed()[..length]);
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
-            assert_eq!(context.unpack(&record, None, into), Err(Undecodable::Dictionary(1)));
+            assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
             // A single segment of 2^63 bytes: refused before memory is asked for.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
             let huge = Record::new("x", Packing::Zstd, &huge);
-            assert_eq!(context.unpack(&huge, None, into), Err(Undecodable::Size));
+            let refused = context.unpack(&huge, None, into).unwrap_err();
+            assert!(refused.contains("limit"), "{refused}");
         });
     }
 

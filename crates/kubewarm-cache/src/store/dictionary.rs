@@ -1,6 +1,9 @@
 //! Dictionaries: what the objects of one kind have in common, so that records need not repeat it.
 
-use super::codec::LEVEL;
+use super::{
+    codec::LEVEL,
+    record::{PackedRecord, Packing, Record},
+};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -13,20 +16,18 @@ pub(super) struct Dictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
     generation: u8,
-    /// Tables with records that need it.
-    tables: AtomicUsize,
+    /// How many [`Dictionaries`] have it.
+    users: AtomicUsize,
 }
 
-/// The dictionaries that the records of one table need: rarely more than one.
+/// The dictionaries that some records need: those of a table's rows, or of its event log. Rarely more than one.
 #[derive(Debug, Default)]
-pub(super) struct Dictionaries {
-    held: Vec<Held>,
-}
+pub(super) struct Dictionaries(Vec<DictionaryUse>);
 
 #[derive(Debug)]
-struct Held {
+struct DictionaryUse {
     dictionary: Arc<Dictionary>,
-    rows: usize,
+    records: usize,
 }
 
 impl std::fmt::Debug for Dictionary {
@@ -45,7 +46,7 @@ impl Dictionary {
             compress: CDict::try_create(&trained, LEVEL)?,
             decompress: DDict::try_create(&trained)?,
             generation,
-            tables: AtomicUsize::new(0),
+            users: AtomicUsize::new(0),
         })
     }
 
@@ -81,49 +82,50 @@ impl Dictionary {
 }
 
 impl Dictionaries {
-    /// Counts one more record that needs `dictionary`.
-    pub(super) fn enter(&mut self, dictionary: &Arc<Dictionary>) {
+    /// Counts one more record.
+    pub(super) fn enter(&mut self, packed: &PackedRecord) {
+        let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
-        if let Some(held) = self.held.iter_mut().find(|h| h.dictionary.generation == generation) {
-            held.rows += 1;
+        if let Some(held) = self.0.iter_mut().find(|it| it.dictionary.generation == generation) {
+            held.records += 1;
             return;
         }
-        dictionary.tables.fetch_add(1, Ordering::Relaxed);
-        self.held.push(Held { dictionary: Arc::clone(dictionary), rows: 1 });
+        dictionary.users.fetch_add(1, Ordering::Relaxed);
+        self.0.push(DictionaryUse { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Counts one record less; a dictionary that no record needs is let go.
-    pub(super) fn leave(&mut self, generation: u8) {
-        let held = self.held.iter().position(|held| held.dictionary.generation == generation);
-        let Some(at) = held else { return };
-        if let Some(held) = self.held.get_mut(at) {
-            held.rows = held.rows.saturating_sub(1);
-            if held.rows == 0 {
-                self.held.swap_remove(at);
+    /// Counts one record less; a dictionary that no record needs is dropped.
+    pub(super) fn leave(&mut self, record: &Record) {
+        let Packing::Dictionary(generation) = record.packing() else { return };
+        self.0.retain_mut(|held| {
+            if held.dictionary.generation == generation {
+                held.records = held.records.saturating_sub(1);
             }
-        }
-        if self.held.is_empty() {
-            self.held = Vec::new();
+            held.records > 0
+        });
+        if self.0.is_empty() {
+            self.0 = Vec::new();
         }
     }
 
-    /// The dictionary of this generation.
-    pub(super) fn get(&self, generation: u8) -> Option<&Arc<Dictionary>> {
-        let all = self.held.iter().map(|held| &held.dictionary);
-        all.into_iter().find(|dictionary| dictionary.generation == generation)
+    /// The dictionary that a record of this packing needs.
+    pub(super) fn get(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
+        let Packing::Dictionary(generation) = packing else { return None };
+        let mut all = self.0.iter().map(|held| &held.dictionary);
+        all.find(|dictionary| dictionary.generation == generation)
     }
 
-    /// This table's share: each dictionary's bytes divided by the tables that hold it.
+    /// The share of these users: each dictionary's bytes divided by its number of users.
     pub(super) fn bytes(&self) -> usize {
-        let share = |held: &Held| {
-            held.dictionary.bytes() / held.dictionary.tables.load(Ordering::Relaxed).max(1)
+        let share = |held: &DictionaryUse| {
+            held.dictionary.bytes() / held.dictionary.users.load(Ordering::Relaxed).max(1)
         };
-        self.held.iter().map(share).sum()
+        self.0.iter().map(share).sum()
     }
 }
 
-impl Drop for Held {
+impl Drop for DictionaryUse {
     fn drop(&mut self) {
-        self.dictionary.tables.fetch_sub(1, Ordering::Relaxed);
+        self.dictionary.users.fetch_sub(1, Ordering::Relaxed);
     }
 }

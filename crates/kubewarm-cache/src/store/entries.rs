@@ -2,9 +2,9 @@
 
 use super::{
     contents::{Contents, FieldValues},
-    paths::Paths,
     record::Encoding,
 };
+use kubewarm_wire::json::Paths;
 
 /// Where the indexes have one object.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use super::{
     contents::Contents,
-    past::Change,
+    event_log::Change,
     query::Reader,
-    select::{Said, Selected, Wanted},
+    select::{EarlierRecords, Said, Selected, Wanted},
     table::Table,
 };
 use bytes::Bytes;
@@ -35,17 +35,16 @@ pub struct Lag {
     next: Arc<AtomicU64>,
 }
 
-/// What is new.
+/// What a follower finds next.
 #[derive(Debug)]
 pub enum News {
-    /// These, in order.
-    Changes(Vec<Arc<Change>>),
-    /// Nothing: the table is true at this version. `None`: nobody can say at which, while a list is under
-    /// way.
+    /// The next change.
+    Change(Arc<Change>),
+    /// Nothing: the table is true at this version. `None`: at no version, while a list has found a change and is not done.
     None(Option<ResourceVersion>),
-    /// What came next has been forgotten for want of room.
+    /// The event log has dropped the next change, because it had too many.
     Overtaken,
-    /// What happened is not known: the table was listed anew, or went back to what it was.
+    /// What happened is not known: a list has found a change, or the table was emptied.
     Lost,
     /// Nobody fills the table any more.
     Closed,
@@ -67,37 +66,32 @@ impl Reader {
     /// [`Forgotten`].
     pub fn follow(&self, version: &ResourceVersion) -> Result<Follower, Forgotten> {
         let contents = self.table.contents.read();
-        let past = &contents.past;
-        let next = past.behind(version).ok_or_else(|| Forgotten { oldest: past.since.clone() })?;
-        let epoch = past.epoch;
+        let next = contents.log.behind(version);
+        let next = next.ok_or_else(|| Forgotten { oldest: contents.log.since.clone() })?;
         let is_ahead = contents.version.as_ref().is_some_and(|held| held.is_older_than(version));
         let after = is_ahead.then(|| version.clone());
-        drop(contents);
-        Ok(Follower { after, ..self.follower(epoch, next) })
+        Ok(Follower { after, ..self.follower(&contents, next) })
     }
 
     /// What `wanted` selects now, as [`Reader::select`] does, and what happens after that moment.
     #[must_use]
     pub fn select_and_follow(&self, wanted: &Wanted) -> (Selected, Follower) {
         let contents = self.table.contents.read();
-        let selected = self.select_of(&contents, wanted, None, None);
-        (selected, self.at_the_end(&contents))
+        let selected = self.select_of(&contents, wanted, None, None, EarlierRecords::default());
+        (selected, self.follower(&contents, contents.log.next()))
     }
 
     /// Follows what happens after this moment.
     #[must_use]
     pub fn follow_from_now(&self) -> Follower {
-        self.at_the_end(&self.table.contents.read())
+        let contents = self.table.contents.read();
+        self.follower(&contents, contents.log.next())
     }
 
-    fn at_the_end(&self, contents: &Contents) -> Follower {
-        let (epoch, next) = (contents.past.epoch, contents.past.next());
-        self.follower(epoch, next)
-    }
-
-    fn follower(&self, epoch: u64, next: u64) -> Follower {
+    fn follower(&self, contents: &Contents, next: u64) -> Follower {
         let next = Arc::new(AtomicU64::new(next));
-        Follower { lag: Lag { table: Arc::clone(&self.table), next }, epoch, after: None }
+        let lag = Lag { table: Arc::clone(&self.table), next };
+        Follower { lag, epoch: contents.log.epoch, after: None }
     }
 }
 
@@ -108,28 +102,28 @@ impl Follower {
         Arc::clone(&self.lag.table.told)
     }
 
-    /// What is new, up to `most` changes. Cost: the table's lock for some 20 ns a change.
-    pub fn take(&mut self, most: usize) -> News {
+    /// Takes the next change. Cost: the table's lock for some 20 ns.
+    pub fn take(&mut self) -> News {
         let Lag { table, next } = &self.lag;
         let contents = table.contents.read();
-        let past = &contents.past;
+        let log = &contents.log;
         if table.is_closed() {
             return News::Closed;
         }
-        if past.epoch != self.epoch {
+        if log.epoch != self.epoch {
             return News::Lost;
         }
-        let from = next.load(Ordering::Relaxed);
-        let Some(mut changes) = past.from(from, most) else { return News::Overtaken };
-        if changes.is_empty() {
-            return News::None(contents.version.clone().filter(|_| past.is_settled()));
+        let mut number = next.load(Ordering::Relaxed);
+        let Some(changes) = log.from(number) else { return News::Overtaken };
+        let is_known = |change: &&Arc<Change>| {
+            self.after.as_ref().is_some_and(|after| !after.is_older_than(&change.version))
+        };
+        let change = changes.inspect(|_| number += 1).find(|change| !is_known(change));
+        next.store(number, Ordering::Relaxed);
+        match change {
+            Some(change) => News::Change(Arc::clone(change)),
+            None => News::None(contents.version.clone().filter(|_| log.is_complete())),
         }
-        drop(contents);
-        next.store(from + changes.len() as u64, Ordering::Relaxed);
-        if let Some(after) = &self.after {
-            changes.retain(|change| after.is_older_than(&change.version));
-        }
-        News::Changes(changes)
     }
 
     /// Whether it was begun from a version that the table has not come to with this one.
@@ -172,7 +166,7 @@ impl Lag {
     /// Changes that it has not taken.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        let next = self.table.contents.read().past.next();
+        let next = self.table.contents.read().log.next();
         next.saturating_sub(self.next.load(Ordering::Relaxed))
     }
 }
@@ -194,7 +188,7 @@ mod tests {
     use super::*;
     use crate::store::{
         Catalog, Writer,
-        past::WINDOW,
+        event_log::WINDOW,
         samples::{body, cell, remove, upsert, version},
     };
     use kubewarm_api::model::{Delta, DeltaSink as _, Reread};
@@ -227,14 +221,14 @@ mod tests {
         };
         let mut told = Vec::new();
         loop {
-            match follower.take(3) {
-                News::Changes(changes) => told.extend(changes.iter().map(|change| {
+            match follower.take() {
+                News::Change(change) => {
                     let name = String::from_utf8_lossy(change.name()).into_owned();
                     let (version, namespace) = (change.version(), change.namespace());
                     let (before, now) =
-                        (there(follower.body_before(change)), there(follower.body_after(change)));
-                    format!("{version} {namespace}/{name} {before}>{now}")
-                })),
+                        (there(follower.body_before(&change)), there(follower.body_after(&change)));
+                    told.push(format!("{version} {namespace}/{name} {before}>{now}"));
+                }
                 News::None(_) => return told,
                 other @ (News::Overtaken | News::Lost | News::Closed) => {
                     return [told, vec![format!("{other:?}")]].concat();
@@ -293,11 +287,11 @@ mod tests {
         writer.apply(upsert("a/x", 9, "8", &web("another")));
         assert_eq!(news(&mut follower), ["7 a/x one>two", "8 a/x two>another"]);
         let (_, mut at_version) = reader.select_and_follow(&Wanted::default());
-        assert!(matches!(at_version.take(1), News::None(Some(at)) if at == version("8")));
+        assert!(matches!(at_version.take(), News::None(Some(at)) if at == version("8")));
     }
 
     #[test]
-    fn a_list_that_finds_something_new_ends_the_past_and_one_that_does_not_keeps_it() {
+    fn a_list_that_finds_something_new_ends_the_log_and_one_that_does_not_keeps_it() {
         let (_catalog, mut writer, reader) = table();
         let mut follower = reader.follow(&version("5")).unwrap();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
@@ -326,8 +320,14 @@ mod tests {
         // What is gone was not told either.
         let mut follower = reader.follow(&version("20")).unwrap();
         writer.apply(Delta::ListStarted(Reread::Changed));
-        assert!(matches!(follower.take(1), News::None(None)), "of no version while it is listed");
+        let at = |follower: &mut Follower| {
+            let News::None(version) = follower.take() else { panic!("nothing is new") };
+            version
+        };
+        assert_eq!(at(&mut follower), Some(version("20")), "the list has found no change");
         writer.apply(upsert("a/x", 1, "6", &web("one")));
+        writer.apply(upsert("a/z", 1, "25", &web("new")));
+        assert_eq!(at(&mut follower), None, "the list has found a change");
         writer.apply(Delta::ListDone(version("30")));
         assert_eq!(news(&mut follower), ["Lost"]);
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_in_the_order_ends_the_past() {
+    fn what_has_no_place_in_the_order_ends_the_log() {
         let (_catalog, mut writer, reader) = table();
         writer.apply(Delta::Progress(version("9")));
         let mut follower = reader.follow(&version("9")).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_bounded_in_time_and_in_bytes_and_is_counted() {
+    fn the_log_is_bounded_in_time_and_in_bytes_and_is_counted() {
         let (_catalog, mut writer, reader) = table();
         let began = Instant::now();
         let mut random = fastrand::Rng::with_seed(1);

@@ -182,11 +182,11 @@ fn keys_of(objects: &[Object]) -> Vec<(u8, u8)> {
 fn compare(reader: &Reader, model: &Model, indexed: bool) -> Result<(), TestCaseError> {
     let mut keys: Vec<ObjectKey> = Vec::new();
     loop {
-        let page = reader.keys(keys.last(), 7);
+        let page = reader.versions(keys.last(), 7);
         if page.is_empty() {
             break;
         }
-        keys.extend(page);
+        keys.extend(page.into_iter().map(|(key, _)| key));
     }
     let all = all(reader);
     prop_assert!(all.iter().map(|object| &object.key).eq(&keys));

@@ -1,6 +1,6 @@
 //! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
 
-use super::heap::taken;
+use super::record::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, Operator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
@@ -58,82 +58,59 @@ impl Rows {
     fn insert(&mut self, row: u32) {
         match self {
             Self::One(held) if *held == row => (),
-            Self::One(held) => *self = Self::Few([row.min(*held), row.max(*held)].into()),
-            Self::Few(rows) => match rows.binary_search(&row) {
-                Ok(_) => (),
-                Err(_) if rows.len() >= FEW => {
-                    let mut many: RoaringBitmap = rows.iter().copied().collect();
-                    many.insert(row);
-                    *self = Self::Many(Box::new(many));
+            Self::One(held) => *self = Self::of(vec![row.min(*held), row.max(*held)]),
+            Self::Few(rows) => {
+                if let Err(at) = rows.binary_search(&row) {
+                    let mut longer = rows.to_vec();
+                    longer.insert(at, row);
+                    *self = Self::of(longer);
                 }
-                Err(at) => {
-                    let mut longer = Vec::with_capacity(rows.len() + 1);
-                    longer.extend_from_slice(rows.get(..at).unwrap_or_default());
-                    longer.push(row);
-                    longer.extend_from_slice(rows.get(at..).unwrap_or_default());
-                    *rows = longer.into_boxed_slice();
-                }
-            },
+            }
             Self::Many(rows) => {
                 rows.insert(row);
             }
         }
     }
 
-    /// Takes a row out; answers whether any are left.
+    /// Takes a row out. Returns whether any are left.
     fn remove(&mut self, row: u32) -> bool {
-        match self {
-            Self::One(held) => *held != row,
-            Self::Few(rows) => {
-                if let Ok(at) = rows.binary_search(&row) {
-                    let mut left = rows.to_vec();
-                    left.remove(at);
-                    *self = Self::of(left);
-                }
-                true
-            }
-            Self::Many(rows) => {
-                rows.remove(row);
-                if rows.len() <= FEW as u64 / 2 {
-                    *self = Self::of(rows.iter().collect());
-                }
-                true
-            }
-        }
+        let remove = |rows: &mut RoaringBitmap| {
+            rows.remove(row);
+        };
+        self.retain(|held| held != row, remove)
     }
 
-    /// At least one row.
+    /// Takes all of `gone` out. Returns whether any are left.
+    fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
+        self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
+    }
+
+    /// Keeps the rows that `keep` says, for which `cut` changes a bitmap. Returns whether any are left.
+    fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
+        let left: Vec<u32> = match self {
+            Self::One(row) => return keep(*row),
+            Self::Few(rows) => rows.iter().copied().filter(|&row| keep(row)).collect(),
+            Self::Many(rows) => {
+                cut(rows);
+                if rows.len() > FEW as u64 / 2 {
+                    return true;
+                }
+                rows.iter().collect()
+            }
+        };
+        if left.is_empty() {
+            return false;
+        }
+        *self = Self::of(left);
+        true
+    }
+
+    /// At least one row, sorted.
     fn of(rows: Vec<u32>) -> Self {
         match *rows {
             [row] => Self::One(row),
             _ if rows.len() <= FEW => Self::Few(rows.into_boxed_slice()),
             _ => Self::Many(Box::new(rows.into_iter().collect())),
-        }
-    }
-
-    /// Takes all of `gone` out; answers whether any are left.
-    fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
-        match self {
-            Self::One(row) => !gone.contains(*row),
-            Self::Few(rows) => {
-                let left: Vec<_> =
-                    rows.iter().copied().filter(|&row| !gone.contains(row)).collect();
-                if left.is_empty() {
-                    return false;
-                }
-                *self = Self::of(left);
-                true
-            }
-            Self::Many(rows) => {
-                **rows -= gone;
-                if rows.is_empty() {
-                    return false;
-                }
-                if rows.len() <= FEW as u64 / 2 {
-                    *self = Self::of(rows.iter().collect());
-                }
-                true
-            }
         }
     }
 

@@ -43,10 +43,10 @@ pub(super) struct Kind {
     /// How many of them are to be packed before training is tried; while it is, none.
     next: AtomicU64,
     tables: Mutex<Vec<Weak<Table>>>,
-    /// Objects held when the last dictionary was trained, and its generation.
-    trained: Mutex<(u64, u8)>,
-    codec: Codec,
-    upkeep: Upkeep,
+    /// Objects held when the last dictionary was trained.
+    trained: AtomicU64,
+    pub(super) codec: Codec,
+    pub(super) upkeep: Upkeep,
 }
 
 impl Kind {
@@ -57,7 +57,7 @@ impl Kind {
             packed: AtomicU64::new(0),
             next: AtomicU64::new(FIRST_OBJECTS),
             tables: Mutex::default(),
-            trained: Mutex::new((0, 0)),
+            trained: AtomicU64::new(0),
             codec,
             upkeep,
         }
@@ -95,7 +95,8 @@ impl Kind {
         let all = self.tables.lock().clone();
         let tables: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let objects: u64 = tables.iter().map(|table| table.usage().objects).sum();
-        let (before, generation) = *self.trained.lock();
+        let before = self.trained.load(Ordering::Relaxed);
+        let generation = self.current().map_or(0, |current| current.generation());
         let wanted = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
         let mut is_new = false;
         let wait = if objects < wanted || generation >= u8::MAX - 2 {
@@ -105,11 +106,11 @@ impl Kind {
                 .codec
                 .with(|context, body| self.make(&tables, objects, generation + 1, (context, body)));
             if let Some(dictionary) = made {
-                *self.trained.lock() = (objects, dictionary.generation());
-                *self.current.write() = Some(Arc::new(dictionary));
+                *self.current.write() = Some(dictionary);
                 is_new = true;
-            } else if before > 0 {
-                *self.trained.lock() = (objects, generation);
+            }
+            if is_new || before > 0 {
+                self.trained.store(objects, Ordering::Relaxed);
             }
             objects
         };
@@ -129,7 +130,7 @@ impl Kind {
         objects: u64,
         generation: u8,
         (context, body): (&mut Context, &mut Vec<u8>),
-    ) -> Option<Dictionary> {
+    ) -> Option<Arc<Dictionary>> {
         let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
@@ -153,11 +154,11 @@ impl Kind {
         }
         let mut trained = Vec::with_capacity(DICTIONARY_BYTES);
         zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
-        let dictionary = Dictionary::new(trained, generation)?;
-        let mut size = |with: Option<&Dictionary>| -> usize {
-            trials.iter().map(|body| context.pack("", body, with).bytes()).sum()
+        let dictionary = Arc::new(Dictionary::new(trained, generation)?);
+        let mut size = |with: Option<&Arc<Dictionary>>| -> usize {
+            trials.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
         };
-        let before = size(self.current().as_deref());
+        let before = size(self.current().as_ref());
         let after = size(Some(&dictionary));
         tracing::debug!(objects, generation, before, after, "trained a dictionary");
         (after < before / 10 * 9).then_some(dictionary)

@@ -5,17 +5,14 @@ mod codec;
 mod contents;
 mod dictionary;
 mod entries;
+mod event_log;
 mod follow;
-mod heap;
 #[cfg(test)]
 mod history;
 mod index;
 mod kind;
 mod namespaces;
 mod order;
-mod past;
-mod paths;
-mod piece;
 mod query;
 mod record;
 mod sample;
@@ -24,20 +21,20 @@ mod samples;
 #[cfg(test)]
 mod secrets;
 mod select;
+mod shared_rows;
 mod slab;
 mod table;
 mod turn;
 mod upkeep;
-mod values;
 mod writer;
 
 pub use self::{
     catalog::{Catalog, INDEXES_PER_TABLE},
+    event_log::Change,
     follow::{Follower, Forgotten, Lag, News},
-    past::Change,
     query::{Object, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
-    select::{Choosing, Chosen, Is, Said, Selected, Test, Tests, Wanted},
+    select::{Is, Said, Selected, Test, Tests, Wanted},
     turn::Turn,
     writer::Writer,
 };

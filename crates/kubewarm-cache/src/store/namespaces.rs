@@ -6,13 +6,15 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     numbers: BTreeMap<Arc<str>, u32>,
-    held: Vec<Held>,
+    held: Vec<NamespaceRows>,
     free: Vec<u32>,
     bytes: usize,
+    /// The name of no namespace.
+    empty: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct NamespaceRows {
     name: Arc<str>,
     rows: u64,
 }
@@ -29,13 +31,8 @@ impl Namespaces {
     }
 
     /// The name of a namespace that has rows; else the empty one.
-    pub(super) fn name(&self, number: u32) -> &str {
-        self.held.get(number as usize).map_or("", |held| &held.name)
-    }
-
-    /// The same, to be kept.
-    pub(super) fn shared_name(&self, number: u32) -> Arc<str> {
-        self.held.get(number as usize).map_or_else(|| Arc::from(""), |held| Arc::clone(&held.name))
+    pub(super) fn name(&self, number: u32) -> &Arc<str> {
+        self.held.get(number as usize).map_or(&self.empty, |held| &held.name)
     }
 
     /// Counts one more row in `name`; answers its number.
@@ -47,7 +44,7 @@ impl Namespaces {
             return number;
         }
         let name: Arc<str> = name.into();
-        let held = Held { name: Arc::clone(&name), rows: 1 };
+        let held = NamespaceRows { name: Arc::clone(&name), rows: 1 };
         self.bytes += weight(&name);
         let next = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         let number = self.free.pop().unwrap_or(next);
@@ -78,7 +75,7 @@ impl Namespaces {
 
 /// The name, the counts in front of it, and its places in both directions.
 fn weight(name: &str) -> usize {
-    name.len() + 2 * size_of::<usize>() + size_of::<Held>() + size_of::<(Arc<str>, u32)>()
+    name.len() + 2 * size_of::<usize>() + size_of::<NamespaceRows>() + size_of::<(Arc<str>, u32)>()
 }
 
 #[cfg(test)]
@@ -91,7 +88,7 @@ mod tests {
         let (a, b) = (namespaces.enter("a"), namespaces.enter("b"));
         assert_eq!(namespaces.enter("a"), a);
         namespaces.leave(a);
-        assert_eq!((namespaces.number("a"), namespaces.name(a)), (Some(a), "a"));
+        assert_eq!((namespaces.number("a"), &**namespaces.name(a)), (Some(a), "a"));
         namespaces.leave(a);
         assert_eq!(namespaces.number("a"), None);
         assert_eq!(namespaces.enter("c"), a);

@@ -139,11 +139,28 @@ impl Order {
         self.leaves = packed;
     }
 
+    /// The place behind the last row.
+    pub(super) fn end(&self) -> Place {
+        Place { leaf: self.leaves.len(), at: 0 }
+    }
+
+    /// The rows from one place up to another one.
+    pub(super) fn range(
+        &self,
+        from: Place,
+        to: Place,
+    ) -> impl DoubleEndedIterator<Item = u32> + use<'_> {
+        let leaves = self.leaves.iter().enumerate().take(to.leaf.saturating_add(1)).skip(from.leaf);
+        leaves.flat_map(move |(leaf, rows)| {
+            let begin = if leaf == from.leaf { from.at } else { 0 };
+            let end = if leaf == to.leaf { to.at } else { rows.len() };
+            rows.get(begin..end).unwrap_or_default().iter().copied()
+        })
+    }
+
     /// The rows from `place` on.
-    pub(super) fn from(&self, place: Place) -> impl Iterator<Item = u32> + '_ {
-        let first = self.leaves.get(place.leaf).and_then(|leaf| leaf.get(place.at..));
-        let rest = self.leaves.get(place.leaf + 1..).unwrap_or_default();
-        first.unwrap_or_default().iter().chain(rest.iter().flatten()).copied()
+    pub(super) fn from(&self, place: Place) -> impl Iterator<Item = u32> + use<'_> {
+        self.range(place, self.end())
     }
 
     /// How many rows stand before `place`.

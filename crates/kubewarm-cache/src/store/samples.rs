@@ -53,12 +53,17 @@ pub(super) fn version(text: &str) -> ResourceVersion {
     ResourceVersion::parse(text).unwrap()
 }
 
+/// The keys of all objects, in key order.
+pub(super) fn keys(reader: &Reader) -> Vec<ObjectKey> {
+    reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
+}
+
 /// The objects that `wanted` selects, in key order. Nobody may write meanwhile.
 pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
-    let mut choosing = reader.select(wanted, None, None).choose(wanted, None);
-    while choosing.step() {}
+    let mut selected = reader.select(wanted, None, None);
+    while selected.step() {}
     let mut keys = Vec::new();
-    choosing.chosen().show(|it| {
+    selected.show(|it| {
         let name = String::from_utf8_lossy(it.name).into();
         keys.push(ObjectKey { namespace: it.namespace.into(), name });
         ControlFlow::Continue(())

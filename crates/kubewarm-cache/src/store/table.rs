@@ -1,18 +1,18 @@
 //! A table: its contents behind a lock, and what is done with them from outside.
 
 use super::{
-    codec::{Codec, Context},
+    codec::Context,
     contents::Contents,
     dictionary::Dictionary,
     kind::Kind,
-    paths::Paths,
     query::Usage,
     record::{Encoding, PackedRecord, Packing, Record},
-    upkeep::{Upkeep, complete_indexes},
+    upkeep::complete_indexes,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
-use parking_lot::RwLock;
+use kubewarm_wire::json::Paths;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
     Arc,
     atomic::{self, AtomicBool, AtomicU64},
@@ -29,7 +29,6 @@ pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
     pub(super) encoding: Encoding,
     sensitivity: Sensitivity,
-    pub(super) codec: Codec,
     /// What it shares with the tables of its kind.
     pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
@@ -44,17 +43,11 @@ pub(super) struct Table {
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(
-        codec: Codec,
-        kind: Arc<Kind>,
-        sensitivity: Sensitivity,
-        gauge: Arc<Gauge>,
-    ) -> Self {
+    pub(super) fn new(kind: Arc<Kind>, sensitivity: Sensitivity, gauge: Arc<Gauge>) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: Encoding::Json,
             sensitivity,
-            codec,
             kind,
             undecodable: AtomicU64::new(0),
             gauge,
@@ -63,9 +56,21 @@ impl Table {
         }
     }
 
-    /// The paths of the declared indexes now.
-    pub(super) fn paths(&self) -> Arc<Paths> {
-        Arc::clone(&self.contents.read().paths)
+    /// The write lock, and what `entries` finds for the declared indexes. It searches outside the lock, and once more if
+    /// indexes are declared meanwhile.
+    pub(super) fn write_with<T>(
+        &self,
+        entries: impl Fn(&Paths) -> T,
+    ) -> (T, RwLockWriteGuard<'_, Contents>) {
+        let mut paths = Arc::clone(&self.contents.read().paths);
+        loop {
+            let found = entries(&paths);
+            let contents = self.contents.write();
+            if Arc::ptr_eq(&contents.paths, &paths) {
+                return (found, contents);
+            }
+            paths = Arc::clone(&contents.paths);
+        }
     }
 
     /// See [`Contents::raise`]; takes the write lock only if that changes anything.
@@ -107,7 +112,7 @@ impl Table {
     /// The body of a record; `None` if it does not decode.
     pub(super) fn body(&self, packed: &PackedRecord) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
-        self.codec.with(|context, _| {
+        self.kind.codec.with(|context, _| {
             self.unpack(&packed.record, with, context, &mut body)?;
             Some(body.into())
         })
@@ -128,24 +133,19 @@ impl Table {
     }
 
     /// Declares which indexes there are, and has those completed that are new.
-    pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath], upkeep: &Upkeep) {
+    pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath]) {
         let mut contents = self.contents.write();
         let gone = contents.declare(wanted);
-        self.measure_locked(&contents);
+        self.measure(&contents);
         let underway = contents.declared.iter().any(|index| !index.is_complete);
         drop(contents);
         drop(gone);
         if underway {
             let table = Arc::downgrade(self);
-            upkeep.push(move || table.upgrade().iter().for_each(|it| complete_indexes(it)));
+            self.kind
+                .upkeep
+                .push(move || table.upgrade().iter().for_each(|it| complete_indexes(it)));
         }
-    }
-
-    /// The declared indexes that are not complete, and the declaration that they are of.
-    pub(super) fn underway(&self) -> (Arc<Paths>, Paths) {
-        let contents = self.contents.read();
-        let underway = contents.declared.iter().filter(|index| !index.is_complete);
-        (Arc::clone(&contents.paths), underway.map(|index| index.path.clone()).collect())
     }
 
     /// How much it holds.
@@ -159,19 +159,16 @@ impl Table {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Wakes those who follow it.
-    pub(super) fn tell(&self) {
+    /// Ends a change: sets the gauge, and wakes those who follow the table.
+    pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, Contents>) {
+        self.measure(&contents);
+        drop(contents);
         self.told.notify_waiters();
     }
 
-    /// Sets the gauge to what is held now.
-    pub(super) fn measure(&self) {
-        self.measure_locked(&self.contents.read());
-    }
-
-    /// Under the lock, so that whoever measures at the same moment sees the same. Nothing is measured once the
-    /// table is closed, since its successor has the same gauge.
-    fn measure_locked(&self, contents: &Contents) {
+    /// Sets the gauge to what is held now, under the lock, so that whoever measures at the same moment sees the same. Nothing
+    /// is measured once the table is closed, since its successor has the same gauge.
+    pub(super) fn measure(&self, contents: &Contents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
         }
@@ -183,17 +180,17 @@ impl Table {
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.gauge.set(0, 0);
         drop(contents);
-        self.tell();
+        self.told.notify_waiters();
     }
 
     /// Packs a body as the kind's records are packed now; a secret not at all.
     pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> PackedRecord {
         if self.sensitivity == Sensitivity::Secret {
-            return PackedRecord::new(Record::new(name, Packing::Secret, body), None);
+            let record = Record::new(name, Packing::Secret, body);
+            return PackedRecord { record, dictionary: None };
         }
-        let with = self.kind.current();
-        let record = context.pack(name, body, with.as_deref());
+        let packed = context.pack(name, body, self.kind.current().as_ref());
         self.kind.count();
-        PackedRecord::new(record, with)
+        packed
     }
 }

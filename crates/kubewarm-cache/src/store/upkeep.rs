@@ -1,10 +1,10 @@
 //! Work on tables that no delta waits for, on one thread for each catalog.
 
 use super::{
-    paths::Paths,
     record::{PackedRecord, Packing},
     table::Table,
 };
+use kubewarm_wire::json::Paths;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
@@ -69,14 +69,15 @@ pub(super) fn repack(table: &Table) {
             .into_iter()
             .filter(|(_, old)| old.record.packing() != newest)
             .filter(|(_, old)| !matches!(old.record.packing(), Packing::Plain | Packing::Secret));
-        table.codec.with(|context, body| {
+        table.kind.codec.with(|context, body| {
             let mut repacked = Vec::new();
-            for (number, PackedRecord { record, dictionary }) in old {
-                if let Ok(name) = std::str::from_utf8(record.name())
-                    && let Some(body) = table.unpack(&record, dictionary.as_deref(), context, body)
+            for (number, packed) in old {
+                if let Ok(name) = std::str::from_utf8(packed.record.name())
+                    && let Some(body) =
+                        table.unpack(&packed.record, packed.dictionary.as_deref(), context, body)
                 {
                     let again = context.pack(name, body, Some(&with));
-                    repacked.push((number, record, again));
+                    repacked.push((number, packed.record, again));
                 }
             }
             let mut contents = table.contents.write();
@@ -84,49 +85,37 @@ pub(super) fn repack(table: &Table) {
             for (number, record, again) in repacked {
                 // What changed meanwhile is packed with the newest dictionary already.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
-                    let again = PackedRecord::new(again, Some(Arc::clone(&with)));
                     gone.push(contents.repack(number, again));
                 }
             }
+            table.measure(&contents);
             drop(contents);
             drop(gone);
         });
-        table.measure();
     }
 }
 
-/// Brings every row into the declared indexes that are not complete. The writer has put what it
-/// changes into them since they were declared, so putting a row in a second time changes nothing.
+/// Brings every row into the declared indexes. The writer has put what it changes into them since they were declared, so
+/// putting a row in a second time changes nothing.
+///
+/// It ends early if indexes are declared meanwhile: that declaration has pushed a job of its own.
 pub(super) fn complete_indexes(table: &Table) {
-    let (mut declared, mut paths) = table.underway();
+    let declared = Arc::clone(&table.contents.read().paths);
     let mut next = Some(0);
-    while let (Some(from), false) = (next, paths.is_empty()) {
-        next = if let Ok(next) = index_step(table, &declared, &paths, from) {
-            next
-        } else {
-            (declared, paths) = table.underway();
-            Some(0)
-        };
+    while let Some(from) = next {
+        next = index_step(table, &declared, from);
     }
 }
 
-/// Indexes have been declared anew: one of the same path may be another one, and empty.
-struct Redeclared;
-
-/// Works on up to [`STEP`] rows from number `from` on; answers where to go on.
-fn index_step(
-    table: &Table,
-    declared: &Arc<Paths>,
-    paths: &Paths,
-    from: u32,
-) -> Result<Option<u32>, Redeclared> {
+/// Works on up to [`STEP`] rows from number `from` on. Returns where to go on; `None` at the end, or if indexes have been
+/// declared since `declared`: one of the same path may be another one, and empty.
+fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
-    let encoding = table.encoding;
-    table.codec.with(|context, body| {
+    table.kind.codec.with(|context, body| {
         let mut values_of = |PackedRecord { record, dictionary }: &PackedRecord| {
             let body = table.unpack(record, dictionary.as_deref(), context, body);
-            body.map_or_else(Vec::new, |body| encoding.field_values(body, paths))
+            body.map_or_else(Vec::new, |body| table.encoding.field_values(body, declared))
         };
         let found: Vec<_> = copies
             .into_iter()
@@ -134,7 +123,7 @@ fn index_step(
             .collect();
         let mut contents = table.contents.write();
         if !Arc::ptr_eq(&contents.paths, declared) {
-            return Err(Redeclared);
+            return None;
         }
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
@@ -142,15 +131,14 @@ fn index_step(
                 // A change meanwhile is rare enough to be read under the lock.
                 values = values_of(&now);
             }
-            contents.index_paths(number, paths.all(), &values);
+            contents.index(number, &values);
         }
         if next.is_none() {
-            contents.complete(paths.all());
+            contents.declared.iter_mut().for_each(|index| index.is_complete = true);
         }
-        Ok(())
-    })?;
-    table.measure();
-    Ok(next)
+        table.measure(&contents);
+        next
+    })
 }
 
 #[cfg(test)]
@@ -167,23 +155,23 @@ mod tests {
 
     #[test]
     fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
-        let (codec, upkeep) = (Codec::default(), Upkeep::default());
-        let kind = Arc::new(Kind::new(codec.clone(), upkeep));
-        let table = Table::new(codec, kind, Sensitivity::Ordinary, Arc::default());
+        let kind = Arc::new(Kind::new(Codec::default(), Upkeep::default()));
+        let table = Table::new(kind, Sensitivity::Ordinary, Arc::default());
         let table = Arc::new(table);
         let mut writer = Writer::new(Arc::clone(&table));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
         let wanted = [FieldPath::parse(".a").unwrap()];
         let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
         declare(&wanted);
-        let (declared, paths) = table.underway();
+        let declared = Arc::clone(&table.contents.read().paths);
         declare(&[]);
         declare(&wanted);
         // The only row was done for the index that is gone.
-        assert!(index_step(&table, &declared, &paths, 1).is_err());
-        assert_eq!(table.underway().1.all(), wanted);
+        assert_eq!(index_step(&table, &declared, 1), None);
+        let is_complete = || table.contents.read().declared.iter().all(|index| index.is_complete);
+        assert!(!is_complete());
         complete_indexes(&table);
-        assert!(table.underway().1.is_empty());
+        assert!(is_complete());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{allowed::Allowed, cover::Candidate, frame::Frame};
 use kubewarm_api::model::CellKey;
-use kubewarm_cache::store::{Chosen, Turn};
+use kubewarm_cache::store::{Selected, Turn};
 use kubewarm_wire::Objects;
 use std::{fmt, ops::ControlFlow, time::Duration};
 
@@ -50,7 +50,7 @@ pub enum Body {
 /// A list, written a piece at a time: unpacked for that alone.
 pub struct Pages {
     frame: Frame,
-    chosen: Chosen,
+    chosen: Selected,
     allowed: Allowed,
     stage: Stage,
     /// Written, and not enough for a piece.
@@ -93,15 +93,9 @@ impl Source {
 }
 
 impl Pages {
-    pub(super) fn new(frame: Frame, chosen: Chosen, asked: &Objects, may_go_on: MayGoOn) -> Self {
+    pub(super) fn new(frame: Frame, chosen: Selected, asked: &Objects, may_go_on: MayGoOn) -> Self {
         let (allowed, left, turn) = (Allowed::of(asked), Vec::new(), Turn::default());
         Self { frame, chosen, allowed, stage: Stage::Head, left, turn, may_go_on }
-    }
-
-    /// How many objects it has.
-    #[must_use]
-    pub fn objects(&self) -> usize {
-        self.chosen.objects()
     }
 
     /// The first piece: all of it, or about `bytes` bytes and more; and whether anything may be left.
@@ -240,8 +234,6 @@ mod tests {
         }
         let wanted = Wanted::default();
         let selected = catalog.reader(&key).unwrap().select(&wanted, None, None);
-        let mut choosing = selected.choose(&wanted, None);
-        while choosing.step() {}
         let frame = ListFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -252,7 +244,7 @@ mod tests {
             next: None,
             remaining: None,
         };
-        Pages::new(Frame::List(frame), choosing.chosen(), &asked(path, query).0, may_go_on)
+        Pages::new(Frame::List(frame), selected, &asked(path, query).0, may_go_on)
     }
 
     #[tokio::test]

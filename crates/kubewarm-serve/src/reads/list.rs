@@ -9,7 +9,7 @@ use super::{
     lease::Lease,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
-use kubewarm_cache::store::{Chosen, Reader, Selected, Wanted};
+use kubewarm_cache::store::{Reader, Selected, Wanted};
 use kubewarm_wire::{At, Continue, Failure, Objects};
 
 impl Reads {
@@ -43,21 +43,21 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let chosen = pick(&selected, &wanted, limit).await;
-        let is_full = limit.is_some_and(|limit| chosen.objects() >= limit);
-        let goes_on = is_full && selected.has_more(&chosen);
-        let next = chosen.last_key().filter(|_| goes_on).and_then(|last| {
-            let (after, namespace) = (last.clone(), asked.namespace.clone());
+        let selected = pick(selected).await;
+        let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
+        let goes_on = is_full && selected.has_more();
+        let next = selected.last_key().filter(|_| goes_on).and_then(|after| {
+            let namespace = asked.namespace.clone();
             Continue { version: Some(version.clone()), after, namespace }.encode()
         });
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
-        let behind = selected.rows().saturating_sub(chosen.objects()) as u64;
+        let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
         let frame = Frame::new(kind, asked.form, (version, next, remaining));
         let (lease, key) = (Lease::of(candidate), candidate.key.clone());
         let reports = self.from.reports.clone();
         let may_go_on = Box::new(move || lease.holds(reports.glance(&key).as_ref()));
-        let pages = Box::new(Pages::new(frame, chosen, asked, may_go_on));
+        let pages = Box::new(Pages::new(frame, selected, asked, may_go_on));
         let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
         Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
     }
@@ -80,7 +80,7 @@ fn selected(
         Sensitivity::Secret => {
             Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
         }
-        Sensitivity::Ordinary => reader.select_at(version, wanted, after, limit).ok(),
+        Sensitivity::Ordinary => reader.select_at(version, wanted, after, limit),
     };
     known.ok_or_else(|| match after {
         None => Failure::expired(),
@@ -103,14 +103,11 @@ pub(super) fn remembers(
     }
 }
 
-/// Those of `selected` that meet the tests of `wanted`, up to `limit`; in turns with others, where bodies are looked into.
-pub(super) async fn pick(selected: &Selected, wanted: &Wanted, limit: Option<usize>) -> Chosen {
-    let mut choosing = selected.choose(wanted, limit);
-    while choosing.step() {
-        if choosing.unpacks() {
-            // Others are answered by this thread, too.
-            tokio::task::yield_now().await;
-        }
+/// Those of `selected` that meet the tests; in turns with others, where bodies are looked into.
+pub(super) async fn pick(mut selected: Selected) -> Selected {
+    while selected.step() {
+        // Others are answered by this thread, too.
+        tokio::task::yield_now().await;
     }
-    choosing.chosen()
+    selected
 }

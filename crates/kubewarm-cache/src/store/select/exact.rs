@@ -1,20 +1,29 @@
 //! Selects objects as of an earlier version: the current rows, with later changes undone.
 
-use super::{ROWS_A_PIECE, Selected, Span, Wanted};
+use super::{Selected, Span, Wanted};
 use crate::store::{
     contents::Contents,
-    follow::Forgotten,
-    past::Change,
-    piece::Piece,
-    query::{Reader, is_behind, key, key_order},
+    event_log::Change,
+    query::{Reader, key, key_order},
     record::PackedRecord,
+    shared_rows::SharedRows,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed since a version, in key order: of each its newest change, and its record before the oldest one.
+/// The objects that changed since a version, in key order.
 #[derive(Default)]
-struct EarlierRecords<'a>(BTreeMap<ObjectKey, (&'a Change, Option<&'a PackedRecord>)>);
+pub(in crate::store) struct EarlierRecords<'a>(BTreeMap<ObjectKey, Changed<'a>>);
+
+/// An object that changed since a version.
+#[derive(Clone, Copy)]
+struct Changed<'a> {
+    namespace: &'a Arc<str>,
+    /// Its record at the version; `None`: it did not exist.
+    before: Option<&'a PackedRecord>,
+    /// Whether it exists after its newest change.
+    is_there: bool,
+}
 
 impl Reader {
     /// Whether [`Reader::select_at`] can answer for this version now.
@@ -24,179 +33,133 @@ impl Reader {
     }
 
     /// What may meet `wanted` behind `after`, as [`Reader::select`], but as it was at `version`: after the last change
-    /// at or before it.
-    ///
-    /// # Errors
-    ///
-    /// [`Forgotten`] if the table has not reached `version`, a list has found a change and is not done, or the event log
-    /// does not reach back.
+    /// at or before it. `None` if the table has not reached `version`, a list has found a change and is not done, or the
+    /// event log does not reach back.
     ///
     /// # Cost
     ///
     /// As [`Reader::select`], and by estimate 0.5 µs for each change since `version`; the lock is held for 20 ns of that.
+    #[must_use]
     pub fn select_at(
         &self,
         version: &ResourceVersion,
         wanted: &Wanted,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
-    ) -> Result<Selected, Forgotten> {
+    ) -> Option<Selected> {
         let contents = self.table.contents.read();
-        let forgotten = || Forgotten { oldest: contents.past.since.clone() };
-        let first = contents.first_since(version).ok_or_else(forgotten)?;
-        let changes = contents.past.from(first, usize::MAX).ok_or_else(forgotten)?;
-        let epoch = contents.past.epoch;
+        let first = contents.first_since(version)?;
+        let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
+        let epoch = contents.log.epoch;
         drop(contents);
         // There may be many: they are sorted while others have the lock.
         let mut earlier = EarlierRecords::default();
-        earlier.add(&changes, (wanted, after));
+        earlier.add(&changes, wanted, after);
         let contents = self.table.contents.read();
-        let is_same = contents.past.epoch == epoch && contents.past.is_complete();
-        let next = first + changes.len() as u64;
-        let newer = contents.past.from(next, usize::MAX).filter(|_| is_same);
-        let newer = newer.ok_or_else(|| Forgotten { oldest: contents.past.since.clone() })?;
-        earlier.add(&newer, (wanted, after));
-        if earlier.0.is_empty() {
-            let selected = self.select_of(&contents, wanted, after, limit);
-            return Ok(Selected { version: Some(version.clone()), ..selected });
+        if contents.log.epoch != epoch || !contents.log.is_complete() {
+            return None;
         }
-        let span = contents.span(wanted.namespace.as_deref(), after);
-        let rows = earlier.rows(span.rows);
-        let last = limit.and_then(|_| earlier.last(&contents, &span));
-        let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
-        let pieces = earlier.pieces(&contents, (wanted, &span), most);
-        Ok(Selected {
-            table: Arc::clone(&self.table),
-            pieces: pieces.into_iter().map(Arc::new).collect(),
-            version: Some(version.clone()),
-            rows,
-            last,
-            is_earlier: true,
-        })
+        let newer = contents.log.from(first + changes.len() as u64)?;
+        earlier.add(newer, wanted, after);
+        let selected = self.select_of(&contents, wanted, after, limit, earlier);
+        Some(Selected { version: Some(version.clone()), ..selected })
     }
 }
 
 impl Contents {
     /// The number of the first change since `version`; `None` if not all are known, or the table has not reached it.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
-        let held = self.version.as_ref().filter(|_| self.past.is_complete())?;
+        let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {
-            return Some(self.past.next());
+            return Some(self.log.next());
         }
-        if version.is_older_than(held) { self.past.behind(version) } else { None }
+        if version.is_older_than(held) { self.log.behind(version) } else { None }
     }
 }
 
 impl<'a> EarlierRecords<'a> {
-    /// Adds changes that are newer than those before, as far as they are about objects in the namespace behind `after`.
-    fn add(&mut self, changes: &'a [Arc<Change>], (wanted, after): (&Wanted, Option<&ObjectKey>)) {
+    /// Adds changes that are newer than those before, as far as they are about objects in the wanted namespace behind
+    /// `after`.
+    fn add(
+        &mut self,
+        changes: impl IntoIterator<Item = &'a Arc<Change>>,
+        wanted: &Wanted,
+        after: Option<&ObjectKey>,
+    ) {
         for change in changes {
             let object = (change.namespace(), change.name());
-            let is_within = wanted.namespace.as_deref().is_none_or(|it| it == object.0)
-                && after.is_none_or(|after| is_behind(object, after));
-            if is_within {
-                let key = key(object.0, object.1);
-                let (newest, _) = self.0.entry(key).or_insert((&**change, change.before.as_ref()));
-                *newest = &**change;
+            if wanted.is_in_span(object, after) {
+                let first = Changed {
+                    namespace: &change.namespace,
+                    before: change.before.as_ref(),
+                    is_there: false,
+                };
+                let entry = self.0.entry(key(object.0, object.1)).or_insert(first);
+                entry.is_there = change.is_there();
             }
         }
     }
 
+    /// Whether nothing has changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// How many objects there were at the version; there are `now` at present.
-    fn rows(&self, now: usize) -> usize {
-        let were = self.0.values().filter(|(_, before)| before.is_some()).count();
-        let are = self.0.values().filter(|(newest, _)| newest.is_there()).count();
+    pub(super) fn rows(&self, now: usize) -> usize {
+        let were = self.0.values().filter(|changed| changed.before.is_some()).count();
+        let are = self.0.values().filter(|changed| changed.is_there).count();
         (now + were).saturating_sub(are)
     }
 
     /// The key of the last object at the version.
-    fn last(&self, contents: &Contents, span: &Span<'_>) -> Option<ObjectKey> {
-        let numbers: Vec<u32> = contents.order.from(span.from).take(span.rows).collect();
-        let mut earlier = self.0.iter().rev().peekable();
-        for number in numbers.into_iter().rev() {
-            let Some(row) = contents.slab.get(number) else { continue };
-            let object = (contents.namespaces.name(row.namespace), row.record.name());
-            let mut is_replaced = false;
-            while let Some((key, (_, before))) =
-                earlier.next_if(|(key, _)| key_order(object, key).is_le())
-            {
-                if before.is_some() {
-                    return Some(key.clone());
-                }
-                is_replaced = key_order(object, key).is_eq();
-            }
-            if !is_replaced {
-                return contents.key(number);
-            }
-        }
-        earlier.find(|(_, (_, before))| before.is_some()).map(|(key, _)| key.clone())
+    pub(super) fn last(&self, contents: &Contents, span: &Span) -> Option<ObjectKey> {
+        let numbers = contents.order.range(span.from, span.to).rev();
+        let mut unchanged = numbers
+            .filter_map(|number| contents.key(number))
+            .filter(|key| !self.0.contains_key(key));
+        let changed = self.0.iter().rev().find(|(_, changed)| changed.before.is_some());
+        unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Objects in key order: of what there is now, what `wanted` selects; of what there was, all. No more than `most` that
-    /// are certainly selected: the index knows the labels of now alone.
-    fn pieces(
+    /// Objects in key order: the changed objects as they were, and the rows of `numbers` that have not changed. No more
+    /// than `most` that are certainly selected: the index knows the labels of current records only.
+    pub(super) fn select(
         self,
         contents: &Contents,
-        (wanted, span): (&Wanted, &Span<'_>),
+        wanted: &Wanted,
+        numbers: impl Iterator<Item = u32>,
         most: usize,
-    ) -> Vec<Piece> {
-        let mut pieces = Pieces::new(most);
-        let cost = usize::from(wanted.labels.is_empty());
-        let is_named = |key: &ObjectKey| wanted.name.as_ref().is_none_or(|name| *name == key.name);
-        let mut earlier = self.0.into_iter().filter(|(key, _)| is_named(key)).peekable();
-        for number in contents.numbers(wanted, span) {
-            let Some(row) = contents.slab.get(number) else { continue };
-            let object = (contents.namespaces.name(row.namespace), row.record.name());
-            let mut is_replaced = false;
-            while let Some((key, (change, before))) =
-                earlier.next_if(|(key, _)| key_order(object, key).is_ge())
+    ) -> SharedRows {
+        let mut rows = SharedRows::default();
+        let (mut left, is_certain) = (most, wanted.labels.is_empty());
+        let named = self.0.into_iter().filter(|(key, _)| wanted.is_named(key.name.as_bytes()));
+        let mut earlier = named.peekable();
+        let mut numbers = numbers.peekable();
+        while left > 0 {
+            let row = numbers.peek().and_then(|&number| Some((number, contents.object(number)?)));
+            let order = match (earlier.peek(), row) {
+                (Some((key, _)), Some((_, object))) => key_order(object, key),
+                (Some(_), None) => Ordering::Greater,
+                (None, Some(_)) => Ordering::Less,
+                (None, None) => break,
+            };
+            if order.is_le() {
+                numbers.next();
+            }
+            if order.is_ge()
+                && let Some((_, Changed { namespace, before: Some(before), .. })) = earlier.next()
             {
-                is_replaced = key_order(object, &key).is_eq();
-                pieces.push_before((change, before), cost);
+                rows.take_earlier(namespace, before);
+                left -= usize::from(is_certain);
             }
-            if pieces.left == 0 {
-                break;
+            if order.is_lt()
+                && let Some((number, _)) = row
+            {
+                rows.take(contents, number);
+                left -= 1;
             }
-            if !is_replaced {
-                pieces.push(1, |piece| piece.take(contents, number));
-            }
         }
-        for (_, (change, before)) in earlier {
-            pieces.push_before((change, before), cost);
-        }
-        pieces.full.push(pieces.last);
-        pieces.full
-    }
-}
-
-/// Pieces that are filled one after the other.
-struct Pieces {
-    full: Vec<Piece>,
-    last: Piece,
-    /// How many may follow.
-    left: usize,
-}
-
-impl Pieces {
-    fn new(left: usize) -> Self {
-        Self { full: Vec::new(), last: Piece::default(), left }
-    }
-
-    fn push_before(&mut self, (change, before): (&Change, Option<&PackedRecord>), cost: usize) {
-        let Some(PackedRecord { record, dictionary }) = before else { return };
-        let namespace = (change.namespace(), || Arc::clone(&change.namespace));
-        self.push(cost, |piece| piece.push(namespace, record, dictionary.as_ref()));
-    }
-
-    /// Takes one more, which counts as `cost` of those that may follow.
-    fn push(&mut self, cost: usize, take: impl FnOnce(&mut Piece)) {
-        if self.left == 0 {
-            return;
-        }
-        self.left -= cost;
-        if self.last.len() >= ROWS_A_PIECE {
-            self.full.push(std::mem::take(&mut self.last));
-        }
-        take(&mut self.last);
+        rows
     }
 }

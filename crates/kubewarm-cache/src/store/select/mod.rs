@@ -1,67 +1,51 @@
-//! What a list selects: at one moment, kept packed, and unpacked a few at a time while it is written.
+//! What a list selects: rows of one moment, kept packed, and unpacked one after another while the answer is written.
 
 mod exact;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
+pub(super) use self::exact::EarlierRecords;
 pub use self::wanted::{Is, Said, Test, Tests, Wanted};
 
 use super::{
     contents::Contents,
     order::Place,
-    piece::{AHEAD, Piece},
-    query::{Reader, Seen, is_behind},
+    query::{Reader, Seen},
+    shared_rows::SharedRows,
     table::Table,
     turn::Turn,
 };
-use kubewarm_api::model::{LabelSelector, ObjectKey, ResourceVersion};
+use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
-use std::{collections::VecDeque, fmt, ops::ControlFlow, sync::Arc, vec};
+use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Rows that are looked into together, and let go of together: some 100 KiB of pods, packed.
-const ROWS_A_PIECE: usize = 128;
+/// Rows that one step looks into, however small they are.
+const ROWS_A_STEP: usize = 128;
 
-/// Objects of one moment, in key order: all that may meet what was wanted. Cheap to clone.
+/// Objects of one moment, in key order. After [`Selected::step`] has returned `false`, these are the objects of the
+/// answer.
 ///
-/// Their records are the table's, as packed as there: about 0.1 µs and 16 bytes an object.
-#[derive(Clone)]
+/// Their records are the table's, packed: about 0.1 µs and 16 bytes an object. Objects that were shown are dropped.
 pub struct Selected {
     table: Arc<Table>,
-    pieces: Arc<[Arc<Piece>]>,
+    rows: SharedRows,
     version: Option<ResourceVersion>,
     /// Objects of the namespace behind the start, selected or not.
-    rows: usize,
-    /// The last of these; only where there is a limit.
+    span_rows: usize,
+    /// The last of these; only with a limit.
     last: Option<ObjectKey>,
-    /// Whether some records are of an earlier version. Indexes cover current records only.
-    is_earlier: bool,
-}
-
-/// Those of [`Selected`] that are answered: looked for a piece at a time, as bodies are looked into.
-#[derive(Debug)]
-pub struct Choosing {
-    from: Selected,
-    /// What indexes have not answered.
-    labels: LabelSelector,
-    tests: Tests,
-    left: usize,
-    /// The piece that comes next, and the row of it.
-    at: (usize, usize),
-    chosen: Chosen,
-}
-
-/// The objects of an answer, in key order. What has been read is let go of.
-pub struct Chosen {
-    table: Arc<Table>,
-    parts: VecDeque<(Arc<Piece>, vec::IntoIter<usize>)>,
-    objects: usize,
-    last: Option<ObjectKey>,
+    /// Labels and tests that bodies must be looked into for.
+    untested: Wanted,
+    limit: usize,
+    /// The first rows, which meet all of it.
+    met: usize,
+    /// The row that is looked into next.
+    next: usize,
 }
 
 impl Reader {
-    /// What may meet `wanted` behind `after`, all from the same moment. With a `limit` no more than
-    /// will be answered at once, unless bodies must be looked into.
+    /// What may meet `wanted` behind `after`, all from the same moment; up to `limit`.
     ///
     /// # Cost
     ///
@@ -74,90 +58,96 @@ impl Reader {
         limit: Option<usize>,
     ) -> Selected {
         let contents = self.table.contents.read();
-        self.select_of(&contents, wanted, after, limit)
+        self.select_of(&contents, wanted, after, limit, EarlierRecords::default())
     }
 
-    /// The same of what is locked already.
+    /// The same under a lock that is held already; of the version that had the records `earlier`.
     pub(super) fn select_of(
         &self,
         contents: &Contents,
         wanted: &Wanted,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
+        earlier: EarlierRecords<'_>,
     ) -> Selected {
-        let span = contents.span(wanted.namespace.as_deref(), after);
+        let span = contents.span(wanted, after);
+        let mut untested = Wanted { tests: wanted.tests.clone(), ..Wanted::default() };
+        // Rows that are still to be tested may all fail.
         let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
-        let mut numbers = contents.numbers(wanted, &span).take(most).peekable();
-        let mut pieces = Vec::new();
-        while numbers.peek().is_some() {
-            let piece = Piece::of(contents, numbers.by_ref().take(ROWS_A_PIECE));
-            pieces.push(Arc::new(piece));
-        }
-        drop(numbers);
-        let last = limit.and_then(|_| contents.order.from(span.from).take(span.rows).last());
+        let span_rows = earlier.rows(span.rows);
+        let last = limit.and_then(|_| earlier.last(contents, &span));
+        let numbers = contents.numbers(wanted, after, &span);
+        let rows = if earlier.is_empty() {
+            SharedRows::of(contents, numbers.take(most))
+        } else {
+            // The index knows the labels of current records only.
+            untested.labels = wanted.labels.clone();
+            earlier.select(contents, wanted, numbers, most)
+        };
         Selected {
             table: Arc::clone(&self.table),
-            pieces: pieces.into(),
+            rows,
             version: contents.version.clone(),
-            rows: span.rows,
-            last: last.and_then(|number| contents.key(number)),
-            is_earlier: false,
+            span_rows,
+            last,
+            untested,
+            limit: limit.unwrap_or(usize::MAX),
+            met: 0,
+            next: 0,
         }
     }
 }
 
 /// Part of the key order.
-struct Span<'a> {
-    namespace: Option<&'a str>,
-    after: Option<&'a ObjectKey>,
+struct Span {
     from: Place,
+    to: Place,
     rows: usize,
 }
 
 impl Contents {
-    /// The rows of a namespace behind `after`.
-    fn span<'a>(&self, namespace: Option<&'a str>, after: Option<&'a ObjectKey>) -> Span<'a> {
-        let bounds = namespace.map(|namespace| self.bounds(namespace));
-        let behind = self.behind(after);
-        let rank = |place| self.order.rank(place);
-        let begin = bounds.map_or_else(Place::default, |[begin, _]| begin);
-        let from = if rank(behind) > rank(begin) { behind } else { begin };
-        let end = bounds.map_or_else(|| self.order.len(), |[_, end]| rank(end));
-        let rows = end.saturating_sub(rank(from));
-        Span { namespace, after, from, rows }
+    /// The rows of the wanted namespace behind `after`.
+    fn span(&self, wanted: &Wanted, after: Option<&ObjectKey>) -> Span {
+        let all = [Place::default(), self.order.end()];
+        let [begin, to] = wanted.namespace.as_deref().map_or(all, |it| self.bounds(it));
+        let from = begin.max(self.behind(after));
+        let rows = self.order.rank(to).saturating_sub(self.order.rank(from));
+        Span { from, to, rows }
     }
 
+    /// The rows of a span that have the wanted name, and that indexes do not exclude, in key order.
     fn numbers<'a>(
         &'a self,
         wanted: &'a Wanted,
-        span: &'a Span<'_>,
+        after: Option<&'a ObjectKey>,
+        span: &Span,
     ) -> Box<dyn Iterator<Item = u32> + 'a> {
-        let is_named = move |number: &u32| {
-            let name = wanted.name.as_deref().map(str::as_bytes);
-            name.is_none_or(|name| self.slab.get(*number).is_some_and(|r| r.record.name() == name))
-        };
+        let narrowed = self.narrowed(wanted);
         if let (Some(namespace), Some(name)) = (&wanted.namespace, &wanted.name) {
             let found = self.find(namespace, name, Place::default()).ok();
-            let found = found.and_then(|place| self.order.get(place));
-            let found = found.filter(|number| self.is_within(*number, span));
-            let selected = self.narrowed(wanted);
-            let is_selected = move |number: &u32| {
-                selected.as_ref().is_none_or(|selected| selected.contains(*number))
-            };
-            return Box::new(found.into_iter().filter(is_selected));
+            let found = found.filter(|place| *place >= span.from);
+            let number = found.and_then(|place| self.order.get(place));
+            let is_left = |number: &u32| narrowed.is_none_or(|left| left.contains(*number));
+            return Box::new(number.filter(is_left).into_iter());
         }
-        let all = self.order.from(span.from).take(span.rows);
-        match self.narrowed(wanted) {
-            None => Box::new(all.filter(is_named)),
-            Some(selected) if selected.len() > span.rows as u64 / 8 => {
-                Box::new(all.filter(move |number| selected.contains(*number)).filter(is_named))
-            }
-            Some(selected) => {
-                let within = selected.iter().filter(|number| self.is_within(*number, span));
-                let mut numbers: Vec<_> = within.filter(is_named).collect();
+        let is_named = |number: u32| {
+            let object = wanted.name.as_ref().and_then(|_| self.object(number));
+            object.is_none_or(|(_, name)| wanted.is_named(name))
+        };
+        match narrowed {
+            // Sorting few rows is faster than going through the whole span.
+            Some(left) if left.len() <= span.rows as u64 / 8 => {
+                let is_in_span = |number: &u32| {
+                    self.object(*number).is_some_and(|it| wanted.is_in_span(it, after))
+                };
+                let left = left.iter().filter(is_in_span).filter(|number| is_named(*number));
+                let mut numbers: Vec<_> = left.collect();
                 numbers.sort_by(|&a, &b| self.compare(a, b));
                 Box::new(numbers.into_iter())
             }
+            narrowed => Box::new(self.order.range(span.from, span.to).filter(move |&number| {
+                narrowed.as_ref().is_none_or(|left| left.contains(number)) && is_named(number)
+            })),
         }
     }
 
@@ -178,13 +168,6 @@ impl Contents {
         }
         narrowed
     }
-
-    fn is_within(&self, number: u32, span: &Span<'_>) -> bool {
-        let Some(row) = self.slab.get(number) else { return false };
-        let namespace = self.namespaces.name(row.namespace);
-        span.namespace.is_none_or(|wanted| wanted == namespace)
-            && span.after.is_none_or(|after| is_behind((namespace, row.record.name()), after))
-    }
 }
 
 impl Selected {
@@ -194,131 +177,82 @@ impl Selected {
         self.version.as_ref()
     }
 
-    /// Begins to choose those that meet the tests of `wanted`, up to `limit`.
-    #[must_use]
-    pub fn choose(&self, wanted: &Wanted, limit: Option<usize>) -> Choosing {
-        let table = Arc::clone(&self.table);
-        Choosing {
-            from: self.clone(),
-            labels: if self.is_earlier { wanted.labels.clone() } else { LabelSelector::default() },
-            tests: wanted.tests.clone(),
-            left: limit.unwrap_or(usize::MAX),
-            at: (0, 0),
-            chosen: Chosen { table, parts: VecDeque::new(), objects: 0, last: None },
-        }
-    }
-
-    /// Whether objects stand behind the last of `chosen`, selected or not.
-    #[must_use]
-    pub fn has_more(&self, chosen: &Chosen) -> bool {
-        chosen.last.is_some() && self.last.is_some() && chosen.last != self.last
-    }
-
     /// How many objects of the namespace stand behind the start, selected or not.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.rows
+        self.span_rows
     }
-}
 
-impl Choosing {
-    /// Whether bodies must be looked into.
+    /// Objects that have not been shown.
     #[must_use]
-    pub fn unpacks(&self) -> bool {
-        !self.tests.is_empty() || !self.labels.is_empty()
+    pub fn objects(&self) -> usize {
+        self.rows.len()
     }
 
-    /// Goes through one more piece, or through what one turn allows of it; answers whether anything is left.
+    /// The key of the last object.
+    #[must_use]
+    pub fn last_key(&self) -> Option<ObjectKey> {
+        self.rows.key_of(self.rows.len().checked_sub(1)?)
+    }
+
+    /// Whether objects stand behind the last one, selected or not.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        let last = self.last_key();
+        last.is_some() && self.last.is_some() && last != self.last
+    }
+
+    /// Drops objects that do not meet the tests, for one [`Turn`] at most. Returns whether some are still to be tested.
     ///
     /// # Cost
     ///
-    /// About 10 ns an object, and if bodies must be looked into 2 ns a byte of theirs, whatever the number of
-    /// tests: to unpack it and to walk it. No more of that than a [`Turn`].
+    /// Nothing if no body must be looked into. Else 2 ns a byte, to unpack it and to walk it, whatever the number of
+    /// tests is.
     pub fn step(&mut self) -> bool {
-        let (at, first) = self.at;
-        let Some(piece) = self.from.pieces.get(at).map(Arc::clone) else { return false };
-        let mut next = first..piece.len();
-        let mut rows: Vec<usize> = Vec::new();
-        self.at = (at + 1, 0);
-        if self.unpacks() {
-            let (table, mut turn) = (&self.from.table, Turn::default());
-            let encoding = table.encoding;
-            table.codec.with(|context, body| {
-                while rows.len() < self.left
-                    && let Some(row) = next.next()
-                {
-                    if turn.is_over() {
-                        self.at = (at, row);
-                        break;
-                    }
-                    let Some(seen) = piece.seen(row, table, context, body) else { continue };
-                    turn.count(seen.body.len());
-                    let is_met = self.tests.are_met(encoding, seen.body)
-                        && wanted::are_labels_met(&self.labels, encoding, seen.body);
-                    if is_met {
-                        rows.push(row);
-                    }
+        if self.untested.is_everything() {
+            return false;
+        }
+        let Self { table, rows, untested, limit, met, next, .. } = self;
+        let end = rows.len().min(*next + ROWS_A_STEP);
+        let mut turn = Turn::default();
+        table.kind.codec.with(|context, body| {
+            while *met < *limit && *next < end && !turn.is_over() {
+                let seen = rows.seen(*next, table, context, body);
+                turn.count(seen.map_or(0, |seen| seen.body.len()));
+                let mut said = Said::default();
+                if seen.is_some_and(|seen| untested.selects(table.encoding, seen.body, &mut said)) {
+                    rows.swap(*met, *next);
+                    *met += 1;
                 }
-            });
-        } else {
-            rows.extend(next.take(self.left));
+                *next += 1;
+            }
+        });
+        let goes_on = *met < *limit && *next < rows.len();
+        if !goes_on {
+            rows.truncate(*met);
         }
-        self.left -= rows.len();
-        if let Some(&last) = rows.last() {
-            self.chosen.objects += rows.len();
-            self.chosen.last = piece.key_of(last);
-            self.chosen.parts.push_back((piece, rows.into_iter()));
-        }
-        self.left > 0 && self.at.0 < self.from.pieces.len()
+        goes_on
     }
 
-    /// What was chosen.
-    #[must_use]
-    pub fn chosen(self) -> Chosen {
-        self.chosen
-    }
-}
-
-impl Chosen {
-    /// How many objects there are, those that were read included.
-    #[must_use]
-    pub fn objects(&self) -> usize {
-        self.objects
-    }
-
-    /// The key of the last.
-    #[must_use]
-    pub fn last_key(&self) -> Option<&ObjectKey> {
-        self.last.as_ref()
-    }
-
-    /// Shows the objects that come next, one after the other, until `see` has seen enough; answers whether
-    /// any may be left. Each is unpacked into the same memory, which stays in the processor's cache.
+    /// Shows the objects that come next, one after the other, until `see` has seen enough. Returns whether any may be
+    /// left. Each is unpacked into the same memory, which stays in the processor's cache.
     ///
     /// # Cost
     ///
     /// About 2 µs an object.
     pub fn show(&mut self, mut see: impl FnMut(Seen<'_>) -> ControlFlow<()>) -> bool {
-        let (table, parts) = (&self.table, &mut self.parts);
-        table.codec.with(|context, body| {
+        let (table, rows) = (&self.table, &mut self.rows);
+        table.kind.codec.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
-            while flow.is_continue()
-                && let Some((piece, rows)) = parts.front_mut()
-            {
-                if rows.len().is_multiple_of(AHEAD) {
-                    piece.fetch(rows.as_slice());
-                }
-                if let Some(row) = rows.next()
-                    && let Some(seen) = piece.seen(row, table, context, body)
-                {
+            while flow.is_continue() && rows.len() > 0 {
+                rows.fetch_ahead();
+                if let Some(seen) = rows.seen(0, table, context, body) {
                     flow = see(seen);
                 }
-                if rows.len() == 0 {
-                    parts.pop_front();
-                }
+                rows.drop_first();
             }
         });
-        !self.parts.is_empty()
+        rows.len() > 0
     }
 }
 
@@ -327,13 +261,7 @@ impl fmt::Debug for Selected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Selected")
             .field("version", &self.version)
-            .field("rows", &self.rows)
+            .field("objects", &self.objects())
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Chosen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chosen").field("objects", &self.objects).finish_non_exhaustive()
     }
 }

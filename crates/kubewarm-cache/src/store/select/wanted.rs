@@ -1,7 +1,8 @@
 //! What is asked of a table, and what its bodies must say for that.
 
-use crate::store::{paths::Paths, record::Encoding};
-use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector};
+use crate::store::{query::is_behind, record::Encoding};
+use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
+use kubewarm_wire::json::Paths;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,
@@ -21,13 +22,10 @@ pub struct Wanted {
     pub tests: Tests,
 }
 
-/// What a body must say: all of it. Which paths that takes is put together once, for all bodies.
+/// Tests that a body must all meet. The paths of their fields are put together once, for all bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tests {
     all: Vec<Test>,
-    /// Of each that is about a field, which of the paths it is about.
-    places: Vec<usize>,
-    /// Of those that are about fields.
     paths: Paths,
 }
 
@@ -93,16 +91,44 @@ impl Wanted {
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
 
-    /// Whether an object with this body is among them, its namespace and name aside; `said` is of this body.
+    /// Whether no body must be looked into, namespace and name aside.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.tests.all.is_empty()
+    }
+
+    /// Whether an object, by its namespace and its name, is in the wanted namespace behind `after`.
+    pub(super) fn is_in_span(&self, object: (&str, &[u8]), after: Option<&ObjectKey>) -> bool {
+        self.namespace.as_deref().is_none_or(|it| it == object.0)
+            && after.is_none_or(|after| is_behind(object, after))
+    }
+
+    /// Whether an object of this name is wanted.
+    pub(super) fn is_named(&self, name: &[u8]) -> bool {
+        self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
+    }
+
+    /// Whether a body meets labels and tests; `said` is of this body.
+    ///
+    /// # Cost
+    ///
+    /// Two walks of the body at the most, one for its labels and one for all paths; and about 0.1 µs a test.
     pub(in crate::store) fn selects(
         &self,
         encoding: Encoding,
         body: &[u8],
         said: &mut Said,
     ) -> bool {
-        let are_labels_met =
-            self.labels.is_empty() || are_met(&self.labels, said.labels(encoding, body));
-        are_labels_met && self.tests.are_met_by(said, encoding, body)
+        let is_about_labels = |test: &Test| matches!(test, Test::Label(_));
+        if !self.labels.is_empty() || self.tests.all.iter().any(is_about_labels) {
+            said.read_labels(encoding, body);
+        }
+        let label = |key: &str| said.labels.as_ref()?.get(key).map(|value| &**value);
+        if !self.labels.requirements().all(|it| it.matches(label(it.key()))) {
+            return false;
+        }
+        said.read_values(encoding, body, &self.tests.paths);
+        self.tests.all.iter().all(|test| test.is_met(said))
     }
 }
 
@@ -118,33 +144,6 @@ impl Tests {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-
-    /// Whether a body says all of it.
-    ///
-    /// # Cost
-    ///
-    /// Two walks of the body at the most, one for its labels and one for all paths; and about 0.1 µs a test.
-    pub(super) fn are_met(&self, encoding: Encoding, body: &[u8]) -> bool {
-        let labels = self.ask_for_labels().then(|| labels(encoding, body));
-        let values = encoding.field_values(body, &self.paths);
-        let values_at = |place: usize| values.get(place).map(Vec::as_slice);
-        let mut tests = self.all.iter().zip(&self.places);
-        tests.all(|(test, &place)| test.is_met(labels.as_ref(), |_| values_at(place)))
-    }
-
-    /// The same by what has been read of the body, and is read now if it has not been.
-    fn are_met_by(&self, said: &mut Said, encoding: Encoding, body: &[u8]) -> bool {
-        if self.ask_for_labels() {
-            said.labels(encoding, body);
-        }
-        said.read(encoding, body, &self.paths);
-        let values_at = |path: &FieldPath| said.values.get(path).map(Vec::as_slice);
-        self.all.iter().all(|test| test.is_met(said.labels.as_ref(), values_at))
-    }
-
-    fn ask_for_labels(&self) -> bool {
-        self.all.iter().any(|test| matches!(test, Test::Label(_)))
-    }
 }
 
 impl FromIterator<Test> for Tests {
@@ -156,13 +155,8 @@ impl FromIterator<Test> for Tests {
                 all.push(test);
             }
         }
-        let paths: Paths = all.iter().filter_map(Test::path).cloned().collect();
-        let place = |test: &Test| {
-            let found = paths.all().iter().position(|path| Some(path) == test.path());
-            found.unwrap_or_default()
-        };
-        let places = all.iter().map(place).collect();
-        Self { all, places, paths }
+        let paths = all.iter().filter_map(Test::path).cloned().collect();
+        Self { all, paths }
     }
 }
 
@@ -174,21 +168,17 @@ impl Test {
         }
     }
 
-    /// Whether the labels of a body, and its values at the path, say so.
-    fn is_met<'v>(
-        &self,
-        labels: Option<&Labels>,
-        values_at: impl Fn(&FieldPath) -> Option<&'v [Box<str>]>,
-    ) -> bool {
+    /// Whether a body meets it, of which everything has been read that the test is about.
+    fn is_met(&self, said: &Said) -> bool {
         match self {
             Self::Field { path, absent, is, value } => {
-                let values = values_at(path).unwrap_or_default();
+                let values = said.values.get(path).map_or(&[] as &[_], Vec::as_slice);
                 let found = values.binary_search_by(|held| (**held).cmp(&**value));
                 let is_there = found.is_ok() || (values.is_empty() && absent == value);
                 is_there == (*is == Is::Equal)
             }
             Self::Label(comparison) => {
-                let value = labels.and_then(|labels| labels.get(comparison.key()));
+                let value = said.labels.as_ref().and_then(|it| it.get(comparison.key()));
                 comparison.matches(value.map(|value| &**value))
             }
         }
@@ -202,18 +192,21 @@ impl Said {
         self.bytes
     }
 
-    fn labels(&mut self, encoding: Encoding, body: &[u8]) -> &Labels {
-        let bytes = &mut self.bytes;
-        self.labels.get_or_insert_with(|| {
-            let labels = labels(encoding, body);
-            let text: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-            *bytes += labels.len() * size_of::<[Box<str>; 2]>() + text;
-            labels
-        })
+    /// Reads the labels, if they have not been read; of a key that is there twice, the last value.
+    fn read_labels(&mut self, encoding: Encoding, body: &[u8]) {
+        if self.labels.is_some() {
+            return;
+        }
+        let mut labels = Labels::new();
+        encoding.for_each_label(body, |key, value| {
+            self.bytes += size_of::<[Box<str>; 2]>() + key.len() + value.len();
+            labels.insert(key.into(), value.into());
+        });
+        self.labels = Some(labels);
     }
 
-    /// Reads what the body has at these paths, if it has not been read: all of them at once.
-    fn read(&mut self, encoding: Encoding, body: &[u8], paths: &Paths) {
+    /// Reads the values at these paths, if they have not been read: all of them at once.
+    fn read_values(&mut self, encoding: Encoding, body: &[u8], paths: &Paths) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
         }
@@ -225,25 +218,6 @@ impl Said {
             }
         }
     }
-}
-
-/// Whether the labels of a body meet a selector. Cost: one walk of the body, unless the selector is empty.
-pub(super) fn are_labels_met(selector: &LabelSelector, encoding: Encoding, body: &[u8]) -> bool {
-    selector.is_empty() || are_met(selector, &labels(encoding, body))
-}
-
-fn are_met(selector: &LabelSelector, labels: &Labels) -> bool {
-    let value = |key: &str| labels.get(key).map(|value| &**value);
-    selector.requirements().all(|it| it.matches(value(it.key())))
-}
-
-/// The labels of a body; of a key that is there twice, the last.
-fn labels(encoding: Encoding, body: &[u8]) -> Labels {
-    let mut labels = Labels::new();
-    encoding.for_each_label(body, |key, value| {
-        labels.insert(key.into(), value.into());
-    });
-    labels
 }
 
 impl fmt::Debug for Said {

@@ -15,8 +15,7 @@ fn table() -> (Writer, Reader) {
 }
 
 fn keys(reader: &Reader) -> Vec<String> {
-    let keys = reader.keys(None, 100);
-    keys.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+    samples::keys(reader).iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
 }
 
 fn labelled(reader: &Reader, value: &str) -> Vec<String> {

@@ -117,8 +117,8 @@ impl Reads {
         if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
             return needs.unproven(asked, candidates);
         }
-        let chosen = pick(&selected, &wanted, None).await;
-        let start = Start { initial: Some(chosen), version: Some(version) };
+        let initial = Some(pick(selected).await);
+        let start = Start { initial, version: Some(version) };
         Ok(done(candidate, (follower, start)))
     }
 

@@ -196,7 +196,7 @@ impl Opened {
     }
 
     fn events(&self, wanted: &Wanted, follower: &Follower) -> Events {
-        let is_whole = wanted.labels.is_empty() && wanted.tests.is_empty();
+        let is_whole = wanted.is_everything();
         let change = &self.change;
         let is_selected = |body: Option<&Bytes>, side: &Side| {
             body.is_some_and(|body| follower.selects(wanted, body, &mut side.said.lock()))
@@ -273,11 +273,9 @@ mod tests {
         let none = Wanted { labels, ..Wanted::default() };
         for version in 6..60 {
             say(&mut writer, version, &text);
-            let News::Changes(changes) = follower.take(1) else { panic!("a change") };
-            for change in changes {
-                let opened = shared.open(change);
-                assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
-            }
+            let News::Change(change) = follower.take() else { panic!("a change") };
+            let opened = shared.open(change);
+            assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
             let kept = shared.0.lock();
             let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
             assert_eq!(kept.bytes, held, "what is counted is what is held");
@@ -294,9 +292,9 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         say(&mut writer, 6, "two");
-        let News::Changes(changes) = follower.take(1) else { panic!("a change") };
+        let News::Change(change) = follower.take() else { panic!("a change") };
         let shared = Shared::default();
-        let opened = shared.open(Arc::clone(&changes[0]));
+        let opened = shared.open(Arc::clone(&change));
         let wanted = |path: &str, value: &str| {
             let path = FieldPath::parse(path).unwrap();
             let test = Test::Field { path, absent: "".into(), is: Is::Equal, value: value.into() };
@@ -326,9 +324,9 @@ mod tests {
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         say(&mut writer, 6, "one");
-        let News::Changes(changes) = follower.take(1) else { panic!("a change") };
+        let News::Change(change) = follower.take() else { panic!("a change") };
         let shared = Shared::default();
-        let opened = shared.open(Arc::clone(&changes[0]));
+        let opened = shared.open(Arc::clone(&change));
         assert!(opened.now(&follower).is_some());
         thread::scope(|scope| {
             let read = opened.now.said.lock();

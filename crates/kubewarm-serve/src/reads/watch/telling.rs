@@ -11,7 +11,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_cache::store::{Change, Chosen, Follower, Lag, News, Turn, Wanted};
+use kubewarm_cache::store::{Change, Follower, Lag, News, Selected, Turn, Wanted};
 use kubewarm_wire::{EventFrame, EventType, Failure, Objects};
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -39,7 +39,7 @@ pub(super) struct Telling {
 #[derive(Default)]
 pub(super) struct Start {
     /// The objects, if any are asked for.
-    pub(super) initial: Option<Chosen>,
+    pub(super) initial: Option<Selected>,
     /// The version at which they are all.
     pub(super) version: Option<ResourceVersion>,
 }
@@ -147,11 +147,9 @@ impl Telling {
             if self.turn.is_over() {
                 break;
             }
-            match self.follower.take(1) {
-                News::Changes(changes) => {
-                    for change in changes {
-                        self.add(change, shared, &mut piece);
-                    }
+            match self.follower.take() {
+                News::Change(change) => {
+                    self.add(change, shared, &mut piece);
                     if piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES {
                         continue;
                     }
@@ -269,9 +267,7 @@ mod tests {
         let (catalog, key, _writer) = table(10);
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&Wanted::default());
-        let mut choosing = selected.choose(&Wanted::default(), None);
-        while choosing.step() {}
-        let start = Start { initial: Some(choosing.chosen()), version: Some(5.into()) };
+        let start = Start { initial: Some(selected), version: Some(5.into()) };
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
         // So little is written of each that a piece would be all of them.
         asked.form = Form::Metadata(MetaVersion::V1);

@@ -1,7 +1,10 @@
 //! Finds the values of many field paths in one walk of a body.
 
-use super::paths::{Field, Node, Paths};
-use crate::json::{Cursor, unescape};
+use super::{
+    Cursor,
+    paths::{Node, Paths},
+    unescape,
+};
 use std::{collections::BTreeMap, mem};
 
 /// A walk for the values of some paths. It recurses as deep as their steps, of which a path has 64 at most.
@@ -25,11 +28,7 @@ impl Cursor<'_> {
     /// One walk over the text, up to where nothing is left to find: about 1 ns a byte, whatever the number of
     /// paths and wherever they part. Of JSON no byte is stepped over twice. A name of an object on the way is
     /// looked up among those that are looked for there.
-    pub(super) fn values(
-        mut self,
-        paths: &Paths,
-        each: &mut impl FnMut(usize, &str),
-    ) -> Option<()> {
+    pub fn values(mut self, paths: &Paths, each: &mut impl FnMut(usize, &str)) -> Option<()> {
         let mut walk = Walk { each, objects: 0, found_in: vec![0; paths.fields()] };
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
@@ -77,7 +76,7 @@ impl Cursor<'_> {
     /// [`Cursor::value`].
     fn members<E: FnMut(usize, &str)>(
         &mut self,
-        fields: &BTreeMap<Box<[u8]>, Field>,
+        fields: &BTreeMap<Box<[u8]>, Node>,
         walk: &mut Walk<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b'}' {
@@ -101,7 +100,7 @@ impl Cursor<'_> {
             if let Some(field) = first {
                 left -= 1;
                 let begun = *self;
-                match self.value(&field.node, walk) {
+                match self.value(field, walk) {
                     Some(open) if left == 0 => return Some(open + 1),
                     open => self.leave(begun, open)?,
                 }

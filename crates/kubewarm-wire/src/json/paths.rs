@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// Paths, each once. A walk of a body finds the values of all of them ([`Cursor::values`]).
 ///
-/// [`Cursor::values`]: crate::json::Cursor::values
+/// [`Cursor::values`]: super::Cursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Paths {
+pub struct Paths {
     all: Vec<FieldPath>,
     root: Node,
     fields: usize,
@@ -16,32 +16,27 @@ pub(super) struct Paths {
 /// What is looked for at one place of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
+    /// Of a field: its number among all fields of the tree.
+    pub(super) number: usize,
     /// The path that ends here, by its place among all: its values are the scalars here.
     pub(super) end: Option<usize>,
     /// Where an object is here: the fields by which paths go on, by their names. At the most as many as there
     /// are paths.
-    pub(super) fields: BTreeMap<Box<[u8]>, Field>,
+    pub(super) fields: BTreeMap<Box<[u8]>, Self>,
     /// Where a list is here: what is looked for in each of its elements.
     pub(super) elements: Option<Box<Self>>,
 }
 
-/// A field by which paths go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    /// Its number among all fields of the tree.
-    pub(super) number: usize,
-    /// What is looked for in its value.
-    pub(super) node: Node,
-}
-
 impl Paths {
     /// In the order in which they were given.
-    pub(super) fn all(&self) -> &[FieldPath] {
+    #[must_use]
+    pub fn all(&self) -> &[FieldPath] {
         &self.all
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
@@ -59,12 +54,11 @@ impl Paths {
         let Self { all, root, fields } = self;
         let mut node = root;
         for step in path.steps() {
-            let next = node.fields.entry(step.field.as_bytes().into()).or_insert_with(|| {
+            node = node.fields.entry(step.field.as_bytes().into()).or_insert_with(|| {
                 let number = *fields;
                 *fields += 1;
-                Field { number, node: Node::default() }
+                Node { number, ..Node::default() }
             });
-            node = &mut next.node;
             if step.each {
                 node = node.elements.get_or_insert_default();
             }

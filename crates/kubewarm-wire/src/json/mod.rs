@@ -1,22 +1,28 @@
 //! Reads JSON text step by step without building anything.
 
-use std::borrow::Cow;
+mod paths;
+mod values;
+
+pub use self::paths::Paths;
+
+use std::{borrow::Cow, ops::Range};
 
 /// A place in JSON text. Every step answers `None` where the text is not JSON; nothing panics.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor<'a> {
+pub struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// Before the first value of `text`.
-    pub(crate) fn new(text: &'a [u8]) -> Self {
+    #[must_use]
+    pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
     /// Goes to the value of the member `field`; `Some(false)` if this is no object or has none.
-    pub(crate) fn seek(&mut self, field: &str) -> Option<bool> {
+    pub fn seek(&mut self, field: &str) -> Option<bool> {
         if self.peek()? != b'{' {
             return Some(false);
         }
@@ -38,16 +44,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text of the value here, which is stepped over.
-    pub(crate) fn raw(&mut self) -> Option<&'a [u8]> {
+    pub fn raw(&mut self) -> Option<&'a [u8]> {
+        let place = self.place()?;
+        self.text.get(place)
+    }
+
+    /// Where the value here stands, which is stepped over.
+    fn place(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
         self.skip()?;
-        self.text.get(from..self.at)
+        Some(from..self.at)
     }
 
     /// Calls `each` with every name and value of an object of strings, unescaped; what is no object
     /// has none. `None` at a member that is no string, after those before it.
-    pub(crate) fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
+    pub fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
         if self.peek()? != b'{' {
             return Some(());
         }
@@ -66,7 +78,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next byte that is not white space, not stepped over.
-    pub(crate) fn peek(&mut self) -> Option<u8> {
+    pub(super) fn peek(&mut self) -> Option<u8> {
         #[cfg(test)]
         LOOKS.set(LOOKS.get() + 1);
         loop {
@@ -78,24 +90,24 @@ impl<'a> Cursor<'a> {
     }
 
     /// Steps over the byte that [`Cursor::peek`] found.
-    pub(crate) fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.at += 1;
     }
 
     /// Steps over `byte`, which has to come next.
-    pub(crate) fn take(&mut self, byte: u8) -> Option<()> {
+    pub(super) fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.step())
     }
 
     /// Steps over a comma (`true`) or over `close` (`false`).
-    pub(crate) fn more(&mut self, close: u8) -> Option<bool> {
+    pub(super) fn more(&mut self, close: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
         (byte == b',' || byte == close).then_some(byte == b',')
     }
 
     /// A string without its quotes, escapes as written.
-    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.take(b'"')?;
         let from = self.at;
         loop {
@@ -110,18 +122,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text of a string.
-    pub(crate) fn text(&mut self) -> Option<Cow<'a, str>> {
+    pub fn text(&mut self) -> Option<Cow<'a, str>> {
         unescape(self.string()?)
     }
 
     /// Steps over one value.
-    pub(crate) fn skip(&mut self) -> Option<()> {
+    pub(super) fn skip(&mut self) -> Option<()> {
         self.step_over(0)
     }
 
     /// Skips to the end of the innermost `depth` lists and objects. With depth 0, skips one value. A counter replaces
     /// recursion, so hostile nesting cannot overflow the stack.
-    pub(crate) fn step_over(&mut self, mut depth: usize) -> Option<()> {
+    pub(super) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {
                 b'"' => {
@@ -154,8 +166,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Where the member stands that these names lead to, through one object after the other; `None` if there is none.
+pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
+    let mut at = Cursor::new(text);
+    for name in path {
+        at.seek(name)?.then_some(())?;
+    }
+    at.place()
+}
+
 /// The text of a JSON string given without its quotes.
-pub(crate) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
+pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
     if !string.contains(&b'\\') {
         return std::str::from_utf8(string).ok().map(Cow::Borrowed);
     }
@@ -166,5 +187,66 @@ pub(crate) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 thread_local! {
     /// How often this thread has looked what comes next in any text: some four times a member.
-    pub(crate) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found<'a>(stored: &'a str, path: &[&str]) -> Option<&'a str> {
+        find(stored.as_bytes(), path).and_then(|at| stored.get(at))
+    }
+
+    #[test]
+    fn metadata_is_found_at_the_top_only() {
+        for (stored, expected) in [
+            (r#"{"metadata":{"name":"a"},"spec":{}}"#, Some(r#"{"name":"a"}"#)),
+            (
+                r#"{"spec":{"metadata":1},"metadata":{"a":["}",{"b":"\"]"}]}}"#,
+                Some(r#"{"a":["}",{"b":"\"]"}]}"#),
+            ),
+            (r#" { "data" : [ 1, {"x": null} ] , "metadata" : { } } "#, Some("{ }")),
+            (r#"{"a":"\\","b":true,"c":-1.5e3,"metadata":{}}"#, Some("{}")),
+            (r#"{"metadata":null}"#, Some("null")),
+            ("{}", None),
+            ("", None),
+            ("[]", None),
+            (r#"{"spec":{}}"#, None),
+            (r#"{"metadata""#, None),
+            (r#"{"metadata":{"#, None),
+            (r#"{"metadata":,}"#, None),
+            (r#"{"a":"\"#, None),
+        ] {
+            assert_eq!(found(stored, &["metadata"]), expected, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_object() {
+        for (stored, expected) in [
+            (r#"{"metadata":{"name":"a","resourceVersion":"12"},"spec":{}}"#, Some("\"12\"")),
+            (
+                r#"{"resourceVersion":"1", "metadata" : {"a":{"resourceVersion":"2"},"resourceVersion" : "" }}"#,
+                Some("\"\""),
+            ),
+            (r#"{"metadata":{"name":"a"},"resourceVersion":"1"}"#, None),
+            (r#"{"metadata":{}}"#, None),
+            (r#"{"metadata":null}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(found(stored, &["metadata", "resourceVersion"]), expected, "{stored}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\a1 ]{0,40}"#) {
+            for stored in [&bytes[..], text.as_bytes(), format!("{{{text}").as_bytes()] {
+                let _ = find(stored, &["metadata"]);
+                let _ = find(stored, &["metadata", "resourceVersion"]);
+            }
+        }
+    }
 }

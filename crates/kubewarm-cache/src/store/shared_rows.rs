@@ -1,0 +1,200 @@
+//! Rows of one moment: taken under the table's lock, and read outside of it.
+
+use super::{
+    codec::Context,
+    contents::Contents,
+    dictionary::Dictionary,
+    query::{Seen, key},
+    record::{PackedRecord, Packing, Record},
+    table::Table,
+};
+use kubewarm_api::model::ObjectKey;
+use std::{collections::VecDeque, hint::black_box, sync::Arc};
+
+/// Rows in the order in which they were taken. They share their records with the table: a row takes 16 bytes, and no
+/// body is copied. A record stays as it is whatever happens to the table.
+#[derive(Debug, Default)]
+pub(super) struct SharedRows {
+    rows: VecDeque<SharedRow>,
+    namespaces: Vec<Arc<str>>,
+    /// Rarely more than one.
+    dictionaries: Vec<Arc<Dictionary>>,
+}
+
+#[derive(Debug)]
+struct SharedRow {
+    record: Record,
+    /// An index of [`SharedRows::namespaces`].
+    namespace: u32,
+}
+
+/// Records that are fetched together.
+const AHEAD: usize = 16;
+
+impl SharedRows {
+    /// The rows of these numbers.
+    pub(super) fn of(contents: &Contents, numbers: impl Iterator<Item = u32>) -> Self {
+        let numbers: Vec<u32> = numbers.collect();
+        let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
+        for some in numbers.chunks(AHEAD) {
+            fetch(some.iter().filter_map(|number| contents.slab.get(*number)).map(|it| &it.record));
+            for number in some {
+                rows.take(contents, *number);
+            }
+        }
+        rows
+    }
+
+    /// Takes one more row, if it exists.
+    pub(super) fn take(&mut self, contents: &Contents, number: u32) {
+        let Some(row) = contents.slab.get(number) else { return };
+        let dictionary = contents.dictionaries.get(row.record.packing());
+        self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
+    }
+
+    /// Takes a record that the table had earlier.
+    pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &PackedRecord) {
+        self.push(namespace, &packed.record, packed.dictionary.as_ref());
+    }
+
+    fn push(
+        &mut self,
+        namespace: &Arc<str>,
+        record: &Record,
+        dictionary: Option<&Arc<Dictionary>>,
+    ) {
+        if let Some(dictionary) = dictionary
+            && self.dictionary(record.packing()).is_none()
+        {
+            self.dictionaries.push(Arc::clone(dictionary));
+        }
+        // Rows in key order are grouped by namespace.
+        if self.namespaces.last() != Some(namespace) {
+            self.namespaces.push(Arc::clone(namespace));
+        }
+        let Ok(namespace) = u32::try_from(self.namespaces.len() - 1) else { return };
+        self.rows.push_back(SharedRow { record: record.clone(), namespace });
+    }
+
+    /// Rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// One row, unpacked into `body`; `None` if its record does not decode.
+    pub(super) fn seen<'a>(
+        &'a self,
+        row: usize,
+        table: &Table,
+        context: &mut Context,
+        body: &'a mut Vec<u8>,
+    ) -> Option<Seen<'a>> {
+        let SharedRow { record, namespace } = self.rows.get(row)?;
+        let body = table.unpack(record, self.dictionary(record.packing()), context, body)?;
+        Some(Seen { namespace: self.namespace(*namespace), name: record.name(), body })
+    }
+
+    /// The key of a row.
+    pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
+        let SharedRow { record, namespace } = self.rows.get(row)?;
+        Some(key(self.namespace(*namespace), record.name()))
+    }
+
+    /// Has the first records fetched each time [`AHEAD`] rows have been dropped.
+    pub(super) fn fetch_ahead(&self) {
+        if self.rows.len().is_multiple_of(AHEAD) {
+            fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));
+        }
+    }
+
+    /// Drops the first row.
+    pub(super) fn drop_first(&mut self) {
+        self.rows.pop_front();
+    }
+
+    /// Puts one row in the place of another one, which comes there.
+    pub(super) fn swap(&mut self, one: usize, other: usize) {
+        self.rows.swap(one, other);
+    }
+
+    /// Drops all rows but the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.rows.truncate(len);
+    }
+
+    fn namespace(&self, number: u32) -> &str {
+        self.namespaces.get(number as usize).map_or("", |name| &**name)
+    }
+
+    fn dictionary(&self, packing: Packing) -> Option<&Dictionary> {
+        let Packing::Dictionary(generation) = packing else { return None };
+        let found = self.dictionaries.iter().find(|it| it.generation() == generation);
+        found.map(|it| &**it)
+    }
+}
+
+/// Has the processor fetch the beginnings of records. The records of a large table are in no cache, and each fetch takes
+/// long; fetches at the same time take little longer than one.
+fn fetch<'a>(records: impl Iterator<Item = &'a Record>) {
+    for record in records {
+        black_box(record.packing());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{
+        Catalog, Reader,
+        samples::{body, cell, remove, upsert},
+    };
+    use kubewarm_api::model::DeltaSink as _;
+    use std::collections::BTreeSet;
+
+    fn rows(reader: &Reader) -> SharedRows {
+        let contents = reader.table.contents.read();
+        SharedRows::of(&contents, contents.all().iter())
+    }
+
+    fn shown(rows: &SharedRows, reader: &Reader) -> Vec<String> {
+        let table = &reader.table;
+        table.kind.codec.with(|context, into| {
+            let mut shown = Vec::new();
+            for row in 0..rows.len() {
+                let seen = rows.seen(row, table, context, into).unwrap();
+                let name = String::from_utf8_lossy(seen.name);
+                let body = String::from_utf8_lossy(seen.body);
+                shown.push(format!("{}/{name}: {body}", seen.namespace));
+            }
+            shown
+        })
+    }
+
+    #[test]
+    fn all_lists_share_the_tables_records_whatever_happens_to_it() {
+        let catalog = Catalog::new();
+        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&cell("pods")).unwrap();
+        let keys = ["a/x", "a/y", "b/x"];
+        let text = "text".repeat(64);
+        let first = body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#));
+        for key in keys {
+            writer.apply(upsert(key, 1, "5", &first));
+        }
+        let taken = [rows(&reader), rows(&reader)];
+        for rows in &taken {
+            let packed = rows.rows.front().unwrap().record.packed();
+            assert_eq!((packed.as_ptr() as usize, packed.len()), reader.place_of(0));
+        }
+        writer.apply(upsert("a/x", 1, "6", "{}"));
+        for key in keys {
+            writer.apply(remove(key, "7"));
+        }
+        drop(writer);
+        catalog.close(&cell("pods"));
+        let expected = keys.map(|key| format!("{key}: {first}"));
+        for rows in &taken {
+            assert_eq!(shown(rows, &reader), expected);
+        }
+    }
+}
