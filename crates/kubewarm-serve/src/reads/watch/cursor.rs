@@ -87,7 +87,7 @@ impl WatchCursor {
 
     /// How far it has come.
     pub(super) fn progress(&self) -> Progress {
-        Progress { position: Arc::clone(&self.position), lag: self.follower.lag() }
+        Progress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
     /// Lets others of this thread have their turn, if its own is over; to be asked before
@@ -298,7 +298,7 @@ mod tests {
         // Of each change there are two bodies: what was, and what is.
         for left in [3, 1, 0] {
             assert!(matches!(cursor.next(&shared), WatchStep::Again | WatchStep::Quiet(_)));
-            assert_eq!(cursor.progress().behind(), left);
+            assert_eq!(cursor.follower.lag().changes(), left);
             cursor.take_turns().await;
         }
     }

@@ -10,6 +10,7 @@ use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, Resource, ResourceVer
 use kubewarm_cache::store::Lag;
 use kubewarm_wire::{Failure, Objects};
 use parking_lot::Mutex;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::{fmt, pin::pin, sync::Arc};
 use tokio::{
     select,
@@ -27,10 +28,12 @@ pub struct Feed {
 }
 
 /// How far a watch has come, for those who look on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
+    /// The version of the last event or bookmark; `None` before the first.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
-    pub(super) lag: Lag,
+    /// How many changes of its cell it has not looked at; `None` of a watch that cannot be.
+    pub(super) lag: Option<Lag>,
 }
 
 /// A watch that has not ended.
@@ -77,10 +80,10 @@ impl Feed {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far it has come; `None` of a watch that cannot be.
+    /// How far it has come.
     #[must_use]
-    pub fn progress(&self) -> Option<Progress> {
-        self.open.as_ref().map(|open| open.cursor.progress())
+    pub fn progress(&self) -> Progress {
+        self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
     /// Why it has ended, or ends with the next piece.
@@ -116,17 +119,13 @@ impl Feed {
     }
 }
 
-impl Progress {
-    /// The version of the last event or bookmark; `None` before the first.
-    #[must_use]
-    pub fn position(&self) -> Option<ResourceVersion> {
-        self.position.lock().clone()
-    }
-
-    /// How many changes of its cell it has not looked at.
-    #[must_use]
-    pub fn behind(&self) -> u64 {
-        self.lag.changes()
+impl Serialize for Progress {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let position = self.position.lock().as_ref().map(ToString::to_string);
+        let mut shown = to.serialize_struct("Progress", 2)?;
+        shown.serialize_field("position", &position)?;
+        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, Lag::changes))?;
+        shown.end()
     }
 }
 
