@@ -34,7 +34,7 @@ impl Reads {
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(chosen.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let frame = Frame::new(&route.kind, asked.form, (version, next, remaining));
+        let frame = Frame::new(&route.kind, asked.form, version, next, remaining);
         let (terms, key) = (candidate.access_terms(), candidate.key.clone());
         let reports = self.from.reports.clone();
         let may_go_on = Box::new(move || terms.permit(reports.glance(&key).as_ref()));
