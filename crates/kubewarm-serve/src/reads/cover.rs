@@ -55,13 +55,8 @@ impl<'a> Coverage<'a> {
             may_answer(offering, asked, profile, home) && contains(&offering.key, asked)
         });
         let all: Vec<_> = containing.collect();
-        let of = asked.resource.group_resource();
         if all.is_empty() {
-            return Err(Failure::not_cached(
-                of,
-                asked.name.as_deref().unwrap_or_default(),
-                NOT_DECLARED,
-            ));
+            return Err(not_cached(asked, NOT_DECLARED));
         }
         let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
             // Of a table, it depends on the columns of the kind.
@@ -71,7 +66,7 @@ impl<'a> Coverage<'a> {
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {
-            return Err(Failure::only_metadata(of));
+            return Err(Failure::only_metadata(asked.resource.group_resource()));
         }
         Ok(Self { asked, cells })
     }
@@ -129,12 +124,7 @@ impl<'a> Coverage<'a> {
             |it: &Offering| fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes);
         self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
         if self.cells.is_empty() {
-            let of = self.asked.resource.group_resource();
-            return Err(Failure::not_cached(
-                of,
-                self.asked.name.as_deref().unwrap_or_default(),
-                NOT_DECLARED,
-            ));
+            return Err(not_cached(self.asked, NOT_DECLARED));
         }
         Ok(self)
     }
@@ -210,6 +200,12 @@ impl Candidate<'_> {
         };
         (is_metadata, is_part, freshness)
     }
+}
+
+/// Nobody keeps warm what is asked for; `why`.
+pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
+    let name = asked.name.as_deref().unwrap_or_default();
+    Failure::not_cached(asked.resource.group_resource(), name, why)
 }
 
 /// The strictest of what these say about data that may not be read any more.

@@ -2,7 +2,7 @@
 
 use super::{
     RETRY_AFTER_SECONDS, Reads,
-    cover::{Candidate, Coverage, MAY_FILTER},
+    cover::{Candidate, Coverage, MAY_FILTER, not_cached},
     fields::Fields,
     kinds::Kind,
     list::remembers,
@@ -50,10 +50,8 @@ impl Reads {
         (began, proved): (Instant, Option<&'a (CellKey, Proof)>),
     ) -> Result<Route<'a>, NotYet> {
         let cold_wait = coverage.cold_wait();
-        let kind = self.kind(&asked.resource).await?.ok_or_else(|| {
-            let name = asked.name.as_deref().unwrap_or_default();
-            Failure::not_cached(asked.resource.group_resource(), name, MAY_FILTER)
-        })?;
+        let kind = self.kind(&asked.resource).await?;
+        let kind = kind.ok_or_else(|| not_cached(asked, MAY_FILTER))?;
         let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
         let coverage = coverage.knowing(&kind, &fields)?;
         let candidates = coverage.warm(|key| self.from.reports.glance(key), Instant::now());
