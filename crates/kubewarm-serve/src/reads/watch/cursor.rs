@@ -45,9 +45,8 @@ pub struct Piece {
 /// What comes next.
 #[derive(Debug)]
 pub(super) enum WatchStep {
+    /// Lines; none if nothing of what was looked at is for this watch.
     Piece(Piece),
-    /// Nothing for this watch, but there may be more.
-    Again,
     /// Nothing is new: the table is true at this version, if at any.
     Quiet(Option<ResourceVersion>),
     /// After this, if there is anything left to say.
@@ -99,7 +98,7 @@ impl WatchCursor {
     /// What comes next, as far as the turn goes.
     pub(super) fn next(&mut self, shared: &Shared) -> WatchStep {
         if let Some(piece) = self.state() {
-            return if piece.events == 0 { WatchStep::Again } else { WatchStep::Piece(piece) };
+            return WatchStep::Piece(piece);
         }
         let complete = if self.is_unmarked { self.position.lock().clone() } else { None };
         if let Some(version) = complete {
@@ -132,9 +131,10 @@ impl WatchCursor {
     }
 
     fn news(&mut self, shared: &Shared) -> WatchStep {
-        let mut piece = Vec::new();
+        let mut piece: Vec<Bytes> = Vec::new();
         for _ in 0..CHANGES {
-            if self.turn.is_over() {
+            let is_full = piece.iter().map(Bytes::len).sum::<usize>() >= PIECE_BYTES;
+            if is_full || self.turn.is_over() {
                 break;
             }
             match self.follower.take(1) {
@@ -142,25 +142,19 @@ impl WatchCursor {
                     for change in changes {
                         self.add(change, shared, &mut piece);
                     }
-                    if piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES {
-                        continue;
-                    }
                 }
                 // What has been written is sent first; the rest is still true then.
-                _ if !piece.is_empty() => {}
+                _ if !piece.is_empty() => break,
                 News::None(version) => return WatchStep::Quiet(version),
                 News::Overtaken => return WatchStep::End(WatchClosed::Slow, None),
                 News::Lost => {
-                    return WatchStep::End(
-                        WatchClosed::Expired,
-                        Some(error(&Failure::watch_lost())),
-                    );
+                    let lost = error(&Failure::watch_lost());
+                    return WatchStep::End(WatchClosed::Expired, Some(lost));
                 }
                 News::Closed => return WatchStep::End(WatchClosed::CellGone, None),
             }
-            return WatchStep::Piece(joined(&piece));
         }
-        if piece.is_empty() { WatchStep::Again } else { WatchStep::Piece(joined(&piece)) }
+        WatchStep::Piece(joined(&piece))
     }
 
     /// Writes what a change is for this watch.
@@ -297,7 +291,9 @@ mod tests {
         }
         // Of each change there are two bodies: what was, and what is.
         for left in [3, 1, 0] {
-            assert!(matches!(cursor.next(&shared), WatchStep::Again | WatchStep::Quiet(_)));
+            let step = cursor.next(&shared);
+            let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);
+            assert!(is_empty || matches!(step, WatchStep::Quiet(_)), "{step:?}");
             assert_eq!(cursor.follower.lag().changes(), left);
             cursor.take_turns().await;
         }

@@ -6,7 +6,7 @@ use super::{
     timing::{LOOK, Timing},
 };
 use crate::metrics::WatchClosed;
-use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, Resource, ResourceVersion};
+use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, ResourceVersion};
 use kubewarm_cache::store::Lag;
 use kubewarm_wire::{Failure, Objects};
 use parking_lot::Mutex;
@@ -20,7 +20,6 @@ use tokio::{
 /// A watch under way. It holds what has not been sent of the state that it began with, and nothing of what
 /// happens: that is held once for all.
 pub struct Feed {
-    of: Resource,
     /// `None` once there is no more to say than `last`.
     open: Option<Box<OpenWatch>>,
     last: Option<Piece>,
@@ -51,21 +50,13 @@ pub(super) struct OpenWatch {
 
 impl Feed {
     pub(super) fn new(open: OpenWatch) -> Self {
-        let of = open.asked.resource.clone();
-        Self { of, open: Some(Box::new(open)), last: None, ended: None }
+        Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
     /// A watch that says why it cannot be, and ends.
-    pub(super) fn failed(asked: &Objects, failure: &Failure) -> Self {
+    pub(super) fn failed(failure: &Failure) -> Self {
         let end = if failure.code() == 504 { WatchClosed::Future } else { WatchClosed::Expired };
-        let of = asked.resource.clone();
-        Self { of, open: None, last: Some(error(failure)), ended: Some(end) }
-    }
-
-    /// What is watched.
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        &self.of
+        Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 
     /// From where it is answered, as that stood when it began; `None`: from nowhere.
@@ -102,8 +93,8 @@ impl Feed {
             let mut news = pin!(news.notified());
             news.as_mut().enable();
             match open.step(Instant::now()) {
-                WatchStep::Piece(piece) => return Some(piece),
-                WatchStep::Again => tokio::task::yield_now().await,
+                WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
+                WatchStep::Piece(_) => tokio::task::yield_now().await,
                 WatchStep::Quiet(_) => {
                     let until = open.timing.next();
                     select! {
@@ -169,17 +160,13 @@ impl OpenWatch {
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed")
-            .field("of", &self.of)
-            .field("ended", &self.ended)
-            .finish_non_exhaustive()
+        f.debug_struct("Feed").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::asked;
 
     #[tokio::test]
     async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
@@ -188,7 +175,7 @@ mod tests {
             (Failure::too_large_version(&9.into(), Some(&7.into())), WatchClosed::Future),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
-            let mut feed = Feed::failed(&asked("/api/v1/pods", "watch=1").0, &failure);
+            let mut feed = Feed::failed(&failure);
             let piece = feed.next().await.expect("it says why");
             let line = String::from_utf8_lossy(&piece.lines);
             assert!(line.contains(&code), "{line}");

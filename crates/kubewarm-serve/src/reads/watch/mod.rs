@@ -48,7 +48,7 @@ impl Reads {
         };
         match begun.await {
             Ok((open, _waited)) => Ok(Feed::new(open)),
-            Err(failure) if is_sent_as_event(&failure) => Ok(Feed::failed(asked, &failure)),
+            Err(failure) if is_sent_as_event(&failure) => Ok(Feed::failed(&failure)),
             Err(failure) => Err(failure),
         }
     }
