@@ -5,34 +5,20 @@ use jiff::Timestamp;
 use kubewarm_wire::Objects;
 use parking_lot::Mutex;
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
-/// Those that are open. Cheap to clone; clones have the same. As many as have places.
+/// The watches that are open. Clones have the same. Bounded by the places for watches, and by what has ended since one
+/// was opened last.
 #[derive(Clone, Default)]
-pub struct Watchers(Arc<Mutex<Open>>);
+pub struct Watchers(Arc<Mutex<Vec<Weak<Watcher>>>>);
 
-#[derive(Default)]
-struct Open {
-    next: u64,
-    by_number: BTreeMap<u64, Arc<Watcher>>,
-}
-
-/// One of them.
-struct Watcher {
-    view: View,
-    progress: Option<Progress>,
-}
-
-/// It is open until this is dropped.
-pub(super) struct Entered {
-    watchers: Watchers,
-    number: u64,
-}
-
-/// As it is shown.
-#[derive(Clone, Debug, Serialize)]
+/// A watch that is open, until this is dropped; as it is shown.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
+pub(super) struct Watcher {
     who: String,
     group: String,
     version: String,
@@ -42,8 +28,8 @@ struct View {
     field_selector: String,
     cell: Option<String>,
     since: Timestamp,
-    position: Option<String>,
-    behind: u64,
+    #[serde(flatten)]
+    progress: Progress,
 }
 
 impl Watchers {
@@ -55,9 +41,9 @@ impl Watchers {
         asked: &Objects,
         feed: &Feed,
         since: Timestamp,
-    ) -> Entered {
+    ) -> Arc<Watcher> {
         let of = &asked.resource;
-        let view = View {
+        let watcher = Arc::new(Watcher {
             who,
             group: of.group().to_owned(),
             version: of.version().to_owned(),
@@ -67,47 +53,26 @@ impl Watchers {
             field_selector: asked.fields.to_string(),
             cell,
             since,
-            position: None,
-            behind: 0,
-        };
+            progress: feed.progress(),
+        });
         let mut open = self.0.lock();
-        let number = open.next;
-        open.next += 1;
-        open.by_number.insert(number, Arc::new(Watcher { view, progress: feed.progress() }));
-        drop(open);
-        Entered { watchers: self.clone(), number }
+        open.retain(|it| it.strong_count() > 0);
+        open.push(Arc::downgrade(&watcher));
+        watcher
     }
 
     /// `{"watchers":[…]}`, the oldest first. Cost: some 2 µs each.
     pub fn json(&self) -> String {
-        let all: Vec<_> = self.0.lock().by_number.values().map(Arc::clone).collect();
-        let views: Vec<_> = all.iter().map(|watcher| watcher.look()).collect();
+        let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let shown: Vec<&Watcher> = open.iter().map(AsRef::as_ref).collect();
         // Strings and numbers only: this does not fail.
-        let views = serde_json::to_string(&views).unwrap_or_else(|_| "[]".to_owned());
-        format!("{{\"watchers\":{views}}}\n")
-    }
-}
-
-impl Watcher {
-    fn look(&self) -> View {
-        let position = self.progress.as_ref().and_then(Progress::position);
-        View {
-            position: position.map(|version| version.to_string()),
-            behind: self.progress.as_ref().map_or(0, Progress::behind),
-            ..self.view.clone()
-        }
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let gone = self.watchers.0.lock().by_number.remove(&self.number);
-        drop(gone);
+        let shown = serde_json::to_string(&shown).unwrap_or_else(|_| "[]".to_owned());
+        format!("{{\"watchers\":{shown}}}\n")
     }
 }
 
 impl fmt::Debug for Watchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watchers").field(&self.0.lock().by_number.len()).finish()
+        f.debug_tuple("Watchers").field(&self.0.lock().len()).finish()
     }
 }

@@ -64,12 +64,12 @@ impl Authenticator {
         peer: IpAddr,
         by: &mut DecidedBy,
     ) -> Result<Authentication, Refused> {
-        if credentials.impersonates() && !self.reviews.passes_impersonation_on() {
+        if credentials.impersonates && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
         // A token beside a certificate is not looked at, as the API server does not.
-        let certified = credentials.shown().and_then(Shown::who);
-        let (who, asked, presented) = match (certified, credentials.presented()) {
+        let certified = credentials.shown.as_ref().and_then(Shown::who);
+        let (who, asked, presented) = match (certified, &credentials.token) {
             // Verified by this process, each time.
             (Some(who), _) => (who, Instant::now(), None),
             (None, Some(presented)) => {

@@ -11,9 +11,10 @@ const MAX_TOKEN: usize = 16 * 1024;
 /// A bearer token and whom its owner wants to act as, a certificate, or both.
 #[derive(Clone)]
 pub struct Credentials {
-    token: Option<Arc<Presented>>,
-    shown: Option<Shown>,
-    impersonates: bool,
+    pub(super) token: Option<Arc<Presented>>,
+    pub(super) shown: Option<Shown>,
+    /// Whether their owner wants to act as somebody else.
+    pub(super) impersonates: bool,
 }
 
 /// Whose certificate a client proved to have in the handshake of its connection, if a CA that counts vouches for it: now,
@@ -107,25 +108,10 @@ impl Credentials {
         Self { token: Some(Arc::new(presented)), shown: None, impersonates: false }
     }
 
-    /// Whether their owner wants to act as somebody else.
-    #[must_use]
-    pub fn impersonates(&self) -> bool {
-        self.impersonates
-    }
-
     /// The token that was shown, whether it counts or not.
     #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)
-    }
-
-    /// The token, unless somebody is known without it.
-    pub(super) fn presented(&self) -> Option<&Arc<Presented>> {
-        self.token.as_ref()
-    }
-
-    pub(super) fn shown(&self) -> Option<&Shown> {
-        self.shown.as_ref()
     }
 }
 
@@ -226,14 +212,14 @@ mod tests {
             (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
         ] {
             let found = Credentials::beside(shown(), headers.iter().copied()).unwrap();
-            assert_eq!(found.presented().is_some(), has_token);
-            assert_eq!(found.impersonates(), headers.len() > 1);
+            assert_eq!(found.token.is_some(), has_token);
+            assert_eq!(found.impersonates, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
         let found = Credentials::beside(shown(), twice);
         assert_eq!(found.unwrap_err(), NoCredentials::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
-        assert!(Credentials::beside(shown(), acting).unwrap().impersonates());
+        assert!(Credentials::beside(shown(), acting).unwrap().impersonates);
     }
 
     #[test]
@@ -246,10 +232,10 @@ mod tests {
     #[test]
     fn whoever_wants_to_act_as_another_says_so_and_no_token_is_shown() {
         let bearer = ("authorization", "Bearer t0k3n");
-        assert!(!of(&[bearer]).unwrap().impersonates());
+        assert!(!of(&[bearer]).unwrap().impersonates);
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {
             let found = of(&[(name, "jane"), bearer]).unwrap();
-            assert!(found.impersonates());
+            assert!(found.impersonates);
             assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
         }
         let broken = of(&[bearer, ("impersonate-user", "a\nb")]);

@@ -49,10 +49,12 @@ pub enum Body {
 
 /// A list, written a piece at a time: unpacked for that alone.
 pub struct Pages {
-    frame: Frame,
+    /// `None` once all is written.
+    frame: Option<Frame>,
     chosen: Selected,
     allowed: Allowed,
-    stage: Stage,
+    /// Whether no object has been written.
+    is_empty: bool,
     /// Written, and not enough for a piece.
     left: Vec<u8>,
     turn: Turn,
@@ -66,15 +68,6 @@ pub(super) type MayGoOn = Box<dyn Fn() -> bool + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to what is listed was lost while it was sent")]
 pub struct Cut;
-
-/// How far it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Head,
-    First,
-    Further,
-    Done,
-}
 
 impl Answer {
     pub(super) fn new(body: Body, candidate: &Candidate<'_>, bound: Duration) -> Self {
@@ -94,8 +87,10 @@ impl Source {
 
 impl Pages {
     pub(super) fn new(frame: Frame, chosen: Selected, asked: &Objects, may_go_on: MayGoOn) -> Self {
-        let (allowed, left, turn) = (Allowed::of(asked), Vec::new(), Turn::default());
-        Self { frame, chosen, allowed, stage: Stage::Head, left, turn, may_go_on }
+        let mut left = Vec::new();
+        frame.head(&mut left);
+        let (allowed, turn) = (Allowed::of(asked), Turn::default());
+        Self { frame: Some(frame), chosen, allowed, is_empty: true, left, turn, may_go_on }
     }
 
     /// The first piece: all of it, or about `bytes` bytes and more; and whether anything may be left.
@@ -117,14 +112,12 @@ impl Pages {
     /// About 2 µs an object, and more of large ones. Little may be written of much that is looked into, of whole
     /// objects their metadata: others have their turn meanwhile.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
-        if self.stage == Stage::Done {
-            return None;
-        }
+        self.frame.as_ref()?;
         let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
         let written = self.fill(PIECE_BYTES, &mut out).await;
         if written.is_err() {
-            self.stage = Stage::Done;
+            self.frame = None;
         }
         Some(written.map(|_| out))
     }
@@ -151,24 +144,21 @@ impl Pages {
         if !(self.may_go_on)() {
             return Err(Cut);
         }
-        let Self { frame, chosen, allowed, stage, turn, .. } = self;
-        if *stage == Stage::Head {
-            frame.head(out);
-            *stage = Stage::First;
-        }
+        let Self { frame: unfinished, chosen, allowed, is_empty, turn, .. } = self;
+        let Some(frame) = &*unfinished else { return Ok(false) };
         let goes_on = chosen.show(|seen| {
             if !allowed.has(seen.namespace, seen.name) {
                 tracing::error!("an object was selected that was not asked for; left out");
-            } else if frame.write(seen.body, *stage == Stage::First, out) {
-                *stage = Stage::Further;
+            } else if frame.write(seen.body, *is_empty, out) {
+                *is_empty = false;
             }
             turn.count(seen.body.len());
             let goes_on = out.len() < bytes && !turn.is_over();
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if !goes_on {
-            frame.tail(*stage == Stage::First, out);
-            *stage = Stage::Done;
+            frame.tail(*is_empty, out);
+            *unfinished = None;
         }
         Ok(goes_on)
     }

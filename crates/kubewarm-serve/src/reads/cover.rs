@@ -1,6 +1,7 @@
 //! Which cells wholly contain what is asked for, and which of them is the best to answer it.
 
 use super::{
+    access::AccessTerms,
     fields::Fields,
     kinds::Kind,
     offers::{Offering, Offers},
@@ -54,13 +55,8 @@ impl<'a> Coverage<'a> {
             may_answer(offering, asked, profile, home) && contains(&offering.key, asked)
         });
         let all: Vec<_> = containing.collect();
-        let of = asked.resource.group_resource();
         if all.is_empty() {
-            return Err(Failure::not_cached(
-                of,
-                asked.name.as_deref().unwrap_or_default(),
-                NOT_DECLARED,
-            ));
+            return Err(not_cached(asked, NOT_DECLARED));
         }
         let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
             // Of a table, it depends on the columns of the kind.
@@ -70,7 +66,7 @@ impl<'a> Coverage<'a> {
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {
-            return Err(Failure::only_metadata(of));
+            return Err(Failure::only_metadata(asked.resource.group_resource()));
         }
         Ok(Self { asked, cells })
     }
@@ -92,8 +88,18 @@ impl<'a> Coverage<'a> {
         )))
     }
 
+    /// What the profiles let a watch of this cell that selects by these indexes do after a loss of access; `None` if
+    /// none offers the cell any more, or an index has become another one.
+    pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
+        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.by));
+        let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
+        let goes_on =
+            !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
+        goes_on.then(|| strictest(&offers))
+    }
+
     /// Whether those who offer the cell declare these indexes, together.
-    pub(super) fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
+    fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
         indexes.iter().all(|index| {
             let mut offers = self.cells.iter().filter(|it| it.key == *key);
             offers.any(|it| it.indexes(&index.name).next().is_some())
@@ -118,12 +124,7 @@ impl<'a> Coverage<'a> {
             |it: &Offering| fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes);
         self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
         if self.cells.is_empty() {
-            let of = self.asked.resource.group_resource();
-            return Err(Failure::not_cached(
-                of,
-                self.asked.name.as_deref().unwrap_or_default(),
-                NOT_DECLARED,
-            ));
+            return Err(not_cached(self.asked, NOT_DECLARED));
         }
         Ok(self)
     }
@@ -168,19 +169,19 @@ impl<'a> Coverage<'a> {
 }
 
 impl Candidate<'_> {
-    /// By what every profile says that offers it: the strictest counts.
+    /// Whether every profile that offers it lets it be read as it stands in `report`.
     pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
-        self.offers.iter().all(|offering| report.serves(offering.on_access_lost))
+        report.serves(strictest(&self.offers))
+    }
+
+    /// On what terms whoever begins to read it now may go on.
+    pub(super) fn access_terms(&self) -> AccessTerms {
+        AccessTerms { policy: strictest(&self.offers), losses: Some(self.report.losses) }
     }
 
     /// The namespace at whose expense something is asked for it: that of the first who offers it.
     pub(super) fn payer(&self) -> Arc<str> {
         self.offers.first().map_or_else(|| "".into(), |it| Arc::clone(&it.profile.namespace))
-    }
-
-    /// What each profile that offers it says of data that may not be read any more.
-    pub(super) fn policies(&self) -> Vec<OnAccessLost> {
-        self.offers.iter().map(|offering| offering.on_access_lost).collect()
     }
 
     /// Whether it has selectors. Then what is written to others does not reach it, and its version moves on
@@ -199,6 +200,18 @@ impl Candidate<'_> {
         };
         (is_metadata, is_part, freshness)
     }
+}
+
+/// Nobody keeps warm what is asked for; `why`.
+pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
+    let name = asked.name.as_deref().unwrap_or_default();
+    Failure::not_cached(asked.resource.group_resource(), name, why)
+}
+
+/// The strictest of what these say about data that may not be read any more.
+fn strictest(offers: &[&Offering]) -> OnAccessLost {
+    let all_serve_on = offers.iter().all(|it| it.on_access_lost == OnAccessLost::ServeStale);
+    if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Fence }
 }
 
 /// Whether this profile's cells answer on the path that was asked: on its own, or where it is the one of

@@ -12,27 +12,13 @@ use kubewarm_wire::{Failure, Objects};
 /// What a field selector asks of objects.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    terms: Vec<Term>,
+    /// Tests of fields. Beside one of a field of the API server's stands the requirement that it is from: a cell may meet
+    /// that by itself.
+    tests: Vec<(Option<FieldRequirement>, Test)>,
+    /// What is asked of labels that indexes look up by.
+    labels: Vec<LabelRequirement>,
     /// The declared indexes that it names.
     pub(super) indexes: Vec<Index>,
-}
-
-/// One requirement.
-#[derive(Debug)]
-struct Term {
-    requirement: FieldRequirement,
-    asks: Asks,
-}
-
-/// What a requirement asks.
-#[derive(Debug)]
-enum Asks {
-    /// About a field of the API server's, which is `absent` where nothing stands there.
-    Server { path: FieldPath, absent: &'static str },
-    /// About the values that an index looks up by.
-    Indexed(FieldPath),
-    /// About the label that an index looks up by.
-    Labelled(LabelRequirement),
 }
 
 impl Fields {
@@ -49,81 +35,64 @@ impl Fields {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
             let refusal = || unknown(&asked.resource, kind, requirement.field());
-            let asks = if let Some(name) = requirement.index_name() {
-                let by = index(name)?.ok_or_else(refusal)?;
-                fields.indexes.push(Index { name: name.into(), by: by.clone() });
-                Asks::of(by, requirement)?
-            } else {
+            let is = if requirement.is_equality() { Is::Equal } else { Is::Different };
+            let test = |path, absent: &str| {
+                let value = requirement.value().into();
+                Test::Field { path, absent: absent.into(), is, value }
+            };
+            let Some(name) = requirement.index_name() else {
                 let served = served_field(&asked.resource, kind, requirement.field());
                 let (path, absent) = served.ok_or_else(refusal)?;
-                Asks::Server { path, absent }
+                fields.tests.push((Some(requirement.clone()), test(path, absent)));
+                continue;
             };
-            fields.terms.push(Term { requirement: requirement.clone(), asks });
+            let by = index(name)?.ok_or_else(refusal)?;
+            match by {
+                IndexBy::Field(path) => fields.tests.push((None, test(path.clone(), ""))),
+                IndexBy::Label(key) => fields.labels.push(of_label(key, requirement)?),
+            }
+            fields.indexes.push(Index { name: name.into(), by: by.clone() });
         }
         Ok(fields)
     }
 
     /// Whether the cell holds what is selected by.
     pub(super) fn are_held(&self, key: &CellKey) -> bool {
-        matches!(key.projection, Projection::Full(_))
-            || self.beyond(key).all(|term| match &term.asks {
-                Asks::Server { path, .. } | Asks::Indexed(path) => path.is_metadata(),
-                Asks::Labelled(_) => true,
-            })
+        let is_held = |test: &Test| match test {
+            Test::Field { path, .. } => path.is_metadata(),
+            Test::Label(_) => true,
+        };
+        matches!(key.projection, Projection::Full(_)) || self.beyond(key).all(is_held)
     }
 
     /// What is asked of the table of a cell.
     pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
-        let mut labels: Vec<_> = asked.labels.requirements().cloned().collect();
-        let mut tests = Vec::new();
-        for Term { requirement, asks } in self.beyond(key) {
-            let (path, absent) = match asks {
-                Asks::Server { path, absent } => (path, *absent),
-                Asks::Indexed(path) => (path, ""),
-                Asks::Labelled(label) => {
-                    labels.push(label.clone());
-                    continue;
-                }
-            };
-            let is = if requirement.is_equality() { Is::Equal } else { Is::Different };
-            let (path, value) = (path.clone(), requirement.value().into());
-            tests.push(Test::Field { path, absent: absent.into(), is, value });
-        }
-        tests.extend(asked.labels.comparisons().cloned().map(Test::Label));
+        let comparisons = asked.labels.comparisons().cloned().map(Test::Label);
         Wanted {
             namespace: asked.namespace.as_deref().map(Into::into),
             name: asked.only_name().map(Into::into),
-            labels: LabelSelector::new(labels),
-            tests: tests.into_iter().collect(),
+            labels: LabelSelector::new(asked.labels.requirements().chain(&self.labels).cloned()),
+            tests: self.beyond(key).cloned().chain(comparisons).collect(),
         }
     }
 
-    /// What the cell does not meet by itself: the API server has selected by its own fields for it.
-    fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Term> {
-        let is_met = |term: &Term| {
-            matches!(term.asks, Asks::Server { .. })
-                && key.fields.requirements().any(|has| *has == term.requirement)
-        };
-        self.terms.iter().filter(move |term| !is_met(term))
+    /// The tests of what the cell does not meet by itself: the API server has selected by its own fields for it.
+    fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Test> {
+        let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
+        let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
+        tests.map(|(_, test)| test)
     }
 }
 
-impl Asks {
-    /// What is asked of what an index looks up by. Of a label the same as by a label selector.
-    fn of(by: &IndexBy, requirement: &FieldRequirement) -> Result<Self, Failure> {
-        let key = match by {
-            IndexBy::Field(path) => return Ok(Self::Indexed(path.clone())),
-            IndexBy::Label(key) => key,
-        };
-        let operator = if requirement.is_equality() { Operator::In } else { Operator::NotIn };
-        let label = LabelRequirement::new(key, operator, [requirement.value()]);
-        label.map(Self::Labelled).map_err(|invalid| {
-            Failure::bad_request(format!(
-                "invalid field selector: {}, an index of the label {key}: {invalid}",
-                requirement.field()
-            ))
-        })
-    }
+/// What a requirement asks of the label that its index looks up by: the same as a label selector.
+fn of_label(key: &str, requirement: &FieldRequirement) -> Result<LabelRequirement, Failure> {
+    let operator = if requirement.is_equality() { Operator::In } else { Operator::NotIn };
+    LabelRequirement::new(key, operator, [requirement.value()]).map_err(|invalid| {
+        let field = requirement.field();
+        Failure::bad_request(format!(
+            "invalid field selector: {field}, an index of the label {key}: {invalid}"
+        ))
+    })
 }
 
 /// The kind is not selected by this: as the API server says it of that kind. It may know a field that nobody knows here.

@@ -16,11 +16,16 @@ pub(super) enum Frame {
     Table(TableFrame, Printer, Timestamp),
 }
 
-/// The version of a list, the token for its next page, and how many objects stand behind this one.
-type Standing = (ResourceVersion, Option<String>, Option<u64>);
-
 impl Frame {
-    pub(super) fn new(kind: &Kind, form: Form, (version, next, remaining): Standing) -> Self {
+    /// Of a list of this `version`: `next` is the token for its next page, and `remaining` how many objects stand behind
+    /// this one.
+    pub(super) fn new(
+        kind: &Kind,
+        form: Form,
+        version: ResourceVersion,
+        next: Option<String>,
+        remaining: Option<u64>,
+    ) -> Self {
         let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
         let of = match form {
             Form::Full => Part::Full,
@@ -99,7 +104,7 @@ pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
         Form::Metadata(version) => Part::Metadata(version),
         Form::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
-            let frame = Frame::new(kind, form, (version, None, None));
+            let frame = Frame::new(kind, form, version, None, None);
             frame.head(&mut out);
             let is_empty = !frame.write(&object.body, true, &mut out);
             frame.tail(is_empty, &mut out);

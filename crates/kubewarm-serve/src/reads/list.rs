@@ -1,12 +1,7 @@
 //! A list: what of a table is selected, of which moment, and how much of it is one page.
 
 use super::{
-    Answer, Attempt, Body, Kind, Pages, Reads, Reply,
-    choose::{Needs, wants_latest},
-    cover::Candidate,
-    fields::Fields,
-    frame::Frame,
-    lease::Lease,
+    Answer, Body, Pages, Reads, cover::Candidate, frame::Frame, retry::NotYet, route::Route,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
 use kubewarm_cache::store::{Reader, Selected, Wanted};
@@ -14,18 +9,10 @@ use kubewarm_wire::{At, Continue, Failure, Objects};
 
 impl Reads {
     /// Answers a list, or a page of one.
-    pub(super) async fn list(
-        &self,
-        asked: &Objects,
-        (kind, fields): (&Kind, &Fields),
-        candidates: &[Candidate<'_>],
-        needs: Needs<'_>,
-    ) -> Result<Attempt, Failure> {
-        let (candidate, reader) = match self.chosen(asked, candidates, needs)? {
-            Ok(chosen) => chosen,
-            Err(attempt) => return Ok(attempt),
-        };
-        let wanted = fields.wanted(asked, candidate.key);
+    pub(super) async fn list(&self, route: &Route<'_>) -> Result<Answer, NotYet> {
+        let asked = route.asked;
+        let (candidate, reader) = self.choose(route)?;
+        let wanted = route.wanted(candidate);
         // A version that is no number does not fit into a token: then all is answered at once, as whoever
         // gets no token takes a list for whole.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
@@ -36,13 +23,7 @@ impl Reads {
             At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) => None,
         };
         let selected = selected(asked, candidate, &reader, (&wanted, after, limit))?;
-        if !self.is_undisturbed(candidate) {
-            return Ok(Attempt::Disturbed);
-        }
-        let Some(version) = selected.version().cloned() else { return Ok(Attempt::Cold) };
-        if wants_latest(&asked.at) && !needs.are_met_by(candidate, Some(&version)) {
-            return needs.unproven(asked, candidates);
-        }
+        let version = self.confirm(route, candidate, selected.version())?;
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
         let goes_on = is_full && selected.has_more();
@@ -53,13 +34,12 @@ impl Reads {
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let frame = Frame::new(kind, asked.form, (version, next, remaining));
-        let (lease, key) = (Lease::of(candidate), candidate.key.clone());
+        let frame = Frame::new(&route.kind, asked.form, version, next, remaining);
+        let (terms, key) = (candidate.access_terms(), candidate.key.clone());
         let reports = self.from.reports.clone();
-        let may_go_on = Box::new(move || lease.holds(reports.glance(&key).as_ref()));
+        let may_go_on = Box::new(move || terms.permit(reports.glance(&key).as_ref()));
         let pages = Box::new(Pages::new(frame, selected, asked, may_go_on));
-        let answer = Answer::new(Body::Pages(pages), candidate, needs.bound);
-        Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
+        Ok(Answer::new(Body::Pages(pages), candidate, route.max_staleness))
     }
 }
 

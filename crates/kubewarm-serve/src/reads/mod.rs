@@ -3,17 +3,18 @@
 //! Whoever asks has been allowed to before anything here is asked. Nothing is fetched: what no profile
 //! keeps warm is refused in a way that no client takes for "deleted" or for "empty".
 
+mod access;
 mod allowed;
 mod answer;
-mod choose;
 mod cover;
 mod fields;
 mod floors;
 mod frame;
 mod kinds;
-mod lease;
 mod list;
 mod offers;
+mod retry;
+mod route;
 #[cfg(test)]
 mod sample;
 mod watch;
@@ -25,38 +26,22 @@ pub use self::{
     watch::{Feed, Piece, Progress},
 };
 
-use self::{
-    choose::{Doubt, Needs, Proved, wants_latest},
-    cover::{Candidate, Coverage},
-    fields::Fields,
-    floors::Floors,
-    watch::Beginning,
-};
+use self::{cover::Candidate, floors::Floors, retry::NotYet, route::Route};
 use crate::metrics::ReadMetrics;
-use kubewarm_api::model::{
-    CellKey, Fault, ObjectKey, ProfileRef, ResourceInfo, ResourceVersion, WaitFor, WaitOutcome,
-};
+use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
 use kubewarm_cache::{
     informer::{Changes, InformerMetrics, Proofs, Reports},
     store::{Catalog, Object},
 };
 use kubewarm_wire::{At, Failure, Objects, Written};
 use std::{fmt, slice, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// How long a read waits for a version that has not come yet: as long as the API server does.
-const VERSION_WAIT: Duration = Duration::from_secs(3);
-/// How long a read waits for a proof that its cell is current.
-const PROOF_WAIT: Duration = Duration::from_secs(3);
-/// How often it is looked whether it has come. Events come at any moment; nobody is told of each.
-const VERSION_POLL: Duration = Duration::from_millis(20);
 /// When to try again what is not warm, or not current: a first list, or a probe, takes about as long.
 const RETRY_AFTER_SECONDS: u64 = 2;
 /// How often changes that watches share are dropped.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
-/// How often a read begins anew because its cell lost access, or was listed anew, under its hands.
-const MAX_TRIES: usize = 4;
 
 /// What reads are answered from.
 pub struct Surroundings {
@@ -86,32 +71,6 @@ pub struct Reads {
     floors: Floors,
     /// Changes that watches look at.
     shared: watch::Shared,
-}
-
-/// What becomes of one try.
-enum Attempt {
-    Done(Reply),
-    /// None of the cells that could answer is warm.
-    Cold,
-    /// None of them has come to a version.
-    Behind {
-        /// Which one.
-        wanted: ResourceVersion,
-        /// The newest that there is.
-        newest: Option<ResourceVersion>,
-    },
-    /// None of them is known to be as new as asked for.
-    Unproven(Box<Doubt>),
-    /// What was read may not be answered, because of what happened meanwhile.
-    Disturbed,
-}
-
-/// What a read comes to.
-enum Reply {
-    /// Objects.
-    Answer(Box<Answer>),
-    /// What a watch begins with.
-    Watch(Box<Beginning>),
 }
 
 impl Reads {
@@ -144,81 +103,16 @@ impl Reads {
         profile: Option<&ProfileRef>,
     ) -> Result<Answer, Failure> {
         let began = Instant::now();
-        let mut waited = None;
-        let answered = self.tried(asked, profile, (began, &mut waited)).await;
-        let took = began.elapsed();
-        self.count_wait(waited, (answered.is_ok(), took));
-        let Reply::Answer(answer) = answered? else {
-            return Err(Failure::internal("a watch was asked for as if it were a list"));
-        };
-        self.from.reports.read_took(&answer.source.cell, took);
+        let answered = self.when_ready(asked, profile, async |route| match &asked.name {
+            Some(name) => self.get(route, name),
+            None => self.list(route).await,
+        });
+        let (answer, waited) = answered.await?;
+        self.from.reports.read_took(&answer.source.cell, began.elapsed());
         if let Some(age) = answer.source.age {
             self.from.ages.of(&asked.resource).read(age);
         }
-        Ok(Answer { waited: waited.is_some(), ..*answer })
-    }
-
-    fn count_wait(&self, waited: Option<WaitFor>, (is_met, took): (bool, Duration)) {
-        let Some(reason) = waited else { return };
-        let outcome = if is_met { WaitOutcome::Met } else { WaitOutcome::Refused };
-        self.from.metrics.waited(reason, outcome, took);
-    }
-
-    /// Tries until there is an answer, or nothing left to wait for. Notes what was waited for last.
-    async fn tried(
-        &self,
-        asked: &Objects,
-        profile: Option<&ProfileRef>,
-        (began, waited): (Instant, &mut Option<WaitFor>),
-    ) -> Result<Reply, Failure> {
-        let mut changes = self.from.changes.subscribe();
-        let of = asked.resource.group_resource();
-        let mut disturbed = 0;
-        let mut proved: Option<Proved> = None;
-        loop {
-            changes.mark_unchanged();
-            let offers = self.offers()?;
-            let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
-            let cold_wait = coverage.cold_wait();
-            match self.attempt(asked, coverage, (began, proved.as_ref())).await? {
-                Attempt::Done(reply) => return Ok(reply),
-                Attempt::Cold => {
-                    let until = began + cold_wait;
-                    *waited = Some(WaitFor::Warmth);
-                    let is_over = timeout_at(until, changes.changed()).await.is_err();
-                    // Somewhere something may change all the time.
-                    if is_over || until <= Instant::now() {
-                        return Err(Failure::not_warm(of, RETRY_AFTER_SECONDS));
-                    }
-                }
-                Attempt::Behind { wanted, newest } => {
-                    if began.elapsed() >= VERSION_WAIT {
-                        return Err(Failure::too_large_version(&wanted, newest.as_ref()));
-                    }
-                    *waited = Some(WaitFor::Version);
-                    sleep(VERSION_POLL).await;
-                }
-                Attempt::Unproven(doubt) => {
-                    *waited = Some(WaitFor::Proof);
-                    let Doubt { key, payer, since, failure } = *doubt;
-                    let proving = self.from.proofs.prove(&key, &payer, since);
-                    proved = match timeout_at(began + PROOF_WAIT, proving).await {
-                        Ok(Ok(proof)) => Some(Proved { key, proof }),
-                        Ok(Err(unproven)) => {
-                            tracing::debug!(cell = %key, %unproven, "not proved current");
-                            return Err(failure);
-                        }
-                        Err(_elapsed) => return Err(failure),
-                    };
-                }
-                Attempt::Disturbed => {
-                    disturbed += 1;
-                    if disturbed >= MAX_TRIES {
-                        return Err(Failure::not_warm(of, RETRY_AFTER_SECONDS));
-                    }
-                }
-            }
-        }
+        Ok(Answer { waited, ..answer })
     }
 
     /// Every kind that reads may get something of, in the order of the API server's discovery: group, then
@@ -231,9 +125,7 @@ impl Reads {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
         for resource in offers.resources(profile) {
-            let kind =
-                (self.from.look_up)(resource.clone()).await.map_err(|fault| unknown(&fault))?;
-            kinds.extend(kind.map(|kind| kind.document.clone()));
+            kinds.extend(self.kind(resource).await?.map(|kind| kind.document.clone()));
         }
         Ok(kinds)
     }
@@ -243,108 +135,50 @@ impl Reads {
         (self.from.offers)().ok_or_else(not_listed)
     }
 
-    async fn attempt(
-        &self,
-        asked: &Objects,
-        coverage: Coverage<'_>,
-        (began, proved): (Instant, Option<&Proved>),
-    ) -> Result<Attempt, Failure> {
-        let of = asked.resource.group_resource();
-        let kind =
-            (self.from.look_up)(asked.resource.clone()).await.map_err(|fault| unknown(&fault))?;
-        let Some(kind) = kind else {
-            return Err(Failure::not_cached(
-                of,
-                asked.name.as_deref().unwrap_or_default(),
-                cover::MAY_FILTER,
-            ));
-        };
-        let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
-        let coverage = coverage.knowing(&kind, &fields)?;
-        let now = Instant::now();
-        let standing = |key: &CellKey| self.from.reports.glance(key);
-        let candidates = coverage.warm(standing, now);
-        if candidates.is_empty() {
-            return Ok(Attempt::Cold);
-        }
-        let needs = Needs {
-            consistency: coverage.consistency(),
-            bound: coverage.max_staleness(),
-            began,
-            proved,
-        };
-        if let Some(watching) = &asked.watch {
-            return self.begin((asked, watching), (&kind, fields), &candidates, needs).await;
-        }
-        match &asked.name {
-            Some(name) => self.get(asked, name, &kind, &candidates, needs),
-            None => self.list(asked, (&kind, &fields), &candidates, needs).await,
-        }
-    }
-
-    fn get(
-        &self,
-        asked: &Objects,
-        name: &str,
-        kind: &Kind,
-        candidates: &[Candidate<'_>],
-        needs: Needs<'_>,
-    ) -> Result<Attempt, Failure> {
-        let namespace = asked.namespace.as_deref().unwrap_or_default();
-        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
-        let (candidate, reader) = match self.chosen(asked, candidates, needs)? {
-            Ok(chosen) => chosen,
-            Err(attempt) => return Ok(attempt),
-        };
-        let (found, version) = reader.get_at(&key);
-        if wants_latest(&asked.at) && !needs.are_met_by(candidate, version.as_ref()) {
-            return needs.unproven(asked, candidates);
-        }
-        if !self.is_undisturbed(candidate) {
-            return Ok(Attempt::Disturbed);
-        }
-        let of = asked.resource.group_resource();
-        let (candidate, object) = match found {
-            Some(object) => (candidate, object),
-            // "Deleted" is only said by what is known to be current, be it another one that could answer.
-            None if needs.is_current(candidate) => return Err(Failure::not_found(of, name)),
-            None => match self.known_by(needs, candidates, &key) {
-                Some((_, None)) => return Err(Failure::not_found(of, name)),
-                Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
-                    (other, object)
-                }
-                // This one is asked again when it is proved.
-                Some((_, Some(_))) | None => {
-                    return needs.unproven(asked, slice::from_ref(candidate));
-                }
-            },
-        };
-        let body = frame::whole(kind, &object, asked.form);
-        let answer = Answer::new(Body::Whole(body), candidate, needs.bound);
-        Ok(Attempt::Done(Reply::Answer(Box::new(answer))))
-    }
-
-    /// What the first of `candidates` has under `key` that is known to be current and can be read; `None` if none is.
-    fn known_by<'a>(
-        &self,
-        needs: Needs<'_>,
-        candidates: &'a [Candidate<'a>],
-        key: &ObjectKey,
-    ) -> Option<(&'a Candidate<'a>, Option<Object>)> {
-        candidates.iter().filter(|it| needs.is_current(it)).find_map(|candidate| {
-            let found = self.from.catalog.reader(candidate.key)?.get(key);
-            self.is_undisturbed(candidate).then_some((candidate, found))
+    /// What a kind is; `None` for one that is not served to readers.
+    async fn kind(&self, resource: &Resource) -> Result<Option<Arc<Kind>>, Failure> {
+        (self.from.look_up)(resource.clone()).await.map_err(|fault| {
+            tracing::debug!(%fault, "a kind could not be looked up");
+            Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
         })
     }
 
-    /// Whether the cell stands as it did when it was chosen: access was not lost, and nothing listed
-    /// anew, between the question whether it may answer and its answer.
-    fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
-        self.from.reports.glance(candidate.key).is_some_and(|report| {
-            let chosen = &candidate.report;
-            candidate.may_be_read(&report)
-                && report.synced_at == chosen.synced_at
-                && report.lost == chosen.lost
+    fn get(&self, route: &Route<'_>, name: &str) -> Result<Answer, NotYet> {
+        let asked = route.asked;
+        let namespace = asked.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
+        let (candidate, reader) = self.choose(route)?;
+        let (found, version) = reader.get_at(&key);
+        self.confirm(route, candidate, version.as_ref())?;
+        let not_found = || Failure::not_found(asked.resource.group_resource(), name);
+        let (candidate, object) = match found {
+            Some(object) => (candidate, object),
+            // Only a cell that is known to be current says that an object does not exist, be it another candidate.
+            None if route.is_current(candidate) => return Err(not_found().into()),
+            None => match self.known_by(route, &key) {
+                Some((_, None)) => return Err(not_found().into()),
+                Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
+                    (other, object)
+                }
+                // The read asks this cell again once it is proved.
+                Some((_, Some(_))) | None => {
+                    return Err(route.unproven(slice::from_ref(candidate)));
+                }
+            },
+        };
+        let body = frame::whole(&route.kind, &object, asked.form);
+        Ok(Answer::new(Body::Whole(body), candidate, route.max_staleness))
+    }
+
+    /// What the first candidate holds under `key` that is known to be current and can be read; `None` if none is.
+    fn known_by<'r>(
+        &self,
+        route: &'r Route<'_>,
+        key: &ObjectKey,
+    ) -> Option<(&'r Candidate<'r>, Option<Object>)> {
+        route.candidates.iter().filter(|it| route.is_current(it)).find_map(|candidate| {
+            let found = self.from.catalog.reader(candidate.key)?.get(key);
+            self.is_undisturbed(candidate).then_some((candidate, found))
         })
     }
 
@@ -358,12 +192,6 @@ impl Reads {
         })
         .await;
     }
-}
-
-/// Nobody knows what the kind is.
-fn unknown(fault: &Fault) -> Failure {
-    tracing::debug!(%fault, "a kind could not be looked up");
-    Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
 }
 
 impl fmt::Debug for Surroundings {

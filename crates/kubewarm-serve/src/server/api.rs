@@ -224,7 +224,7 @@ impl ReadApi {
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
-        let counted = self.metrics.watching(feed.resource());
+        let counted = self.metrics.watching(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller.authentication));
         let (caller, stop) = (Some(caller), self.stop.clone());
         let watch = Watch { feed, review, caller, counted, _entered: entered, stop };

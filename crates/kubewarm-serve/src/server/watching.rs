@@ -9,7 +9,7 @@ use crate::{
     callers::{Caller, Callers, Credentials, Refused},
     metrics::{WatchClosed, Watching},
     reads::{Cut, Feed},
-    watchers::Entered,
+    watchers::Watcher,
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ pub(super) struct Watch {
     /// It is counted.
     pub(super) counted: Watching,
     /// It is shown to those who look on.
-    pub(super) _entered: Entered,
+    pub(super) _entered: Arc<Watcher>,
     /// Ends it.
     pub(super) stop: CancellationToken,
 }

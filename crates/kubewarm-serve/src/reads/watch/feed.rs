@@ -1,17 +1,16 @@
 //! A watch under way: the lines that it sends, one piece after another, until it ends.
 
 use super::{
-    super::{Reads, Source, lease::Lease},
-    Beginning,
-    telling::{Telling, Told, error},
+    super::{Reads, Source, access::AccessTerms, cover::Coverage},
+    cursor::{Piece, WatchCursor, WatchStep, error},
     timing::{LOOK, Timing},
 };
 use crate::metrics::WatchClosed;
-use bytes::Bytes;
-use kubewarm_api::model::{Index, ProfileRef, Resource, ResourceVersion};
+use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, ResourceVersion};
 use kubewarm_cache::store::Lag;
 use kubewarm_wire::{Failure, Objects};
 use parking_lot::Mutex;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::{fmt, pin::pin, sync::Arc};
 use tokio::{
     select,
@@ -21,107 +20,64 @@ use tokio::{
 /// A watch under way. It holds what has not been sent of the state that it began with, and nothing of what
 /// happens: that is held once for all.
 pub struct Feed {
-    of: Resource,
-    stage: Stage,
+    /// `None` once there is no more to say than `last`.
+    open: Option<Box<OpenWatch>>,
+    last: Option<Piece>,
     ended: Option<WatchClosed>,
-    position: Arc<Mutex<Option<ResourceVersion>>>,
 }
 
 /// How far a watch has come, for those who look on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
-    position: Arc<Mutex<Option<ResourceVersion>>>,
-    lag: Lag,
+    /// The version of the last event or bookmark; `None` before the first.
+    pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
+    /// How many changes of its cell it has not looked at; `None` of a watch that cannot be.
+    pub(super) lag: Option<Lag>,
 }
 
-/// Part of a watch, as it is sent.
-#[derive(Clone, Debug)]
-pub struct Piece {
-    /// Whole lines.
-    pub lines: Bytes,
-    /// How many they are.
-    pub events: u64,
-}
-
-enum Stage {
-    /// This is all there is to say.
-    Failing(Failure),
-    Following(Box<Following>),
-    Done,
-}
-
-struct Following {
-    reads: Arc<Reads>,
-    asked: Objects,
-    profile: Option<ProfileRef>,
-    source: Source,
-    lease: Lease,
+/// A watch that has not ended.
+pub(super) struct OpenWatch {
+    pub(super) reads: Arc<Reads>,
+    pub(super) asked: Objects,
+    pub(super) profile: Option<ProfileRef>,
+    pub(super) source: Source,
+    pub(super) terms: AccessTerms,
     /// The declared indexes that it selects by.
-    indexes: Vec<Index>,
-    telling: Telling,
-    timing: Timing,
+    pub(super) indexes: Vec<Index>,
+    pub(super) cursor: WatchCursor,
+    pub(super) timing: Timing,
 }
 
 impl Feed {
-    pub(super) fn new(
-        reads: Arc<Reads>,
-        (asked, profile): (Objects, Option<ProfileRef>),
-        beginning: Beginning,
-        timing: Timing,
-    ) -> Self {
-        let Beginning { kind, source, lease, wanted, indexes, follower, start } = beginning;
-        let telling = Telling::new(&kind, &asked, wanted, (follower, start));
-        let of = asked.resource.clone();
-        let following =
-            Following { reads, asked, profile, source, lease, indexes, telling, timing };
-        Self {
-            of,
-            stage: Stage::Following(Box::new(following)),
-            ended: None,
-            position: Arc::default(),
-        }
+    pub(super) fn new(open: OpenWatch) -> Self {
+        Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
-    /// One that says why it cannot be, and ends.
-    pub(super) fn failed(asked: &Objects, failure: Failure) -> Self {
-        let (of, stage) = (asked.resource.clone(), Stage::Failing(failure));
-        Self { of, stage, ended: None, position: Arc::default() }
-    }
-
-    /// What is watched.
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        &self.of
+    /// A watch that says why it cannot be, and ends.
+    pub(super) fn failed(failure: &Failure) -> Self {
+        let end = if failure.code() == 504 { WatchClosed::Future } else { WatchClosed::Expired };
+        Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 
     /// From where it is answered, as that stood when it began; `None`: from nowhere.
     #[must_use]
     pub fn source(&self) -> Option<&Source> {
-        match &self.stage {
-            Stage::Following(following) => Some(&following.source),
-            Stage::Failing(_) | Stage::Done => None,
-        }
+        self.open.as_ref().map(|open| &open.source)
     }
 
     /// Whether it still sends what it began with, whose records it holds.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
-        matches!(&self.stage, Stage::Following(following) if following.telling.is_beginning())
+        self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far it has come, whoever asks; `None` if there is no way to go.
+    /// How far it has come.
     #[must_use]
-    pub fn progress(&self) -> Option<Progress> {
-        match &self.stage {
-            Stage::Following(following) => Some(Progress {
-                position: Arc::clone(&self.position),
-                lag: following.telling.lag(),
-            }),
-            Stage::Failing(_) | Stage::Done => None,
-        }
+    pub fn progress(&self) -> Progress {
+        self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
-    /// Why it has ended, if it has.
+    /// Why it has ended, or ends with the next piece.
     #[must_use]
     pub fn ended(&self) -> Option<WatchClosed> {
         self.ended
@@ -130,110 +86,87 @@ impl Feed {
     /// The next piece; `None` at the end. May be dropped and asked again, and nothing is lost.
     pub async fn next(&mut self) -> Option<Piece> {
         loop {
-            let following = match &mut self.stage {
-                Stage::Done => return None,
-                Stage::Failing(failure) => {
-                    let line = error(failure);
-                    let end = if failure.code() == 504 {
-                        WatchClosed::Future
-                    } else {
-                        WatchClosed::Expired
-                    };
-                    (self.stage, self.ended) = (Stage::Done, Some(end));
-                    return Some(line);
-                }
-                Stage::Following(following) => following,
-            };
-            following.telling.take_turns().await;
+            let Some(open) = &mut self.open else { return self.last.take() };
+            open.cursor.take_turns().await;
             // Before the last look at what there is, so that nothing comes in between.
-            let told = following.telling.told();
-            let mut told = pin!(told.notified());
-            told.as_mut().enable();
-            let next = following.step(Instant::now());
-            // Also where nothing is said: what it began with may just have ended.
-            *self.position.lock() = following.telling.sent().cloned();
-            match next {
-                Told::Piece(piece) => return Some(piece),
-                Told::Again => tokio::task::yield_now().await,
-                Told::Quiet(_) => {
-                    let until = following.timing.next();
+            let news = open.cursor.news_signal();
+            let mut news = pin!(news.notified());
+            news.as_mut().enable();
+            match open.step(Instant::now()) {
+                WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
+                WatchStep::Piece(_) => tokio::task::yield_now().await,
+                WatchStep::Quiet(_) => {
+                    let until = open.timing.next();
                     select! {
-                        () = told => {}
+                        () = news => {}
                         () = sleep_until(until) => {}
                     }
                 }
-                Told::End(end, last) => {
-                    (self.stage, self.ended) = (Stage::Done, Some(end));
-                    return last;
+                WatchStep::End(end, last) => {
+                    (self.open, self.last, self.ended) = (None, last, Some(end));
                 }
             }
         }
     }
 }
 
-impl Progress {
-    /// The version of the last event or bookmark; `None` before the first.
-    #[must_use]
-    pub fn position(&self) -> Option<ResourceVersion> {
-        self.position.lock().clone()
-    }
-
-    /// How many changes of its cell it has not looked at.
-    #[must_use]
-    pub fn behind(&self) -> u64 {
-        self.lag.changes()
+impl Serialize for Progress {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let position = self.position.lock().as_ref().map(ToString::to_string);
+        let mut shown = to.serialize_struct("Progress", 2)?;
+        shown.serialize_field("position", &position)?;
+        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, Lag::changes))?;
+        shown.end()
     }
 }
 
-impl Following {
-    fn step(&mut self, now: Instant) -> Told {
+impl OpenWatch {
+    fn step(&mut self, now: Instant) -> WatchStep {
+        let gone = WatchStep::End(WatchClosed::CellGone, None);
         if now >= self.timing.look {
             self.timing.look = now + LOOK;
-            let asked = (&self.asked, self.profile.as_ref());
-            match self.reads.policies(asked, (&self.source.cell, &self.indexes)) {
-                Some(policies) => self.lease.policies = policies,
-                None => return Told::End(WatchClosed::CellGone, None),
-            }
+            let Some(policy) = self.policy() else { return gone };
+            self.terms.policy = policy;
         }
         // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
-        if !self.telling.is_beginning() {
-            self.lease.losses = None;
+        if !self.cursor.is_beginning() {
+            self.terms.losses = None;
         }
-        if !self.lease.holds(self.reads.from.reports.glance(&self.source.cell).as_ref()) {
-            return Told::End(WatchClosed::CellGone, None);
+        if !self.terms.permit(self.reads.from.reports.glance(&self.source.cell).as_ref()) {
+            return gone;
         }
         if now >= self.timing.end {
-            return Told::End(WatchClosed::Timeout, None);
+            return WatchStep::End(WatchClosed::Timeout, None);
         }
-        let told = self.telling.next(&self.reads.shared);
-        if let Told::Quiet(version) = told { self.quiet(version, now) } else { told }
+        let step = self.cursor.next(&self.reads.shared);
+        let WatchStep::Quiet(version) = step else { return step };
+        if self.timing.bookmark.is_none_or(|at| now < at) {
+            return WatchStep::Quiet(version);
+        }
+        // Nothing is new, and it is time to say so.
+        self.timing.bookmark = self.timing.bookmark_after(now);
+        let bookmark = version.and_then(|version| self.cursor.bookmark_at(version));
+        bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// Nothing is new: perhaps it is time to say so.
-    fn quiet(&mut self, version: Option<ResourceVersion>, now: Instant) -> Told {
-        let is_due = self.timing.bookmark.is_some_and(|at| now >= at);
-        if !is_due {
-            return Told::Quiet(version);
-        }
-        self.timing.bookmark = self.timing.bookmark_after(now);
-        let bookmark = version.and_then(|version| self.telling.progress(version));
-        bookmark.map_or(Told::Quiet(None), Told::Piece)
+    /// What the profiles that let the cell answer say about a loss of access; `None`: none lets it any more.
+    fn policy(&self) -> Option<OnAccessLost> {
+        let offers = self.reads.offers().ok()?;
+        let home = &self.reads.from.home;
+        let coverage = Coverage::of(&offers, &self.asked, self.profile.as_ref(), home).ok()?;
+        coverage.policy(&self.source.cell, &self.indexes)
     }
 }
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed")
-            .field("of", &self.of)
-            .field("ended", &self.ended)
-            .finish_non_exhaustive()
+        f.debug_struct("Feed").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::asked;
 
     #[tokio::test]
     async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
@@ -242,8 +175,7 @@ mod tests {
             (Failure::too_large_version(&9.into(), Some(&7.into())), WatchClosed::Future),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
-            let mut feed = Feed::failed(&asked("/api/v1/pods", "watch=1").0, failure);
-            assert_eq!(feed.ended(), None);
+            let mut feed = Feed::failed(&failure);
             let piece = feed.next().await.expect("it says why");
             let line = String::from_utf8_lossy(&piece.lines);
             assert!(line.contains(&code), "{line}");

@@ -10,62 +10,38 @@ use std::sync::Arc;
 
 /// Writes events. Those of two watches are the same where these are.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Lines {
-    /// About objects.
-    Objects(EventFrame),
-    /// About tables of one row, as of the moment of writing.
-    Rows(Rows),
-}
-
-/// What a table of one row is written from.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rows {
-    form: TableForm,
-    api_version: Arc<str>,
-    kind: Arc<str>,
-    printer: Printer,
-}
-
-/// Whether a table says its columns: that of a watch's first event does, and its client keeps them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Columns {
-    Said,
-    Known,
+pub(super) struct Lines {
+    objects: EventFrame,
+    /// How an object is printed, where each event is about a table of one row, as of the moment of writing.
+    rows: Option<(TableForm, Printer)>,
 }
 
 impl Lines {
     pub(super) fn new(kind: &Kind, form: Form) -> Self {
-        let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
-        let of = match form {
-            Form::Full => Part::Full,
-            Form::Metadata(version) => Part::Metadata(version),
-            Form::Table(form) => {
-                return Self::Rows(Rows { form, api_version, kind: name, printer: kind.printer() });
-            }
+        let (of, rows) = match form {
+            Form::Full => (Part::Full, None),
+            Form::Metadata(version) => (Part::Metadata(version), None),
+            Form::Table(form) => (Part::Full, Some((form, kind.printer()))),
         };
-        Self::Objects(EventFrame { api_version, kind: name, of })
+        let (api_version, kind) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
+        Self { objects: EventFrame { api_version, kind, of }, rows }
     }
 
     /// Writes an event about what is `stored`; answers whether anything was written, which is not so of what is
-    /// no JSON.
+    /// no JSON. A table says its columns in the first event of a watch, and its client keeps them.
     pub(super) fn event(
         &self,
         of: EventType,
         stored: &[u8],
-        columns: Columns,
+        is_first: bool,
         out: &mut Vec<u8>,
     ) -> bool {
-        let rows = match self {
-            Self::Objects(frame) => {
-                frame.event(of, stored, out);
-                return true;
-            }
-            Self::Rows(rows) => rows,
+        let Some((form, printer)) = &self.rows else {
+            self.objects.event(of, stored, out);
+            return true;
         };
-        let Some(cells) = rows.cells(stored) else { return false };
-        let frame = rows.frame(stored, columns);
-        kubewarm_wire::event(of, |out| frame.one_row(&cells, stored, out), out);
-        true
+        let row = self.row((*form, printer), stored, is_first);
+        row.map(|row| kubewarm_wire::event(of, row, out)).is_some()
     }
 
     /// Writes how far the watch has come, and whether the state that it began with is complete. As with the
@@ -73,45 +49,44 @@ impl Lines {
     pub(super) fn bookmark(
         &self,
         (version, is_initial_end): (&ResourceVersion, bool),
-        columns: Columns,
+        is_first: bool,
         out: &mut Vec<u8>,
     ) {
-        let rows = match self {
-            Self::Objects(frame) => return frame.bookmark(version, is_initial_end, out),
-            Self::Rows(rows) => rows,
+        let Some((form, printer)) = &self.rows else {
+            return self.objects.bookmark(version, is_initial_end, out);
         };
         let stored = kubewarm_wire::progress(version, is_initial_end);
-        let Some(cells) = rows.cells(&stored) else { return };
-        let mut frame = rows.frame(&stored, columns);
-        if is_initial_end && frame.form.object == Included::None {
+        let mut form = *form;
+        if is_initial_end && form.object == Included::None {
             // The end is marked in the metadata, whatever was asked for.
-            frame.form.object = Included::Metadata;
+            form.object = Included::Metadata;
         }
-        kubewarm_wire::bookmark(|out| frame.one_row(&cells, &stored, out), out);
-    }
-}
-
-impl Rows {
-    fn cells(&self, stored: &[u8]) -> Option<String> {
-        let cells = self.printer.row((&self.api_version, &self.kind), stored, Timestamp::now());
-        let failed = |error| tracing::error!(kind = %self.kind, %error, "an event is left out");
-        cells.map_err(failed).ok()
+        if let Some(row) = self.row((form, printer), &stored, is_first) {
+            kubewarm_wire::bookmark(row, out);
+        }
     }
 
-    fn frame(&self, stored: &[u8], columns: Columns) -> TableFrame {
-        let version = kubewarm_wire::version_of(stored, Encoding::Json);
-        TableFrame {
-            api_version: Arc::clone(&self.api_version),
-            kind: Arc::clone(&self.kind),
-            form: self.form,
-            columns: match columns {
-                Columns::Said => self.printer.columns().into(),
-                Columns::Known => "null".into(),
-            },
-            version: version.unwrap_or_else(|| 0.into()),
+    /// Writes a table of one row when it is called; `None` of what is no JSON.
+    fn row<'s>(
+        &self,
+        (form, printer): (TableForm, &Printer),
+        stored: &'s [u8],
+        is_first: bool,
+    ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
+        let EventFrame { api_version, kind, .. } = &self.objects;
+        let cells = printer.row((api_version, kind), stored, Timestamp::now());
+        let cells =
+            cells.map_err(|error| tracing::error!(%kind, %error, "an event is left out")).ok()?;
+        let frame = TableFrame {
+            api_version: Arc::clone(api_version),
+            kind: Arc::clone(kind),
+            form,
+            columns: if is_first { printer.columns().into() } else { "null".into() },
+            version: kubewarm_wire::version_of(stored, Encoding::Json).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-        }
+        };
+        Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
     }
 }
 
@@ -137,14 +112,14 @@ mod tests {
         serde_json::from_slice(&out).unwrap()
     }
 
-    fn event(lines: &Lines, stored: &[u8], columns: Columns) -> Value {
-        written(|out| assert!(lines.event(EventType::Modified, stored, columns, out)))
+    fn event(lines: &Lines, stored: &[u8], is_first: bool) -> Value {
+        written(|out| assert!(lines.event(EventType::Modified, stored, is_first, out)))
     }
 
     #[test]
     fn an_event_is_a_table_of_one_row_and_the_first_says_the_columns() {
         let lines = rows(Included::Metadata);
-        let first = event(&lines, POD, Columns::Said);
+        let first = event(&lines, POD, true);
         let table = &first["object"];
         assert_eq!((&first["type"], &table["kind"]), (&json!("MODIFIED"), &json!("Table")));
         assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
@@ -154,7 +129,7 @@ mod tests {
         let cells = table["rows"][0]["cells"].as_array().unwrap();
         assert_eq!((cells.len(), &cells[0]), (columns.len(), &json!("a")));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-        let further = event(&lines, POD, Columns::Known);
+        let further = event(&lines, POD, false);
         assert_eq!(further["object"]["columnDefinitions"], Value::Null);
         assert_eq!(further["object"]["rows"], table["rows"]);
     }
@@ -169,12 +144,12 @@ mod tests {
             (Included::Object, "Pod"),
         ] {
             let lines = rows(object);
-            let end = written(|out| lines.bookmark((&9.into(), true), Columns::Said, out));
+            let end = written(|out| lines.bookmark((&9.into(), true), true, out));
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
             assert!(end["object"]["columnDefinitions"].is_array(), "it may be the first event");
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
-            let later = written(|out| lines.bookmark((&9.into(), false), Columns::Known, out));
+            let later = written(|out| lines.bookmark((&9.into(), false), false, out));
             let object_of = &later["object"]["rows"][0]["object"];
             assert_eq!(object_of.is_null(), object == Included::None, "{later}");
             assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");
@@ -184,7 +159,7 @@ mod tests {
     #[test]
     fn what_is_no_json_is_left_out() {
         let mut out = Vec::new();
-        assert!(!rows(Included::None).event(EventType::Added, b"{", Columns::Said, &mut out));
+        assert!(!rows(Included::None).event(EventType::Added, b"{", true, &mut out));
         assert!(out.is_empty());
     }
 

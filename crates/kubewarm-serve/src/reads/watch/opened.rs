@@ -1,6 +1,6 @@
 //! Changes, unpacked and written once for all who watch.
 
-use super::lines::{Columns, Lines};
+use super::lines::Lines;
 use bytes::Bytes;
 use kubewarm_cache::store::{Change, Follower, Said, Wanted};
 use kubewarm_wire::{EventType, ended};
@@ -53,7 +53,7 @@ struct Side {
 /// A line, and for whom it was written.
 struct Written {
     of: EventType,
-    columns: Columns,
+    is_first: bool,
     by: Arc<Lines>,
     line: Bytes,
 }
@@ -92,11 +92,11 @@ impl Shared {
         &self,
         opened: &Opened,
         of: EventType,
-        (by, columns): (&Arc<Lines>, Columns),
+        (by, is_first): (&Arc<Lines>, bool),
         follower: &Follower,
     ) -> Option<Bytes> {
         let mut written = opened.written.lock();
-        let is_same = |it: &&Written| (it.of, it.columns) == (of, columns) && it.by == *by;
+        let is_same = |it: &&Written| (it.of, it.is_first) == (of, is_first) && it.by == *by;
         if let Some(known) = written.iter().find(is_same) {
             return Some(known.line.clone());
         }
@@ -105,11 +105,11 @@ impl Shared {
             EventType::Deleted => ended(opened.before(follower)?, opened.change.version()),
         };
         let mut line = Vec::with_capacity(stored.len() + 128);
-        if !by.event(of, &stored, columns, &mut line) {
+        if !by.event(of, &stored, is_first, &mut line) {
             return None;
         }
         let line = Bytes::from(line);
-        written.push(Written { of, columns, by: Arc::clone(by), line: line.clone() });
+        written.push(Written { of, is_first, by: Arc::clone(by), line: line.clone() });
         drop(written);
         self.weigh(opened);
         Some(line)

@@ -1,133 +1,123 @@
-//! What a watch tells: the state that it begins with, and then what happens; in turns with others.
+//! What a watch sends: the state that it begins with, and then what happens; in turns with others.
 
-use super::{
-    feed::Piece,
-    lines::{Columns, Lines},
-    opened::Shared,
-};
+use super::{feed::Progress, lines::Lines, opened::Shared};
 use crate::{
     metrics::WatchClosed,
     reads::{Kind, allowed::Allowed, answer::PIECE_BYTES},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_cache::store::{Change, Follower, Lag, News, Selected, Turn, Wanted};
+use kubewarm_cache::store::{Change, Follower, News, Selected, Turn, Wanted};
 use kubewarm_wire::{EventFrame, EventType, Failure, Objects};
+use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
 /// Changes that are looked at in one go, however small they are: others are answered by this thread, too.
 const CHANGES: usize = 64;
 
-/// What has been told, and what is to be told next.
-pub(super) struct Telling {
+/// A place in the event log of a cell, and how what comes after it is written.
+pub(super) struct WatchCursor {
     allowed: Allowed,
     wanted: Wanted,
     lines: Arc<Lines>,
-    /// Of a table: whether its client knows them.
-    columns: Columns,
     follower: Follower,
-    start: Start,
-    /// The version of the last event or bookmark.
-    sent: Option<ResourceVersion>,
-    /// Whether the state that it began with has to be marked as complete.
+    /// The objects that the watch begins with, if any are left to send, and the version at which they are all.
+    initial: Option<(Selected, ResourceVersion)>,
+    /// Whether the end of these objects has to be marked.
     is_unmarked: bool,
+    /// Whether nothing has been written yet.
+    is_first: bool,
+    /// The version of the last event or bookmark.
+    position: Arc<Mutex<Option<ResourceVersion>>>,
     turn: Turn,
 }
 
-/// What a watch begins with.
-#[derive(Default)]
-pub(super) struct Start {
-    /// The objects, if any are asked for.
-    pub(super) initial: Option<Selected>,
-    /// The version at which they are all.
-    pub(super) version: Option<ResourceVersion>,
+/// Part of a watch, as it is sent.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Whole lines.
+    pub lines: Bytes,
+    /// How many they are.
+    pub events: u64,
 }
 
 /// What comes next.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum WatchStep {
+    /// Lines; none if nothing of what was looked at is for this watch.
     Piece(Piece),
-    /// Nothing for this watch, but there may be more.
-    Again,
     /// Nothing is new: the table is true at this version, if at any.
     Quiet(Option<ResourceVersion>),
     /// After this, if there is anything left to say.
     End(WatchClosed, Option<Piece>),
 }
 
-impl Telling {
+impl WatchCursor {
     pub(super) fn new(
         kind: &Kind,
         asked: &Objects,
         wanted: Wanted,
-        (follower, start): (Follower, Start),
+        (follower, initial): (Follower, Option<(Selected, ResourceVersion)>),
     ) -> Self {
-        let is_unmarked =
-            start.initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
+        let is_unmarked = initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
             allowed: Allowed::of(asked),
             wanted,
             lines: Arc::new(Lines::new(kind, asked.form)),
-            columns: Columns::Said,
             follower,
-            start,
-            sent: None,
+            initial,
             is_unmarked,
+            is_first: true,
+            position: Arc::default(),
             turn: Turn::default(),
         }
     }
 
-    /// Whether it still tells what it began with, whose records it holds.
+    /// Whether it still sends what it began with, whose records it holds.
     pub(super) fn is_beginning(&self) -> bool {
-        self.start.initial.is_some()
+        self.initial.is_some()
     }
 
-    /// Wakes whoever waits on it as often as there may be something to tell.
-    pub(super) fn told(&self) -> Arc<Notify> {
+    /// Wakes whoever waits on it as often as there may be something to send.
+    pub(super) fn news_signal(&self) -> Arc<Notify> {
         self.follower.told()
     }
 
-    /// How far it is behind, whoever asks.
-    pub(super) fn lag(&self) -> Lag {
-        self.follower.lag()
-    }
-
-    /// The version of the last event or bookmark.
-    pub(super) fn sent(&self) -> Option<&ResourceVersion> {
-        self.sent.as_ref()
+    /// How far it has come.
+    pub(super) fn progress(&self) -> Progress {
+        Progress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
     /// Lets others of this thread have their turn, if its own is over; to be asked before
-    /// [`Telling::next`]. May be dropped and asked again.
+    /// [`WatchCursor::next`]. May be dropped and asked again.
     pub(super) async fn take_turns(&mut self) {
         self.turn.give_way().await;
     }
 
     /// What comes next, as far as the turn goes.
-    pub(super) fn next(&mut self, shared: &Shared) -> Told {
+    pub(super) fn next(&mut self, shared: &Shared) -> WatchStep {
         if let Some(piece) = self.state() {
-            return if piece.events == 0 { Told::Again } else { Told::Piece(piece) };
+            return WatchStep::Piece(piece);
         }
-        if self.is_unmarked
-            && let Some(version) = self.sent.clone()
-        {
+        let complete = if self.is_unmarked { self.position.lock().clone() } else { None };
+        if let Some(version) = complete {
             self.is_unmarked = false;
-            return Told::Piece(self.bookmark(&version, true));
+            return WatchStep::Piece(self.bookmark(&version, true));
         }
         self.news(shared)
     }
 
     /// Part of the state that it begins with; `None` if all has been sent.
     fn state(&mut self) -> Option<Piece> {
-        let Self { allowed, lines: by, columns, turn, start, .. } = self;
-        let initial = start.initial.as_mut()?;
+        let Self { allowed, lines: by, is_first, turn, initial, .. } = self;
+        let (chosen, _) = initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
-        let goes_on = initial.show(|seen| {
+        let goes_on = chosen.show(|seen| {
             if allowed.has(seen.namespace, seen.name)
-                && by.event(EventType::Added, seen.body, *columns, &mut lines)
+                && by.event(EventType::Added, seen.body, *is_first, &mut lines)
             {
-                *columns = Columns::Known;
+                *is_first = false;
                 events += 1;
             }
             turn.count(seen.body.len());
@@ -135,37 +125,34 @@ impl Telling {
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if !goes_on {
-            self.start.initial = None;
-            self.sent = self.start.version.take();
+            *self.position.lock() = self.initial.take().map(|(_, version)| version);
         }
         Some(Piece { lines: lines.into(), events })
     }
 
-    fn news(&mut self, shared: &Shared) -> Told {
-        let mut piece = Vec::new();
+    fn news(&mut self, shared: &Shared) -> WatchStep {
+        let mut piece: Vec<Bytes> = Vec::new();
         for _ in 0..CHANGES {
-            if self.turn.is_over() {
+            let is_full = piece.iter().map(Bytes::len).sum::<usize>() >= PIECE_BYTES;
+            if is_full || self.turn.is_over() {
                 break;
             }
             match self.follower.take() {
                 News::Change(change) => {
                     self.add(change, shared, &mut piece);
-                    if piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES {
-                        continue;
-                    }
                 }
                 // What has been written is sent first; the rest is still true then.
-                _ if !piece.is_empty() => {}
-                News::None(version) => return Told::Quiet(version),
-                News::Overtaken => return Told::End(WatchClosed::Slow, None),
+                _ if !piece.is_empty() => break,
+                News::None(version) => return WatchStep::Quiet(version),
+                News::Overtaken => return WatchStep::End(WatchClosed::Slow, None),
                 News::Lost => {
-                    return Told::End(WatchClosed::Expired, Some(error(&Failure::watch_lost())));
+                    let lost = error(&Failure::watch_lost());
+                    return WatchStep::End(WatchClosed::Expired, Some(lost));
                 }
-                News::Closed => return Told::End(WatchClosed::CellGone, None),
+                News::Closed => return WatchStep::End(WatchClosed::CellGone, None),
             }
-            return Told::Piece(joined(&piece));
         }
-        if piece.is_empty() { Told::Again } else { Told::Piece(joined(&piece)) }
+        WatchStep::Piece(joined(&piece))
     }
 
     /// Writes what a change is for this watch.
@@ -176,12 +163,11 @@ impl Telling {
         let opened = shared.open(change);
         let events = shared.events(&opened, &self.wanted, &self.follower);
         for event in events.into_iter().flatten() {
-            let form = (&self.lines, self.columns);
-            let line = shared.line(&opened, event, form, &self.follower);
-            if let Some(line) = line {
-                self.columns = Columns::Known;
+            let form = (&self.lines, self.is_first);
+            if let Some(line) = shared.line(&opened, event, form, &self.follower) {
+                self.is_first = false;
                 piece.push(line);
-                self.sent = Some(opened.change().version().clone());
+                *self.position.lock() = Some(opened.change().version().clone());
             }
         }
         // Somebody else may have looked into them for this one, too: it is no shorter for that.
@@ -190,20 +176,21 @@ impl Telling {
 
     /// A bookmark that says that the table is true at this version; `None` of a version that the client is
     /// behind already: it would go back.
-    pub(super) fn progress(&mut self, version: ResourceVersion) -> Option<Piece> {
-        let is_ahead = !self.sent.as_ref().is_some_and(|sent| version.is_older_than(sent))
-            && !self.follower.awaits(&version);
-        is_ahead.then(|| {
-            let bookmark = self.bookmark(&version, false);
-            self.sent = Some(version);
-            bookmark
-        })
+    pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<Piece> {
+        let is_behind =
+            self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
+        if is_behind || self.follower.awaits(&version) {
+            return None;
+        }
+        let bookmark = self.bookmark(&version, false);
+        *self.position.lock() = Some(version);
+        Some(bookmark)
     }
 
     fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
         let mut out = Vec::new();
-        self.lines.bookmark((version, is_initial_end), self.columns, &mut out);
-        self.columns = Columns::Known;
+        self.lines.bookmark((version, is_initial_end), self.is_first, &mut out);
+        self.is_first = false;
         Piece { lines: out.into(), events: 1 }
     }
 }
@@ -267,21 +254,22 @@ mod tests {
         let (catalog, key, _writer) = table(10);
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&Wanted::default());
-        let start = Start { initial: Some(selected), version: Some(5.into()) };
+        let initial = Some((selected, ResourceVersion::from(5)));
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
         // So little is written of each that a piece would be all of them.
         asked.form = Form::Metadata(MetaVersion::V1);
-        let mut telling = Telling::new(&kind(""), &asked, Wanted::default(), (follower, start));
+        let mut cursor =
+            WatchCursor::new(&kind(""), &asked, Wanted::default(), (follower, initial));
         let shared = Shared::default();
         for (events, goes_on) in [(4, true), (4, true), (2, false)] {
-            let Told::Piece(piece) = telling.next(&shared) else { panic!("objects") };
-            assert_eq!((piece.events, telling.is_beginning()), (events, goes_on));
-            let is_over = telling.take_turns().now_or_never().is_none();
+            let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
+            assert_eq!((piece.events, cursor.is_beginning()), (events, goes_on));
+            let is_over = cursor.take_turns().now_or_never().is_none();
             assert_eq!(is_over, goes_on);
-            telling.take_turns().await;
+            cursor.take_turns().await;
         }
         assert!(
-            matches!(telling.next(&shared), Told::Quiet(Some(at)) if at == ResourceVersion::from(5))
+            matches!(cursor.next(&shared), WatchStep::Quiet(Some(at)) if at == ResourceVersion::from(5))
         );
     }
 
@@ -292,16 +280,18 @@ mod tests {
         let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
         let labels = asked.labels.clone();
         let wanted = Wanted { labels, ..Wanted::default() };
-        let mut telling = Telling::new(&kind(""), &asked, wanted, (follower, Start::default()));
+        let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, (follower, None));
         let shared = Shared::default();
         for version in 6..11 {
             say(&mut writer, "x0", version);
         }
         // Of each change there are two bodies: what was, and what is.
         for left in [3, 1, 0] {
-            assert!(matches!(telling.next(&shared), Told::Again | Told::Quiet(_)));
-            assert_eq!(telling.lag().changes(), left);
-            telling.take_turns().await;
+            let step = cursor.next(&shared);
+            let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);
+            assert!(is_empty || matches!(step, WatchStep::Quiet(_)), "{step:?}");
+            assert_eq!(cursor.follower.lag().changes(), left);
+            cursor.take_turns().await;
         }
     }
 }
