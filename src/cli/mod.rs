@@ -29,7 +29,7 @@ pub use self::{
     wait::WaitArgs,
 };
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -51,6 +51,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator.
+    #[command(mut_args = with_variable)]
     Run(RunArgs),
     /// Print the CRD that belongs to this binary.
     Crd,
@@ -146,6 +147,19 @@ impl Cli {
             .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches))
             .unwrap_or_else(|error| error.format(&mut command).exit())
     }
+}
+
+/// Gives a flag of `run` its environment variable.
+fn with_variable(flag: Arg) -> Arg {
+    match flag.get_long().map(variable) {
+        Some(name) => flag.env(name),
+        None => flag,
+    }
+}
+
+/// The environment variable of a flag of `run`: `KUBEWARM_ADMIN_ADDR` of `admin-addr`.
+pub(crate) fn variable(flag: &str) -> String {
+    format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"))
 }
 
 /// What whoever called this process types for it: `kubewarm`, or `kubectl warm`.
