@@ -1,6 +1,7 @@
 //! What can be typed after `run`.
 
-use super::{ApiArgs, Auth, ConnectionArgs, value};
+use super::{ApiArgs, Auth};
+use crate::commands::{self, ConnectionArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -9,13 +10,13 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 pub struct RunArgs {
     /// Where the lease lives, and whose profiles may name other namespaces than their own
     /// [default: the namespace of the ServiceAccount, else kubewarm-system].
-    #[arg(long, value_name = "NAMESPACE", value_parser = value::namespace)]
+    #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
     /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no
     /// ClusterRole (`kubewarm rbac --operator`), and scopes beyond namespaces named one by one are
     /// refused [default: all].
-    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = value::namespace)]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = commands::namespace)]
     pub watch_namespaces: Vec<String>,
 
     /// Where /livez, /readyz, /metrics and /debug/cells are served.
@@ -66,7 +67,7 @@ pub struct RunArgs {
     /// Memory that kubewarm may take, such as 512Mi; 0 is no limit. The default is the cgroup's memory limit,
     /// or no limit where there is none. 75 % is for stores with their informers, 64Ki each, 15 % for readers.
     /// A target that crosses the limit of the stores stops; the operator's own namespace comes last.
-    #[arg(long, value_name = "SIZE", value_parser = value::size)]
+    #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 
     /// How many informers all profiles together may have. A target that needs more is refused.
@@ -78,7 +79,7 @@ pub struct RunArgs {
     pub namespace_informers: NonZeroUsize,
 
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
-    #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = value::duration)]
+    #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
     /// Who reads what is warm.

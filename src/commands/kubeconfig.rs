@@ -1,18 +1,45 @@
 //! `kubeconfig`: a file that points a client at the read API.
 
 use super::{
-    Error, cache,
+    Error,
+    cache::{self, CacheArgs},
+    cluster::ConnectionArgs,
     print::{print, tell},
     report::Verdict,
 };
-use crate::cli::KubeconfigArgs;
+use clap::Args;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 use zeroize::Zeroizing;
+
+/// Arguments of `kubeconfig`.
+#[derive(Debug, Args)]
+pub struct KubeconfigArgs {
+    /// Where to write it, readable by nobody else [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Replace the file if there is one.
+    #[arg(long, requires = "output")]
+    pub overwrite: bool,
+
+    /// A file with a bearer token, which clients read again when it changes, in place of the user of the
+    /// context: in a pod the token of its ServiceAccount.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Where the read API is.
+    #[command(flatten)]
+    pub cache: CacheArgs,
+
+    /// Whose user, and where the Secret is.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
 
 /// Credentials stand in it.
 const OWNER_ONLY: u32 = 0o600;

@@ -1,7 +1,6 @@
 //! Profiles of a cluster: read once, or followed.
 
-use super::{Error, cluster::connect};
-use crate::cli::ConnectionArgs;
+use super::{Error, cluster::ConnectionArgs};
 use futures::StreamExt as _;
 use kube::{
     Api, ResourceExt as _,
@@ -58,7 +57,7 @@ impl Profiles {
         place: &Place<'_>,
         name: Option<&str>,
     ) -> Result<Self, Error> {
-        Ok(Self::of(&connect(connection)?, place, name))
+        Ok(Self::of(&connection.connect()?, place, name))
     }
 
     /// Those of a cluster that is found already.

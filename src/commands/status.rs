@@ -2,16 +2,56 @@
 
 use super::{
     Error,
+    cluster::ConnectionArgs,
     overview::overview,
     print::{Terminal, print, show, tell, terminal},
     profiles::{Place, Profiles, Seen},
     report::{Fact, Format, Report, ReportRow, Section, Tone, Verdict, render},
     target::target,
 };
-use crate::cli::StatusArgs;
+use clap::Args;
 use jiff::Timestamp;
 use std::{collections::HashSet, time::Duration};
 use tokio::{sync::watch, time::MissedTickBehavior};
+
+const CODES: &str = "\
+Exit codes:
+  0  every profile shown is ready; with --target, the target is warm and current
+  1  one is not ready, or there is none
+  2  one can only be helped by an edit (Stalled), or the question failed";
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct StatusArgs {
+    /// One profile [default: all of the namespace].
+    #[arg(conflicts_with = "all_namespaces")]
+    pub name: Option<String>,
+
+    /// Target of the profile to explain, by its name.
+    #[arg(long, requires = "name", conflicts_with_all = ["watch", "output"])]
+    pub target: Option<String>,
+
+    /// Where to look [default: the namespace of the context].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// Profiles of every namespace.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+
+    /// Stay, and show every change.
+    #[arg(short, long, conflicts_with = "output")]
+    pub watch: bool,
+
+    /// Print the status as the API server has it.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
 
 /// A drawing tells times relative to now, so it is redrawn even if nothing changes.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -51,7 +91,7 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     let mut report = overview(&profiles, clock());
     if let Some(output) = args.output {
         report.data = source.document(&profiles);
-        return show(&report, Some(output.into()));
+        return show(&report, Some(output));
     }
     if profiles.is_empty() {
         tell(&source.nothing());

@@ -1,7 +1,6 @@
 //! The definition of the resource: whether it is served, and as this kubewarm knows it.
 
-use super::super::report::ReportRow;
-use crate::cli::program;
+use super::super::{advice::program, report::ReportRow};
 use kube::Client;
 use kubewarm_api::{
     manifests,

@@ -1,7 +1,6 @@
 //! Before installing: whether whoever asks may create what an installation consists of.
 
-use super::super::report::ReportRow;
-use crate::cli::program;
+use super::super::{advice::program, report::ReportRow};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::{
     Client, Resource as _,

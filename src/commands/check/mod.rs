@@ -9,15 +9,56 @@ mod server;
 
 use super::{
     Error,
-    cluster::connect,
+    advice::program,
+    cluster::ConnectionArgs,
     print::show,
     profiles::{Place, Profiles},
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    specs::OperatorArgs,
 };
-use crate::cli::{CheckArgs, OperatorArgs, program};
+use clap::Args;
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::Connection;
+
+const CODES: &str = "\
+Marks:
+  ✔  well
+  ✗  wrong; what to do stands below it
+  !  works, and there is something to know
+  ?  not checked, and why
+
+Exit codes:
+  0  nothing that was checked is wrong
+  1  something is
+  2  there is no cluster to ask";
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct CheckArgs {
+    /// The only profile to look at [default: all].
+    #[arg(conflicts_with = "pre")]
+    pub name: Option<String>,
+
+    /// Before installing: whether the cluster has what kubewarm needs, and whether you may install it.
+    /// What would be created is sent as dry run: nothing is changed.
+    #[arg(long)]
+    pub pre: bool,
+
+    /// Where the profiles are [default: everywhere; of a profile that is named, the namespace of the
+    /// context].
+    #[arg(short, long, conflicts_with = "pre")]
+    pub namespace: Option<String>,
+
+    /// How the operator runs.
+    #[command(flatten)]
+    pub operator: OperatorArgs,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
 
 /// Looks, and prints what it found in lines. `clock` tells the time where the server does not.
 ///
@@ -30,7 +71,7 @@ use kubewarm_client::Connection;
 ///
 /// Some 30 requests, and the profiles.
 pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
-    let connection = connect(&args.connection)?;
+    let connection = args.connection.connect()?;
     let mut sections = sections(&connection, args, clock()).await?;
     sections.push(summary(&sections));
     show(&Report::judged(sections), None)

@@ -1,6 +1,6 @@
 //! The paths of what is asked for.
 
-use crate::cli::{Form, GetArgs};
+use super::{Form, GetArgs};
 use form_urlencoded::Serializer;
 use kubewarm_api::model::Resource;
 
@@ -77,13 +77,11 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, parsed};
+    use crate::commands::sample::parse;
     use kubewarm_api::model::GroupResource;
 
     fn of(group: &str, resource: &str, namespace: Option<&str>, line: &str) -> Request {
-        let Command::Get(args) = parsed(&format!("kubewarm get x {line}")) else {
-            panic!("not get");
-        };
+        let args = parse::<GetArgs>(&format!("x {line}")).unwrap();
         let of = GroupResource::new(group, resource).unwrap();
         Request::new(&Resource::new(of, "v1").unwrap(), namespace, &args)
     }

@@ -10,15 +10,46 @@ use super::{
     Error,
     documents::Found,
     print::show,
+    rbac::subject,
     report::{Format, Report, Verdict},
-    specs::Specs,
+    specs::{SpecArgs, Specs, one_of},
 };
-use crate::cli::PlanArgs;
+use clap::Args;
 use kubewarm_api::{
     model::{Identity, Subject, ValidatedProfile},
     v1alpha1::Mode,
 };
 use tokio::sync::OnceCell;
+
+const CODES: &str = "\
+Exit codes:
+  0  said
+  1  said, and permissions are missing, or a target would be refused
+  2  the question failed, or a profile would be refused";
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES, group = one_of(["name", "file"]))]
+pub struct PlanArgs {
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+
+    /// Ask the cluster: of a file, for what a spec alone cannot say; of a profile in mode Plan,
+    /// instead of printing what kubewarm has found.
+    #[arg(long)]
+    pub live: bool,
+
+    /// Whose permissions are looked at: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: the account that the profile names, else the ServiceAccount kubewarm in
+    /// the operator's namespace].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+
+    /// Print numbers for a machine: bytes and milliseconds.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+}
 
 /// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
 ///
@@ -65,7 +96,7 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             last => data.into_iter().chain(last).collect(),
         },
     };
-    show(&report, args.output.map(Format::from))
+    show(&report, args.output)
 }
 
 /// Whose permissions count.

@@ -9,14 +9,13 @@ pub(super) use self::live::namespaces;
 
 use super::{
     Error,
-    cluster::connect,
     documents::Found,
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
-    specs::Specs,
+    specs::{OperatorArgs, SpecArgs, Specs, one_of},
     verdict::name,
 };
-use crate::cli::{OperatorArgs, RbacArgs};
+use clap::Args;
 use kube::Client;
 use kubewarm_api::{
     manifests::{
@@ -26,6 +25,66 @@ use kubewarm_api::{
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
 };
+
+const CODES: &str = "\
+Exit codes:
+  0  printed; with --diff: nothing would change, or --generation was given and is the profile's
+  1  with --diff and without --generation: somebody would gain, lose or keep more than is needed
+  2  the question failed, a profile would be refused, or it is of another generation";
+
+/// Arguments of `rbac`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES, group = one_of(["name", "file", "operator"]))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct RbacArgs {
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+
+    /// Print what kubewarm itself needs, whatever the profiles say, instead of a profile's roles.
+    #[arg(long, conflicts_with_all = ["diff", "generation", "subject", "namespace"])]
+    pub operator: bool,
+
+    /// With --operator: what `kubewarm run --metrics-auth` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub metrics_auth: bool,
+
+    /// With --operator: what `kubewarm run --api-addr` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub read_api: bool,
+
+    /// Say who would gain and lose what if the manifests were applied, instead of printing them.
+    /// Namespaces of selectors are asked for.
+    #[arg(long)]
+    pub diff: bool,
+
+    /// Fail unless the profile is of this generation: it has not been edited since it was reviewed.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
+    pub generation: Option<i64>,
+
+    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace; that the status
+    /// of a profile in the cluster names another is an error].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+}
+
+/// A subject as [`Subject`] displays it.
+pub(super) fn subject(text: &str) -> Result<Subject, String> {
+    let subject = text
+        .strip_prefix("group:")
+        .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));
+    let complete = match &subject {
+        Subject::ServiceAccount { namespace, name } => !namespace.is_empty() && !name.is_empty(),
+        Subject::User(name) => !name.is_empty() && !name.starts_with("system:serviceaccount:"),
+        Subject::Group(name) => !name.is_empty(),
+    };
+    if complete {
+        return Ok(subject);
+    }
+    Err("expected system:serviceaccount:NAMESPACE:NAME, the name of a user, or group:NAME"
+        .to_owned())
+}
 
 const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
      generation or not kubewarm's; apply what `kubewarm rbac` prints";
@@ -60,7 +119,7 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
 /// The manifests, or with `--diff` the report on what they would change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     let client = if args.diff || args.spec.name.is_some() {
-        Some(connect(&args.spec.connection)?.client())
+        Some(args.spec.connection.connect()?.client())
     } else {
         None
     };

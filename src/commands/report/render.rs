@@ -8,7 +8,7 @@ use super::{
     Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
     document::document,
 };
-use crate::cli::Output;
+use clap::ValueEnum;
 use kubewarm_api::v1alpha1::CellCounts;
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -19,10 +19,11 @@ const GAP: &str = "  ";
 /// Before what is to be copied.
 const COPIED: &str = "    ";
 
-/// How a report is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a report is written. Users choose between the last two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
+    #[value(skip)]
     Text {
         /// Columns. Longer texts are broken, and what cannot be broken is cut. 0: no limit.
         width: usize,
@@ -30,6 +31,7 @@ pub enum Format {
         colour: Colour,
     },
     /// One line of `key=value` a fact, for logs, pipes and programs.
+    #[value(skip)]
     Lines,
     /// JSON.
     Json,
@@ -44,15 +46,6 @@ pub enum Colour {
     On,
     /// Text only.
     Off,
-}
-
-impl From<Output> for Format {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Json => Self::Json,
-            Output::Yaml => Self::Yaml,
-        }
-    }
 }
 
 /// Writes `report`. Whatever in it could steer a terminal is written visibly.

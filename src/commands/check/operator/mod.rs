@@ -1,10 +1,10 @@
 //! The operator: its replicas, its lease, and what it may do.
 
 use super::super::{
+    advice::{program, variable},
     report::ReportRow,
     text::{length, place},
 };
-use crate::cli::{self, program};
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -180,7 +180,7 @@ fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
         if value.is_empty() { Some(value) } else { value.strip_prefix('=') }
     });
     by_flag.or_else(|| {
-        let name = cli::variable(flag);
+        let name = variable(flag);
         let variable = container.env.iter().flatten().find(|one| one.name == name)?;
         // The API server leaves out what is empty.
         Some(variable.value.as_deref().unwrap_or_default())
