@@ -4,7 +4,7 @@ use super::{
     cluster::ConnectionArgs,
     documents::{Found, profiles},
     error::{Cause, Error},
-    profiles::{Place, Profiles},
+    profiles::Profiles,
     value,
 };
 use clap::{ArgGroup, Args};
@@ -16,7 +16,6 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 /// Where the operator is, for commands that cannot know it.
@@ -85,24 +84,24 @@ pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
 /// The longest input, in bytes: far above a file that people write, far below memory.
 const MAX_INPUT: u64 = 16 << 20;
 
-/// Where a command finds them.
-#[derive(Clone, Debug)]
-pub(super) struct Specs<'a> {
-    args: &'a SpecArgs,
+impl OperatorArgs {
     /// Where kubewarm lives, and whose profiles it runs.
-    pub(super) home: Home,
-}
-
-impl<'a> Specs<'a> {
-    pub(super) fn of(args: &'a SpecArgs) -> Self {
-        let OperatorArgs { home, watch_namespaces } = &args.operator;
-        let namespace = home.operator_namespace.as_str().into();
-        Self { args, home: Home { namespace, watched: Watched::of(watch_namespaces) } }
+    pub(super) fn home(&self) -> Home {
+        let namespace = self.home.operator_namespace.as_str().into();
+        Home { namespace, watched: Watched::of(&self.watch_namespaces) }
     }
 
+    /// Who kubewarm usually is: its ServiceAccount.
+    pub(super) fn account(&self) -> Subject {
+        let namespace = self.home.operator_namespace.as_str().into();
+        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
+    }
+}
+
+impl SpecArgs {
     /// Reads them. No cluster is asked for those of a file.
     pub(super) async fn read(&self) -> Result<Vec<Found>, Error> {
-        let Some(file) = self.args.file.as_deref() else {
+        let Some(file) = self.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
         };
         let text = self::file(file)?;
@@ -120,30 +119,26 @@ impl<'a> Specs<'a> {
     }
 
     async fn named(&self) -> Result<Found, Error> {
-        let source = {
-            let SpecArgs { name, namespace, connection, .. } = self.args;
-            Profiles::connect(connection, &Place::Namespace(namespace.as_deref()), name.as_deref())?
-        };
-        let title = source.title();
-        let Some(profile) = source.fetch().await?.pop() else {
-            return Err(Error::not_found(&title));
-        };
-        Ok(Found { at: format!("CacheProfile {title}"), profile })
+        let cluster = self.connection.connect()?;
+        let source = Profiles::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
+        let Some(profile) = source.fetch().await?.pop() else { return Err(source.not_found()) };
+        Ok(Found { at: format!("CacheProfile {}", source.title()), profile })
     }
 
     /// The profile, if kubewarm would run it.
     pub(super) fn check(&self, mut profile: CacheProfile) -> Result<ValidatedProfile, Cause> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
-            *namespace = Some(self.args.namespace.as_deref().unwrap_or("default").to_owned());
+            *namespace = Some(self.namespace.as_deref().unwrap_or("default").to_owned());
         }
         let checked = ValidatedProfile::parse(&profile)?;
+        let home = self.operator.home();
         let targets = || checked.targets.iter();
-        let refusal = targets().find_map(|target| self.home.scope_refusal(&checked, target));
+        let refusal = targets().find_map(|target| home.scope_refusal(&checked, target));
         if let Some(refusal) = refusal {
             return Err(format!("{}, or correct --operator-namespace", refusal.message).into());
         }
-        let watched = &self.home.watched;
+        let watched = &home.watched;
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
             let text = format!(
@@ -157,12 +152,6 @@ impl<'a> Specs<'a> {
             return Err(refusal.message.into());
         }
         Ok(checked)
-    }
-
-    /// Who kubewarm usually is: its ServiceAccount.
-    pub(super) fn operator(&self) -> Subject {
-        let namespace = Arc::clone(&self.home.namespace);
-        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
     }
 }
 

@@ -5,14 +5,13 @@ use super::{
     cluster::ConnectionArgs,
     overview::overview,
     print::{Terminal, print, show, tell, terminal},
-    profiles::{Place, Profiles, Seen},
+    profiles::{Profiles, Seen},
     report::{Fact, Format, Report, ReportRow, Section, Tone, Verdict, render},
     target::target,
 };
 use clap::Args;
 use jiff::Timestamp;
-use std::{collections::HashSet, time::Duration};
-use tokio::{sync::watch, time::MissedTickBehavior};
+use std::{collections::HashSet, ops::ControlFlow};
 
 const CODES: &str = "\
 Exit codes:
@@ -53,8 +52,6 @@ pub struct StatusArgs {
     pub connection: ConnectionArgs,
 }
 
-/// A drawing tells times relative to now, so it is redrawn even if nothing changes.
-const REDRAW: Duration = Duration::from_secs(1);
 /// Moves to the top left without clearing, so that nothing flickers.
 const HOME: &str = "\u{1b}[H";
 /// Clears the rest of the line.
@@ -72,15 +69,15 @@ const CLEAR: &str = "\u{1b}[2J";
 /// that name, or the output cannot be written. With `--watch` only the first question may fail; later
 /// troubles are shown.
 pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
-    let place = if args.all_namespaces {
-        Place::Everywhere
+    let cluster = args.connection.connect()?;
+    let source = if args.all_namespaces {
+        Profiles::everywhere(&cluster)
     } else {
-        Place::Namespace(args.namespace.as_deref())
+        Profiles::of(&cluster, args.namespace.as_deref(), args.name.as_deref())
     };
-    let source = Profiles::connect(&args.connection, &place, args.name.as_deref())?;
     let profiles = source.fetch().await?;
     if args.name.is_some() && profiles.is_empty() && !args.watch {
-        return Err(Error::not_found(&source.title()));
+        return Err(source.not_found());
     }
     if let (Some(name), [profile]) = (&args.target, &profiles[..]) {
         return show(&target(profile, name, clock())?, None);
@@ -99,43 +96,30 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     show(&report, terminal().is_none().then_some(Format::Lines))
 }
 
+/// Draws every change on a terminal, else prints what is new, until the output cannot be written.
 async fn follow(
     source: &Profiles,
-    first: Seen,
+    mut seen: Seen,
     clock: fn() -> Timestamp,
 ) -> Result<Verdict, Error> {
-    let (sender, receiver) = watch::channel(first);
-    let nothing = source.nothing();
-    tokio::select! {
-        () = source.follow(&sender) => Ok(Verdict::Bad),
-        shown = draw(&nothing, receiver, clock) => shown,
-    }
-}
-
-async fn draw(
-    nothing: &str,
-    mut seen: watch::Receiver<Seen>,
-    clock: fn() -> Timestamp,
-) -> Result<Verdict, Error> {
-    let mut ticks = tokio::time::interval(REDRAW);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut told = HashSet::new();
+    let (nothing, mut told) = (source.nothing(), HashSet::new());
     if terminal().is_some() {
         print(CLEAR)?;
     }
-    loop {
-        let report = current(&seen.borrow_and_update(), nothing, clock());
-        match terminal() {
-            Some(terminal) => print(&screen(&report, terminal)?)?,
-            None => print(&news(&report, &mut told)?)?,
-        }
-        tokio::select! {
-            changed = seen.changed() => if changed.is_err() {
-                return Ok(report.verdict);
-            },
-            _ = ticks.tick() => {}
-        }
-    }
+    let mut draw = |seen: &Seen| {
+        let report = current(seen, &nothing, clock());
+        print(&match terminal() {
+            Some(terminal) => screen(&report, terminal)?,
+            None => news(&report, &mut told)?,
+        })
+    };
+    let ControlFlow::Break(error) = source
+        .follow(&mut seen, |seen| match draw(seen) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        })
+        .await;
+    Err(error)
 }
 
 /// What is there, and what keeps it from being current.

@@ -4,7 +4,7 @@ use super::{
     Error,
     cluster::ConnectionArgs,
     print::{show, tell},
-    profiles::{Place, Profiles, Seen},
+    profiles::{Profiles, Seen},
     report::{Report, Section, Verdict},
     text::{grouped, length},
     value,
@@ -12,8 +12,8 @@ use super::{
 };
 use clap::{Args, builder::PossibleValue};
 use kubewarm_api::v1alpha1::CacheProfile;
-use std::time::Duration;
-use tokio::{sync::watch, time::timeout};
+use std::{ops::ControlFlow, time::Duration};
+use tokio::time::timeout;
 
 const CODES: &str = "\
 Exit codes:
@@ -61,48 +61,39 @@ pub struct WaitArgs {
 /// [`Error`] if there is no cluster, or the first question is refused or fails. Later troubles are
 /// waited out.
 pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
-    let place = Place::Namespace(args.namespace.as_deref());
-    let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
+    let cluster = args.connection.connect()?;
+    let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
         let seen = Seen { profiles: source.fetch().await?, trouble: None };
         return conclude(&source, &seen, None);
     }
     let trouble = Some("the API server does not answer".to_owned());
-    let (sender, receiver) = watch::channel(Seen { profiles: Vec::new(), trouble });
+    let mut seen = Seen { profiles: Vec::new(), trouble };
+    let mut told = Vec::new();
     let decided = async {
-        sender.send_replace(Seen { profiles: source.fetch().await?, trouble: None });
-        tokio::select! {
-            () = source.follow(&sender) => {}
-            () = until_decided(&source, receiver) => {}
-        }
+        seen = Seen { profiles: source.fetch().await?, trouble: None };
+        let ControlFlow::Break(()) = source
+            .follow(&mut seen, |now| {
+                if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
+                    return ControlFlow::Break(());
+                }
+                let missing = missing(&source, now);
+                if missing != told {
+                    for line in &missing {
+                        tell(&format!("waiting: {line}"));
+                    }
+                    told = missing;
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
         Ok::<_, Error>(())
     };
     let waited = match timeout(args.timeout, decided).await {
         Ok(ended) => ended.map(|()| None)?,
         Err(_) => Some(args.timeout),
     };
-    conclude(&source, &sender.borrow(), waited)
-}
-
-/// Returns when there is nothing left to wait for; tells about progress on the way.
-async fn until_decided(source: &Profiles, mut seen: watch::Receiver<Seen>) {
-    let mut told = Vec::new();
-    loop {
-        let now = seen.borrow_and_update().clone();
-        if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
-            return;
-        }
-        let missing = missing(source, &now);
-        if missing != told {
-            for line in &missing {
-                tell(&format!("waiting: {line}"));
-            }
-            told = missing;
-        }
-        if seen.changed().await.is_err() {
-            return;
-        }
-    }
+    conclude(&source, &seen, waited)
 }
 
 /// Prints how it ended; `waited` is set if the time is over.

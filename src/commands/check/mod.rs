@@ -12,7 +12,7 @@ use super::{
     advice::program,
     cluster::ConnectionArgs,
     print::show,
-    profiles::{Place, Profiles},
+    profiles::Profiles,
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     specs::OperatorArgs,
 };
@@ -115,18 +115,17 @@ async fn sections(
 
 /// The profiles: those that are asked for, else all, else those that whoever asks may see.
 async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>, Error> {
-    let own = Place::Namespace(args.namespace.as_deref());
+    let own = Profiles::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
-    let place = if is_everywhere { &Place::Everywhere } else { &own };
     let unseen = |what: &str, message: &str| {
         ReportRow::unseen(what, &Fault::new(Reason::Forbidden, message))
     };
     let mut rows = Vec::new();
-    let mut source = Profiles::of(connection, place, args.name.as_deref());
+    let mut source = if is_everywhere { Profiles::everywhere(connection) } else { own.clone() };
     let mut found = source.fetch().await;
     if let (true, Err(Error::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
         rows.push(unseen("profiles of other namespaces", message));
-        source = Profiles::of(connection, &own, None);
+        source = own;
         found = source.fetch().await;
     }
     let found = match found {
@@ -137,7 +136,7 @@ async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>
         found => found?,
     };
     if args.name.is_some() && found.is_empty() {
-        return Err(Error::not_found(&source.title()));
+        return Err(source.not_found());
     }
     // Of namespaces that were not checked nothing is known.
     if !found.is_empty() || rows.is_empty() {

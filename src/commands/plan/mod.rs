@@ -12,7 +12,7 @@ use super::{
     print::show,
     rbac::subject,
     report::{Format, Report, Verdict},
-    specs::{SpecArgs, Specs, one_of},
+    specs::{SpecArgs, one_of},
 };
 use clap::Args;
 use kubewarm_api::{
@@ -65,24 +65,23 @@ pub struct PlanArgs {
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
 pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
-    let specs = Specs::of(&args.spec);
+    let home = args.spec.operator.home();
     let cluster = OnceCell::new();
     let mut outlooks = Vec::new();
-    for Found { at, profile } in specs.read().await? {
+    for Found { at, profile } in args.spec.read().await? {
         let refused = |error| Error::unusable(&at, error);
-        let checked = specs.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone()).map_err(refused)?;
         let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
-                offline::outlook(&checked, &specs.home, &file.display().to_string())
-                    .map_err(refused)?
+                offline::outlook(&checked, &home, &file.display().to_string()).map_err(refused)?
             }
             _ if is_looked_at && !args.live => reported::outlook(&profile)?,
             _ => {
                 let connect = || Cluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
-                let reader = reader(&checked, &specs, args);
-                cluster.outlook(&checked, &specs.home, &reader).await?
+                let reader = reader(&checked, args);
+                cluster.outlook(&checked, &home, &reader).await?
             }
         };
         outlooks.push(outlook);
@@ -100,9 +99,9 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
 }
 
 /// Whose permissions count.
-fn reader(profile: &ValidatedProfile, specs: &Specs<'_>, args: &PlanArgs) -> Subject {
+fn reader(profile: &ValidatedProfile, args: &PlanArgs) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
-        Identity::Operator => specs.operator(),
+        Identity::Operator => args.spec.operator.account(),
         Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },
     })
 }

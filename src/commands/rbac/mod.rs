@@ -12,7 +12,7 @@ use super::{
     documents::Found,
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
-    specs::{OperatorArgs, SpecArgs, Specs, one_of},
+    specs::{OperatorArgs, SpecArgs, one_of},
     verdict::name,
 };
 use clap::Args;
@@ -123,22 +123,22 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     } else {
         None
     };
-    let specs = Specs::of(&args.spec);
     let (mut text, mut report) = (String::new(), Report::default());
-    for Found { at, profile } in specs.read().await? {
+    for Found { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
-        let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
+        let subject = args.subject.clone().unwrap_or_else(|| args.spec.operator.account());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
         let refused = |error| Error::unusable(&at, error);
-        let checked = specs.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone()).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject, &specs.home.watched)
-            .map_err(|error| refused(error.into()))?;
+        let access =
+            Access::of_profile(&checked, &found, &subject, &args.spec.operator.home().watched)
+                .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
             continue;
