@@ -38,7 +38,7 @@ pub use self::{
     plan::{PlanArgs, plan},
     print::print,
     rbac::{RbacArgs, rbac},
-    report::{Colour, Format, Report, Verdict, render},
+    report::{Format, Report, Terminal, Verdict, render},
     specs::{HomeArgs, OperatorArgs, SpecArgs},
     status::{StatusArgs, status},
     text::escape,

@@ -4,9 +4,9 @@ use super::{
     Error,
     cluster::ConnectionArgs,
     overview::overview,
-    print::{Terminal, print, show, tell, terminal},
+    print::{print, show, tell, terminal},
     profiles::{Profiles, Seen},
-    report::{Fact, Format, Report, ReportRow, Section, Tone, Verdict, render},
+    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone, Verdict, render},
     target::target,
 };
 use clap::Args;
@@ -140,7 +140,7 @@ fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
 
 /// The whole screen: what does not fit is counted in its last line.
 fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
-    let drawn = render(report, terminal.format)?;
+    let drawn = render(report, Format::Text(terminal))?;
     let count = drawn.lines().count();
     // The last row stays empty: a line feed there would scroll.
     let rows = terminal.height.saturating_sub(1).max(1);
@@ -167,10 +167,7 @@ fn news(report: &Report, told: &mut HashSet<String>) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{report::Colour, sample},
-        *,
-    };
+    use super::{super::sample, *};
 
     #[test]
     fn only_what_changed_is_told_again() {
@@ -198,8 +195,7 @@ mod tests {
         };
         let report = current(&seen, "none", sample::now());
         for height in 1..20 {
-            let format = Format::Text { width: 60, colour: Colour::Off };
-            let terminal = Terminal { format, height };
+            let terminal = Terminal { width: 60, height, has_colours: false };
             let drawn = screen(&report, terminal).unwrap();
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }

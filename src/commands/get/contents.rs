@@ -2,7 +2,7 @@
 
 use super::{Form, GetArgs};
 use crate::commands::{
-    report::{Colour, Fact, Format, Report, ReportRow, Section, Tone},
+    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone},
     text::{length, span},
 };
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
 /// As wide as it is: columns that are cut are of no use to programs.
-const WHOLE: Format = Format::Text { width: 0, colour: Colour::Off };
+const WHOLE: Format = Format::Text(Terminal { width: 0, height: 0, has_colours: false });
 
 /// The answer in the form that `args` want.
 pub(super) fn contents(

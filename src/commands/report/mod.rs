@@ -5,7 +5,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use self::render::{Colour, Format, render};
+pub use self::render::{Format, Terminal, render};
 
 use kubewarm_api::{model::Fault, v1alpha1::CellCounts};
 use serde_json::Value;
