@@ -8,7 +8,7 @@ mod rows;
 use self::{
     compared::{Reading, comparison},
     contents::contents,
-    request::{Request, WHOLE, accept},
+    request::{WHOLE, accept, path},
 };
 use super::{
     Error,
@@ -114,6 +114,8 @@ fn object(text: &str) -> Result<String, String> {
 
 /// What is new at one server is soon at the other; what still differs then is a difference.
 const SETTLING: Duration = Duration::from_secs(1);
+/// As many a page as kubectl has.
+const PAGE: &str = "500";
 /// Of the answer.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
@@ -136,13 +138,13 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
     let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
-    let request = Request::new(&kind.resource, namespace, args);
+    let path = |page: &[(&str, &str)]| path(&kind.resource, namespace, args, page);
     if args.compare {
         let client = args.connection.connect()?.client();
         let server = Asked { client, name: "the API server" };
-        return compare(&cache, &server, &request).await;
+        return compare(&cache, &server, &path(&[]), args).await;
     }
-    let pages = pages(&cache, &request, accept(args.output)).await?;
+    let pages = pages(&cache, path, accept(args.output)).await?;
     let (report, format) = contents(pages, kind, args, now());
     show(&report, Some(format))
 }
@@ -179,37 +181,41 @@ async fn connect(args: &GetArgs) -> Result<Connection, Error> {
 /// The answer, or the answers for a list.
 async fn pages(
     asked: &Asked,
-    request: &Request,
+    path: impl Fn(&[(&str, &str)]) -> String,
     accept: &'static str,
 ) -> Result<Vec<Value>, Error> {
     let mut pages = Vec::new();
-    let mut next = None;
+    let mut next = path(&[("limit", PAGE)]);
     loop {
-        let Timed { answer, .. } = asked.ask(&request.page(next.as_deref()), accept).await?;
+        let Timed { answer, .. } = asked.ask(&next, accept).await?;
         let page: Value = answer.json().map_err(|fault| asked.failed(&fault))?;
         let token = page.pointer("/metadata/continue").and_then(Value::as_str);
-        next = token.filter(|token| !token.is_empty()).map(str::to_owned);
+        let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
         pages.push(page);
-        if next.is_none() {
-            return Ok(pages);
-        }
+        let Some(token) = token else { return Ok(pages) };
+        next = path(&[("limit", PAGE), ("continue", &token)]);
     }
 }
 
 /// Says whether both have the same. The API server is asked first, so that what happens between the two is
 /// only ever too new; and again if they differ, last.
-async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Verdict, Error> {
+async fn compare(
+    cache: &Asked,
+    server: &Asked,
+    path: &str,
+    args: &GetArgs,
+) -> Result<Verdict, Error> {
     // Handshakes belong to neither.
     for asked in [cache, server] {
         asked.ask("/version", WHOLE).await?;
     }
-    let theirs = server.read(request).await?;
-    let ours = cache.read(request).await?;
+    let theirs = server.read(path, args).await?;
+    let ours = cache.read(path, args).await?;
     let mut differences = ours.rows.differences(&theirs.rows);
     if !differences.is_empty() {
         sleep(SETTLING).await;
-        let again = cache.read(request).await?.rows;
-        let settled = server.read(request).await?.rows;
+        let again = cache.read(path, args).await?.rows;
+        let settled = server.read(path, args).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
     show(&comparison(&ours, &theirs, &differences), None)
@@ -235,9 +241,9 @@ impl Asked {
     }
 
     /// What is there, in one answer. An object that is not there is nothing.
-    async fn read(&self, request: &Request) -> Result<Reading, Error> {
-        let Timed { answer, first_byte, whole } = self.send(&request.whole(), WHOLE).await?;
-        let rows = if answer.status == http::StatusCode::NOT_FOUND && request.is_of_one() {
+    async fn read(&self, path: &str, args: &GetArgs) -> Result<Reading, Error> {
+        let Timed { answer, first_byte, whole } = self.send(path, WHOLE).await?;
+        let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
             Rows::default()
         } else {
             let found = answer.json().map_err(|fault| self.failed(&fault))?;
