@@ -21,7 +21,6 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     };
     let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
         .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
-    let what = format!("whether cacheprofiles.{GROUP} is served");
     let fault = match get(client, CRD).await {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) => match answer.json::<Value>() {
@@ -32,16 +31,14 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     };
     // Many who may use profiles may not read definitions.
     let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
-    Ok(match served {
-        Ok(answer) if answer.status == 404 => missing(),
+    let what = match served {
+        Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) if answer.status.is_success() => {
-            let text = format!(
-                "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
-            );
-            (ReportRow::unseen(&text, &fault), true)
+            format!("cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it")
         }
-        Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
-    })
+        Ok(_) | Err(_) => format!("whether cacheprofiles.{GROUP} is served"),
+    };
+    Ok((ReportRow::unseen(&what, &fault), true))
 }
 
 /// The API server's definition of the resource, held against ours.

@@ -93,18 +93,15 @@ async fn sections(
     if !is_there {
         return Ok(sections);
     }
-    let OperatorArgs { home, watch_namespaces: watched } = &args.operator;
-    let namespace = home.operator_namespace.as_str();
     if args.pre {
-        let rows = install::permitted(client, namespace, watched).await?;
+        let rows = install::permitted(client, &args.operator).await?;
         sections.push(Section::new("installing", rows));
         return Ok(sections);
     }
     let (definition, is_served) = definition::served(client).await?;
     let mut installed = vec![definition];
     if is_served {
-        let operator = operator::Operator { client, namespace, watched, now };
-        installed.extend(operator.works().await?);
+        installed.extend(operator::works(client, &args.operator, now).await?);
     }
     sections.push(Section::new("kubewarm", installed));
     if is_served {

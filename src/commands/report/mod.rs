@@ -159,6 +159,11 @@ impl ReportRow {
         Self::marked(Mark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
+    /// What was found, or that `what` could not be checked.
+    pub(super) fn or_unseen(found: Result<Self, Fault>, what: &str) -> Self {
+        found.unwrap_or_else(|fault| Self::unseen(what, &fault))
+    }
+
     /// A name, and numbers behind it: a line of a table.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
         let numbers = numbers.into_iter().map(Fact::number);
