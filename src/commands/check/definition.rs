@@ -59,7 +59,7 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
         versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
     };
     let difference = match (of(ours), of(theirs)) {
-        (Some(ours), Some(theirs)) => difference(&ours, &theirs, String::new()),
+        (Some(ours), Some(theirs)) => difference(&ours, &theirs),
         (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
     };
     match difference {
@@ -71,27 +71,10 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Where two documents first differ. Lists must be in the same order.
-fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            let mut keys: Vec<_> = ours.keys().chain(theirs.keys()).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys.into_iter().find_map(|key| {
-                let (one, other) = (ours.get(key), theirs.get(key));
-                let null = &Value::Null;
-                difference(one.unwrap_or(null), other.unwrap_or(null), format!("{at} {key}"))
-            })
-        }
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            let mut pairs = ours.iter().zip(theirs).enumerate();
-            pairs
-                .find_map(|(index, (one, other))| difference(one, other, format!("{at} [{index}]")))
-        }
-        _ if ours == theirs => None,
-        _ => Some(at),
-    }
+/// Where two documents first differ, as ` schema properties spec`. Lists must be in the same order.
+fn difference(ours: &Value, theirs: &Value) -> Option<String> {
+    let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
+    Some(change.path().to_string().replace('/', " "))
 }
 
 #[cfg(test)]
