@@ -51,14 +51,6 @@ pub struct ApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// How much readers can have at once.
-    #[command(flatten)]
-    pub limits: LimitArgs,
-}
-
-/// How much readers can have at once.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct LimitArgs {
     /// How many requests may be under way at once, except watches and forwarded requests; beyond that callers get
     /// 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
@@ -92,10 +84,10 @@ pub struct LimitArgs {
     pub user_share: u8,
 }
 
-impl LimitArgs {
-    /// The same for the read API, with as many bytes of answers as without a memory limit.
+impl ApiArgs {
+    /// How much readers can have at once, with as many bytes of answers as without a memory limit.
     #[must_use]
-    pub fn parsed(self) -> ReaderLimits {
+    pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {
             requests: self.max_requests_inflight,
             watches: self.max_watches,

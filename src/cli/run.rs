@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn the_limits_of_readers_are_flags_none_of_which_is_nothing() {
         let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
-        let limits = of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits;
-        let limits = limits.parsed();
+        let limits =
+            of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits();
         assert_eq!((limits.requests.get(), limits.user_share), (8, 50));
         for flag in [
             "max-requests-inflight",
