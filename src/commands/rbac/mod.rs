@@ -143,11 +143,12 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
             text.push_str(&access.to_yaml());
             continue;
         };
-        let needed = Needed::parse(&access)?;
-        let (mut section, verdict) = needed.diff(client, &checked).await?;
+        let elevated = documents(access.manifests_elevated.as_deref())?;
+        let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
+        let (mut section, verdict) = diff(client, &checked, &all, &elevated).await?;
         // Whoever names the generation has reviewed the differences: what counts is that they are those.
         let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
-        if args.subject.is_none() && needed.is_exceeded(&profile) {
+        if args.subject.is_none() && exceeds(&profile, &all) {
             section.rows.push(ReportRow::bad(UNTRUSTED));
             verdict = Verdict::Failed;
         }
@@ -183,42 +184,29 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
     }
 }
 
-/// What the spec needs, as objects.
-struct Needed {
-    all: Vec<Document>,
-    elevated: Vec<Document>,
+/// What applying all documents would change: the profile, and a row for each change.
+async fn diff(
+    client: &Client,
+    profile: &ValidatedProfile,
+    all: &[Document],
+    elevated: &[Document],
+) -> Result<(Section, Verdict), Error> {
+    let (live, unseen) = live::read(client, &profile.profile, all).await?;
+    let change = compare(all, &live);
+    let mut rows = change::rows(&change, &grants(elevated), &grants(all));
+    let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
+    rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
+    let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
+    Ok((Section::new(heading(profile, &change), rows), verdict))
 }
 
-impl Needed {
-    fn parse(access: &Access) -> Result<Self, Error> {
-        let plain = documents(access.manifests.as_deref())?;
-        let elevated = documents(access.manifests_elevated.as_deref())?;
-        Ok(Self { all: [plain, elevated.clone()].concat(), elevated })
-    }
-
-    /// What applying it would change: the profile, and a row for each change.
-    async fn diff(
-        &self,
-        client: &Client,
-        profile: &ValidatedProfile,
-    ) -> Result<(Section, Verdict), Error> {
-        let (live, unseen) = live::read(client, &profile.profile, &self.all).await?;
-        let change = compare(&self.all, &live);
-        let mut rows = change::rows(&change, &grants(&self.elevated), &grants(&self.all));
-        let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
-        rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
-        let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
-        Ok((Section::new(heading(profile, &change), rows), verdict))
-    }
-
-    /// Whether the status of `profile` grants more than this.
-    fn is_exceeded(&self, profile: &CacheProfile) -> bool {
-        let Some(said) = access_status(profile) else { return false };
-        let needed = grants(&self.all);
-        let texts = [&said.manifests, &said.manifests_elevated];
-        let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
-        !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
-    }
+/// Whether the status of `profile` grants more than `needed`.
+fn exceeds(profile: &CacheProfile, needed: &[Document]) -> bool {
+    let Some(said) = access_status(profile) else { return false };
+    let needed = grants(needed);
+    let texts = [&said.manifests, &said.manifests_elevated];
+    let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
+    !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
 }
 
 fn heading(profile: &ValidatedProfile, change: &Change) -> String {
