@@ -2,8 +2,8 @@
 
 use kubewarm::{
     app,
-    cli::{Cli, as_called},
-    commands,
+    cli::Cli,
+    commands::{self, as_called},
 };
 use std::{error::Error, iter::successors, process::ExitCode};
 

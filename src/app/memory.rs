@@ -56,7 +56,7 @@ impl MemorySplit {
 
     /// What readers may have: as the flags say, and no more for answers than their part of the memory has.
     pub(super) fn limits(self, args: &RunArgs) -> ReaderLimits {
-        let limits = args.api.limits.parsed();
+        let limits = args.api.limits();
         ReaderLimits { unwritten_bytes: self.answers(limits.unwritten_bytes), ..limits }
     }
 

@@ -48,10 +48,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     dumps::forbid();
     files::take_all();
     let signal = terminated().map_err(Error::Signal)?;
-    let connection = Connection::load(
-        args.connection.kubeconfig.as_deref(),
-        args.connection.context.as_deref(),
-    )?;
+    let connection = args.connection.connect()?;
     let home = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();

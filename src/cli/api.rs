@@ -10,109 +10,64 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 pub struct ApiArgs {
     /// Where get, list and watch of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
     /// '' is nowhere. It takes more permissions (`kubewarm rbac --operator --read-api`).
-    #[arg(
-        long,
-        env = "KUBEWARM_API_ADDR",
-        default_value = "[::]:8443",
-        value_name = "ADDRESS",
-        value_parser = api_addr
-    )]
+    #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ApiAddr,
 
     /// How callers are told apart, each by a bearer token [default: delegated, and caller-token with
     /// --watch-namespaces].
-    #[arg(long, env = "KUBEWARM_AUTH", value_name = "HOW")]
+    #[arg(long, value_name = "HOW")]
     pub auth: Option<Auth>,
 
     /// Whom callers' tokens have to be for, separated by commas: one of these is enough. Such a token is of
     /// no use to whoever takes it from here, but clients must be given one (`kubectl create token
     /// --audience`). Not with --auth=caller-token, nor with --forward [default: the API server].
-    #[arg(long, env = "KUBEWARM_AUDIENCE", value_name = "AUDIENCES", value_delimiter = ',')]
+    #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
     /// Send on to the API server, with the caller's own bearer token, what is not served from the cache:
     /// kinds that no profile keeps warm, writes, logs, exec, discovery. A whole client can then be pointed
     /// at --api-addr.
-    #[arg(long, env = "KUBEWARM_FORWARD")]
+    #[arg(long)]
     pub forward: bool,
 
     /// The certificate that the read API shows, with its chain, as PEM; read again when it changes. Without
     /// one kubewarm makes its own for as long as it runs, and logs its fingerprint.
-    #[arg(
-        long,
-        env = "KUBEWARM_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "tls_private_key_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
     /// Its key, as PEM.
-    #[arg(
-        long,
-        env = "KUBEWARM_TLS_PRIVATE_KEY_FILE",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
     /// CAs of client certificates, as PEM; read again when the file changes. A client with a certificate of
     /// theirs is the user of its common name, in the groups of its organizations, and needs no token. As the
     /// API server's flag. Not with --auth=caller-token [default: no certificate counts].
-    #[arg(long, env = "KUBEWARM_CLIENT_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
     /// API groups that are served though another API server serves them, separated by commas. Such a
     /// server may hide some objects from some callers; of these groups you say that it does not. Without
     /// permission to get CustomResourceDefinitions, every group but Kubernetes' own counts as such.
-    #[arg(
-        long,
-        env = "KUBEWARM_SERVE_AGGREGATED_GROUPS",
-        value_name = "GROUPS",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// How much readers can have at once.
-    #[command(flatten)]
-    pub limits: LimitArgs,
-}
-
-/// How much readers can have at once.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct LimitArgs {
     /// How many requests may be under way at once, except watches and forwarded requests; beyond that callers get
     /// 429.
-    #[arg(
-        long,
-        env = "KUBEWARM_MAX_REQUESTS_INFLIGHT",
-        default_value_t = ReaderLimits::default().requests,
-        value_name = "COUNT"
-    )]
+    #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
     /// How many watches may be open at once; beyond that callers get 429.
-    #[arg(
-        long,
-        env = "KUBEWARM_MAX_WATCHES",
-        default_value_t = ReaderLimits::default().watches,
-        value_name = "COUNT"
-    )]
+    #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
     pub max_watches: NonZeroUsize,
 
     /// How many connections may be open at once; beyond that they are closed.
-    #[arg(
-        long,
-        env = "KUBEWARM_MAX_CONNECTIONS",
-        default_value_t = ReaderLimits::default().connections,
-        value_name = "COUNT"
-    )]
+    #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
     pub max_connections: NonZeroUsize,
 
     /// How many connections one address (of IPv6: one /64 network) may have open that have not carried an accepted
     /// request.
     #[arg(
         long,
-        env = "KUBEWARM_ADDRESS_CONNECTIONS",
         default_value_t = ReaderLimits::default().address_connections,
         value_name = "COUNT"
     )]
@@ -122,7 +77,6 @@ pub struct LimitArgs {
     /// ServiceAccount are one user.
     #[arg(
         long,
-        env = "KUBEWARM_USER_SHARE",
         default_value_t = ReaderLimits::default().user_share,
         value_name = "PERCENT",
         value_parser = clap::value_parser!(u8).range(1..=100)
@@ -130,10 +84,10 @@ pub struct LimitArgs {
     pub user_share: u8,
 }
 
-impl LimitArgs {
-    /// The same for the read API, with as many bytes of answers as without a memory limit.
+impl ApiArgs {
+    /// How much readers can have at once, with as many bytes of answers as without a memory limit.
     #[must_use]
-    pub fn parsed(self) -> ReaderLimits {
+    pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {
             requests: self.max_requests_inflight,
             watches: self.max_watches,

@@ -1,42 +1,20 @@
 //! The command line: what can be typed, and nothing of what it does.
 
 mod api;
-mod cache;
-mod check;
-mod completion;
-mod get;
-mod kubeconfig;
-mod plan;
-mod rbac;
 mod run;
-mod spec;
-mod status;
-mod value;
-mod wait;
 
 pub use self::{
     api::{ApiArgs, Auth},
-    cache::CacheArgs,
-    check::CheckArgs,
-    completion::script,
-    get::{Form, GetArgs},
-    kubeconfig::KubeconfigArgs,
-    plan::PlanArgs,
-    rbac::RbacArgs,
     run::{LogArgs, LogFormat, MetricsAuth, RunArgs},
-    spec::{OperatorArgs, SpecArgs},
-    status::{Output, StatusArgs},
-    wait::WaitArgs,
 };
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
+use crate::commands::{
+    CheckArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs, WaitArgs,
+    is_plugin, variable,
 };
-
-/// The name of the program as kubectl's plugin.
-const PLUGIN: &str = "kubectl-warm";
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
+use std::ffi::OsString;
 
 /// Keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
 #[derive(Debug, Parser)]
@@ -51,13 +29,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator.
+    #[command(mut_args = with_variable)]
     Run(RunArgs),
     /// Print the CRD that belongs to this binary.
     Crd,
     /// Print the Roles and bindings that profiles need, or who would gain and lose what by them.
     ///
     /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
-    #[command(after_help = rbac::CODES)]
     Rbac(RbacArgs),
     /// Say what profiles would cost, and which permissions they lack, before anything is watched.
     ///
@@ -65,27 +43,22 @@ pub enum Command {
     /// is counted and sampled with your own permissions, of which nothing is held: objects, memory,
     /// requests for lists, the time until all is warm, and by review what is missing. At most 512
     /// requests look at a profile, and as many ask for permissions.
-    #[command(after_help = plan::CODES)]
     Plan(PlanArgs),
     /// Show how warm profiles are.
     ///
     /// A tree with progress bars on a terminal, one line a target elsewhere. With --target one target
     /// in detail: why it is not warm, the rule that is missing, and what to run next.
-    #[command(after_help = status::CODES)]
     Status(StatusArgs),
     /// Wait until a profile is ready; for init containers and scripts.
     ///
     /// A profile that does not exist yet is waited for too.
-    #[command(after_help = wait::CODES)]
     Wait(WaitArgs),
     /// Say whether all is well with kubewarm and its profiles, and what to do where not.
     ///
     /// With --pre whether a cluster is fit for it. A line for each check. What you may not read is printed
     /// as `not checked`, and fails nothing. `helm test` runs this command.
-    #[command(after_help = check::CODES)]
     Check(CheckArgs),
     /// Read objects through the cache; with --compare say whether the API server has the same.
-    #[command(after_help = get::CODES)]
     Get(GetArgs),
     /// Write a kubeconfig that points a client at the read API, as the user of the present context.
     ///
@@ -101,36 +74,8 @@ pub enum Command {
     /// For bash: `source <(kubewarm completion bash)`.
     Completion {
         /// Shell that reads the script.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
-}
-
-/// Which cluster is asked, as kubectl has it.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Cluster")]
-pub struct ConnectionArgs {
-    /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; KUBECONFIG counts
-    /// before both].
-    #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Which context of the kubeconfig [default: the current one].
-    #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
-}
-
-/// Where the operator is, for commands that cannot know it.
-#[derive(Clone, Debug, Args)]
-pub struct HomeArgs {
-    /// The namespace of the operator: profiles there may name other namespaces than their own.
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        default_value = "kubewarm-system",
-        value_name = "NAMESPACE",
-        value_parser = value::namespace
-    )]
-    pub operator_namespace: String,
 }
 
 impl Cli {
@@ -148,23 +93,25 @@ impl Cli {
     }
 }
 
-/// What whoever called this process types for it: `kubewarm`, or `kubectl warm`.
+/// Gives a flag of `run` its environment variable.
+fn with_variable(flag: Arg) -> Arg {
+    match flag.get_long().map(variable) {
+        Some(name) => flag.env(name),
+        None => flag,
+    }
+}
+
+/// The script by which `shell` completes commands and flags, for the name that this program was called by.
 #[must_use]
-pub fn program() -> &'static str {
+pub fn script(shell: Shell) -> String {
     let called = std::env::args_os().next();
-    if is_plugin(called.as_ref()) { "kubectl warm" } else { "kubewarm" }
+    script_of(shell, if is_plugin(called.as_ref()) { PLUGIN } else { "kubewarm" })
 }
 
-/// `text`, where commands between backticks are written as whoever called this process types them.
-#[must_use]
-pub fn as_called(text: &str) -> String {
-    text.replace("`kubewarm ", &format!("`{} ", program()))
-}
-
-/// What `line` asks for, for tests of those who are asked.
-#[cfg(test)]
-pub(crate) fn parsed(line: &str) -> Command {
-    Cli::parse_from(line.split_whitespace()).command
+fn script_of(shell: Shell, name: &str) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 fn command_for(called: Option<&OsString>) -> clap::Command {
@@ -175,14 +122,10 @@ fn command_for(called: Option<&OsString>) -> clap::Command {
     command
 }
 
-fn is_plugin(called: Option<&OsString>) -> bool {
-    let stem = called.and_then(|path| Path::new(path).file_stem());
-    stem.is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum as _;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split_whitespace())
@@ -233,5 +176,17 @@ mod tests {
         assert!(error.contains("Usage: kubectl warm wait"), "{error}");
         let mut command = command_for(Some(&"/bin/kubewarm".into()));
         assert!(command.render_usage().to_string().contains("kubewarm"));
+    }
+
+    #[test]
+    fn each_shell_has_a_script_with_the_commands_and_flags() {
+        for &shell in Shell::value_variants() {
+            for name in ["kubewarm", PLUGIN] {
+                let script = script_of(shell, name);
+                for word in [name, "status", "all-namespaces"] {
+                    assert!(script.contains(word), "{shell:?}: no {word} in {script}");
+                }
+            }
+        }
     }
 }

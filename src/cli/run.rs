@@ -1,67 +1,46 @@
 //! What can be typed after `run`.
 
-use super::{ApiArgs, Auth, ConnectionArgs, value};
+use super::{ApiArgs, Auth};
+use crate::commands::{self, ConnectionArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-/// Arguments of `run`. Each can be set through the environment too.
+/// Arguments of `run`. Each flag can be set through the environment too: `--admin-addr` by `KUBEWARM_ADMIN_ADDR`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Where the lease lives, and whose profiles may name other namespaces than their own
     /// [default: the namespace of the ServiceAccount, else kubewarm-system].
-    #[arg(
-        long,
-        env = "KUBEWARM_OPERATOR_NAMESPACE",
-        value_name = "NAMESPACE",
-        value_parser = value::namespace
-    )]
+    #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
     /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no
     /// ClusterRole (`kubewarm rbac --operator`), and scopes beyond namespaces named one by one are
     /// refused [default: all].
-    #[arg(
-        long,
-        env = "KUBEWARM_WATCH_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ',',
-        value_parser = value::namespace
-    )]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = commands::namespace)]
     pub watch_namespaces: Vec<String>,
 
     /// Where /livez, /readyz, /metrics and /debug/cells are served.
-    #[arg(long, env = "KUBEWARM_ADMIN_ADDR", default_value = "[::]:9090", value_name = "ADDRESS")]
+    #[arg(long, default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
 
     /// Serve all of that address over TLS: probes want `scheme: HTTPS`. Without --admin-tls-cert-file this
     /// process makes the certificate, which no CA vouches for.
-    #[arg(long, env = "KUBEWARM_ADMIN_TLS")]
+    #[arg(long)]
     pub admin_tls: bool,
 
     /// The certificate of that address, with its chain, as PEM; read again when it changes. It implies
     /// --admin-tls.
-    #[arg(
-        long,
-        env = "KUBEWARM_ADMIN_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "admin_tls_private_key_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "admin_tls_private_key_file")]
     pub admin_tls_cert_file: Option<PathBuf>,
 
     /// Its key, as PEM.
-    #[arg(
-        long,
-        env = "KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE",
-        value_name = "FILE",
-        requires = "admin_tls_cert_file"
-    )]
+    #[arg(long, value_name = "FILE", requires = "admin_tls_cert_file")]
     pub admin_tls_private_key_file: Option<PathBuf>,
 
     /// Who reads /metrics. `--metrics-auth` alone is `delegated`, which takes more permissions (`kubewarm
     /// rbac --operator --metrics-auth`); they are of the cluster: not with --watch-namespaces.
     #[arg(
         long,
-        env = "KUBEWARM_METRICS_AUTH",
         value_name = "HOW",
         default_value = "loopback",
         default_missing_value = "delegated",
@@ -71,7 +50,7 @@ pub struct RunArgs {
     pub metrics_auth: MetricsAuth,
 
     /// How many first lists and relists may be under way at once, over all profiles.
-    #[arg(long, env = "KUBEWARM_MAX_CONCURRENT_LISTS", default_value = "16", value_name = "COUNT")]
+    #[arg(long, default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
     /// Percent that the profiles of one namespace may hold of those lists, of the probes (at least one
@@ -79,7 +58,6 @@ pub struct RunArgs {
     /// not bound in memory.
     #[arg(
         long,
-        env = "KUBEWARM_NAMESPACE_SHARE",
         default_value = "25",
         value_name = "PERCENT",
         value_parser = clap::value_parser!(u8).range(1..=100)
@@ -89,30 +67,19 @@ pub struct RunArgs {
     /// Memory that kubewarm may take, such as 512Mi; 0 is no limit. The default is the cgroup's memory limit,
     /// or no limit where there is none. 75 % is for stores with their informers, 64Ki each, 15 % for readers.
     /// A target that crosses the limit of the stores stops; the operator's own namespace comes last.
-    #[arg(long, env = "KUBEWARM_MEMORY_LIMIT", value_name = "SIZE", value_parser = value::size)]
+    #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 
     /// How many informers all profiles together may have. A target that needs more is refused.
-    #[arg(long, env = "KUBEWARM_MAX_INFORMERS", default_value = "10000", value_name = "COUNT")]
+    #[arg(long, default_value = "10000", value_name = "COUNT")]
     pub max_informers: NonZeroUsize,
 
     /// How many informers the profiles of one namespace may have. The operator's own namespace is not bound.
-    #[arg(
-        long,
-        env = "KUBEWARM_NAMESPACE_INFORMERS",
-        default_value = "1000",
-        value_name = "COUNT"
-    )]
+    #[arg(long, default_value = "1000", value_name = "COUNT")]
     pub namespace_informers: NonZeroUsize,
 
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
-    #[arg(
-        long,
-        env = "KUBEWARM_SHUTDOWN_DELAY",
-        default_value = "3s",
-        value_name = "DURATION",
-        value_parser = value::duration
-    )]
+    #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
     /// Who reads what is warm.
@@ -159,19 +126,13 @@ pub struct LogArgs {
     // Directives match by prefix: `kube=warn` would silence kubewarm itself.
     #[arg(
         long = "log",
-        env = "KUBEWARM_LOG",
         default_value = "info,kube_client=warn,kube_runtime=warn",
         value_name = "FILTER"
     )]
     pub filter: String,
 
     /// How a line looks.
-    #[arg(
-        long = "log-format",
-        env = "KUBEWARM_LOG_FORMAT",
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
+    #[arg(long = "log-format", default_value = "text", value_name = "FORMAT")]
     pub format: LogFormat,
 }
 
@@ -217,8 +178,8 @@ mod tests {
     #[test]
     fn the_limits_of_readers_are_flags_none_of_which_is_nothing() {
         let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
-        let limits = of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits;
-        let limits = limits.parsed();
+        let limits =
+            of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits();
         assert_eq!((limits.requests.get(), limits.user_share), (8, 50));
         for flag in [
             "max-requests-inflight",

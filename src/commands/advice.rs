@@ -1,7 +1,33 @@
 //! Commands that are printed to be copied.
 
-use crate::cli::program;
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
+use std::{ffi::OsString, path::Path};
+
+/// The name of the program as kubectl's plugin.
+pub(crate) const PLUGIN: &str = "kubectl-warm";
+
+/// What whoever called this process types for it: `kubewarm`, or `kubectl warm`.
+pub(super) fn program() -> &'static str {
+    let called = std::env::args_os().next();
+    if is_plugin(called.as_ref()) { "kubectl warm" } else { "kubewarm" }
+}
+
+/// `text`, where commands between backticks are written as whoever called this process types them.
+#[must_use]
+pub fn as_called(text: &str) -> String {
+    text.replace("`kubewarm ", &format!("`{} ", program()))
+}
+
+/// Whether a process that was called by the path `called` is kubectl's plugin.
+pub(crate) fn is_plugin(called: Option<&OsString>) -> bool {
+    let stem = called.and_then(|path| Path::new(path).file_stem());
+    stem.is_some_and(|stem| stem == PLUGIN || stem == "kubectl_warm")
+}
+
+/// The environment variable of a flag of `run`: `KUBEWARM_ADMIN_ADDR` of `admin-addr`.
+pub(crate) fn variable(flag: &str) -> String {
+    format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"))
+}
 
 /// `NAME -n NAMESPACE` of `profile`. Anything that is no name of the API server does not get into a command.
 pub(super) fn address(profile: &CacheProfile) -> String {

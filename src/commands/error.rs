@@ -68,11 +68,6 @@ impl Error {
         ))
     }
 
-    /// There is no profile of that title.
-    pub(super) fn not_found(title: &str) -> Self {
-        Self::new(format!("there is no CacheProfile {title}; `kubewarm status -A` shows all"))
-    }
-
     /// The document `at` that place is no profile that kubewarm would run.
     pub(super) fn unusable(at: &str, source: Cause) -> Self {
         Self::caused(format!("cannot use {at}"), source)

@@ -19,6 +19,7 @@ mod specs;
 mod status;
 mod target;
 mod text;
+mod value;
 mod verdict;
 mod wait;
 
@@ -26,16 +27,24 @@ mod wait;
 mod sample;
 
 pub use self::{
-    check::check,
+    advice::as_called,
+    cache::CacheArgs,
+    check::{CheckArgs, check},
+    cluster::ConnectionArgs,
     error::Error,
-    get::get,
-    kubeconfig::kubeconfig,
+    get::{Form, GetArgs, get},
+    kubeconfig::{KubeconfigArgs, kubeconfig},
     overview::overview,
-    plan::plan,
+    plan::{PlanArgs, plan},
     print::print,
-    rbac::rbac,
-    report::{Colour, Format, Report, Verdict, render},
-    status::status,
+    rbac::{RbacArgs, rbac},
+    report::{Format, Report, Terminal, Verdict, render},
+    specs::{HomeArgs, OperatorArgs, SpecArgs},
+    status::{StatusArgs, status},
     text::escape,
-    wait::wait,
+    wait::{WaitArgs, wait},
+};
+pub(crate) use self::{
+    advice::{PLUGIN, is_plugin, variable},
+    value::{duration, namespace, size},
 };

@@ -212,19 +212,20 @@ fn state(condition: Option<&Condition>) -> &str {
 mod tests {
     use super::{
         super::{
-            report::{Colour, Format, render},
+            report::{Format, Terminal, render},
             sample,
         },
         *,
     };
 
-    fn drawn(profiles: &[CacheProfile], width: usize, colour: Colour) -> String {
-        render(&overview(profiles, sample::now()), Format::Text { width, colour }).unwrap()
+    fn drawn(profiles: &[CacheProfile], width: usize) -> String {
+        let terminal = Terminal { width, ..Terminal::default() };
+        render(&overview(profiles, sample::now()), Format::Text(terminal)).unwrap()
     }
 
     #[test]
     fn a_profile_is_a_tree_with_bars() {
-        let drawn = drawn(&[sample::ready(), sample::warming()], 100, Colour::Off);
+        let drawn = drawn(&[sample::ready(), sample::warming()], 100);
         assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
     }
 
@@ -239,7 +240,7 @@ mod tests {
     fn every_line_fits_the_terminal() {
         let profiles = [sample::ready(), sample::warming(), sample::stalled()];
         for width in 1..100 {
-            for line in drawn(&profiles, width, Colour::Off).lines() {
+            for line in drawn(&profiles, width).lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
         }
@@ -247,13 +248,13 @@ mod tests {
 
     #[test]
     fn messages_cannot_steer_the_terminal() {
-        let drawn = drawn(&[sample::stalled()], 0, Colour::Off);
+        let drawn = drawn(&[sample::stalled()], 0);
         assert_eq!(drawn, "shop/broken  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
     }
 
     #[test]
     fn nobody_has_looked_at_a_new_profile() {
-        let drawn = drawn(&[sample::untouched()], 80, Colour::Off);
+        let drawn = drawn(&[sample::untouched()], 80);
         assert_eq!(drawn, "shop/new  no status yet: is the operator running?\n");
     }
 
@@ -265,12 +266,14 @@ mod tests {
                 condition.status = "False".to_owned();
             }
         }
-        assert!(drawn(&[profile], 0, Colour::Off).contains("(objective 10 s missed)"));
+        assert!(drawn(&[profile], 0).contains("(objective 10 s missed)"));
     }
 
     #[test]
     fn colours_only_add_to_the_text() {
-        let coloured = drawn(&[sample::warming()], 100, Colour::On);
+        let terminal = Terminal { width: 100, height: 0, has_colours: true };
+        let report = overview(&[sample::warming()], sample::now());
+        let coloured = render(&report, Format::Text(terminal)).unwrap();
         assert!(coloured.contains("\u{1b}[32m"));
         let mut stripped = String::new();
         let mut rest = coloured.as_str();
@@ -279,7 +282,7 @@ mod tests {
             rest = after.split_once('m').unwrap().1;
         }
         stripped.push_str(rest);
-        assert_eq!(stripped, drawn(&[sample::warming()], 100, Colour::Off));
+        assert_eq!(stripped, drawn(&[sample::warming()], 100));
     }
 
     #[test]
@@ -289,7 +292,7 @@ mod tests {
             let target = &mut profile.status.as_mut().unwrap().targets[0];
             target.conditions.clear();
             target.cells = Some(CellCounts { total, synced, ..CellCounts::default() });
-            let drawn = drawn(&[profile], 40, Colour::Off);
+            let drawn = drawn(&[profile], 40);
             drawn.chars().filter(|c| "█░".contains(*c)).collect::<String>()
         };
         assert_eq!(of(1000, 999), "█████████░");

@@ -2,7 +2,7 @@
 
 use super::{
     Error,
-    report::{Colour, Format, Report, Verdict, render},
+    report::{Format, Report, Terminal, Verdict, render},
     text::escape,
 };
 use std::{
@@ -10,19 +10,9 @@ use std::{
     io::{self, IsTerminal, Write as _},
 };
 
-/// A terminal.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terminal {
-    pub(super) format: Format,
-    pub(super) height: usize,
-}
-
 /// Writes `report` to standard output: for programs in the format that they asked for, else for people.
 pub(super) fn show(report: &Report, output: Option<Format>) -> Result<Verdict, Error> {
-    let people = || {
-        let plain = Format::Text { width: 0, colour: Colour::Off };
-        terminal().map_or(plain, |terminal| terminal.format)
-    };
+    let people = || Format::Text(terminal().unwrap_or_default());
     print(&render(report, output.unwrap_or_else(people))?)?;
     Ok(report.verdict)
 }
@@ -58,7 +48,6 @@ pub(super) fn terminal() -> Option<Terminal> {
     }
     let (width, height) = terminal_size::terminal_size()
         .map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()));
-    let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let colour = if no_color { Colour::Off } else { Colour::On };
-    Some(Terminal { format: Format::Text { width, colour }, height })
+    let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Some(Terminal { width, height, has_colours })
 }

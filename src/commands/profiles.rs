@@ -1,7 +1,6 @@
 //! Profiles of a cluster: read once, or followed.
 
-use super::{Error, cluster::connect};
-use crate::cli::ConnectionArgs;
+use super::Error;
 use futures::StreamExt as _;
 use kube::{
     Api, ResourceExt as _,
@@ -15,8 +14,8 @@ use kubewarm_api::v1alpha1::{self, CacheProfile};
 use kubewarm_client::Connection;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
-use tokio::sync::watch;
+use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
+use tokio::time::{sleep, timeout};
 
 /// How often a cluster is asked that does not let us watch.
 const POLL: Duration = Duration::from_secs(1);
@@ -25,16 +24,7 @@ const RETRY: Duration = Duration::from_secs(3);
 /// Profiles a page; a status with manifests can have 256 KiB.
 const PAGE: u32 = 100;
 
-/// Where profiles are looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place<'a> {
-    /// A namespace; `None`: that of the context.
-    Namespace(Option<&'a str>),
-    /// All of them.
-    Everywhere,
-}
-
-/// Some profiles of a cluster.
+/// Some profiles of a cluster: one, those of a namespace, or all.
 #[derive(Clone, Debug)]
 pub(super) struct Profiles {
     api: Api<CacheProfile>,
@@ -52,26 +42,17 @@ pub(super) struct Seen {
 }
 
 impl Profiles {
-    /// Finds the cluster; asks nothing yet.
-    pub(super) fn connect(
-        connection: &ConnectionArgs,
-        place: &Place<'_>,
-        name: Option<&str>,
-    ) -> Result<Self, Error> {
-        Ok(Self::of(&connect(connection)?, place, name))
+    /// Those of `namespace`, by default that of the context; sends nothing yet.
+    pub(super) fn of(cluster: &Connection, namespace: Option<&str>, name: Option<&str>) -> Self {
+        let namespace = namespace.unwrap_or_else(|| cluster.namespace());
+        let api = Api::namespaced(cluster.client(), namespace);
+        Self { api, name: name.map(str::to_owned), place: namespace.to_owned() }
     }
 
-    /// Those of a cluster that is found already.
-    pub(super) fn of(cluster: &Connection, place: &Place<'_>, name: Option<&str>) -> Self {
-        let client = cluster.client();
-        let (api, place) = match place {
-            Place::Everywhere => (Api::all(client), "any namespace".to_owned()),
-            Place::Namespace(namespace) => {
-                let namespace = namespace.unwrap_or(cluster.namespace());
-                (Api::namespaced(client, namespace), namespace.to_owned())
-            }
-        };
-        Self { api, name: name.map(str::to_owned), place }
+    /// All of a cluster; sends nothing yet.
+    pub(super) fn everywhere(cluster: &Connection) -> Self {
+        let place = "any namespace".to_owned();
+        Self { api: Api::all(cluster.client()), name: None, place }
     }
 
     /// `namespace/name`, or the place, for messages.
@@ -82,12 +63,23 @@ impl Profiles {
         }
     }
 
+    fn what(&self) -> String {
+        let title = self.title();
+        match &self.name {
+            Some(_) => format!("CacheProfile {title}"),
+            None => format!("CacheProfiles in {title}"),
+        }
+    }
+
     /// That there is none, for a person.
     pub(super) fn nothing(&self) -> String {
-        match &self.name {
-            Some(_) => format!("there is no CacheProfile {}", self.title()),
-            None => format!("there are no CacheProfiles in {}", self.place),
-        }
+        let verb = if self.name.is_some() { "is" } else { "are" };
+        format!("there {verb} no {}", self.what())
+    }
+
+    /// There is no profile of that name.
+    pub(super) fn not_found(&self) -> Error {
+        Error::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
     /// The status of `profiles`, each with what identifies it; a `v1` List unless one was asked for.
@@ -128,62 +120,66 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// Keeps `seen` current, for ever: by a watch, or by asking once a second where that is not
-    /// allowed.
+    /// Keeps `seen` current by a watch, or by a list every second without the permission to watch. Calls `each` at
+    /// once, after every change and at least every second while the server answers, until it breaks.
     ///
-    /// A watch is given up at its first error and begun anew: the one of kube asks for ever for a
-    /// version that the server has told it is gone.
-    pub(super) async fn follow(&self, seen: &watch::Sender<Seen>) {
+    /// A new watch starts after each error, because kube's repeats a version that the server reported as gone.
+    pub(super) async fn follow<B>(
+        &self,
+        seen: &mut Seen,
+        mut each: impl FnMut(&Seen) -> ControlFlow<B>,
+    ) -> ControlFlow<B, Infallible> {
+        each(seen)?;
         let mut may_watch = true;
         loop {
             if may_watch {
-                may_watch = self.watch(seen).await;
+                may_watch = self.watch(seen, &mut each).await?;
             }
             let pause = match self.fetch().await {
                 Ok(profiles) => {
-                    seen.send_replace(Seen { profiles, trouble: None });
+                    *seen = Seen { profiles, trouble: None };
                     POLL
                 }
                 Err(error) => {
                     let trouble = std::error::Error::source(&error)
                         .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-                    seen.send_modify(|seen| seen.trouble = Some(trouble));
+                    seen.trouble = Some(trouble);
                     RETRY
                 }
             };
-            tokio::time::sleep(pause).await;
+            each(seen)?;
+            sleep(pause).await;
         }
     }
 
     /// Watches until the first error; whether it makes sense to try again.
-    async fn watch(&self, seen: &watch::Sender<Seen>) -> bool {
+    async fn watch<B>(
+        &self,
+        seen: &mut Seen,
+        each: &mut impl FnMut(&Seen) -> ControlFlow<B>,
+    ) -> ControlFlow<B, bool> {
         let mut config = watcher::Config::default().page_size(PAGE);
         if let Some(name) = &self.name {
             config = config.fields(&format!("metadata.name={name}"));
         }
         let (store, writer) = reflector::store();
         let mut events = pin!(reflector(writer, watcher(self.api.clone(), config)));
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init | Event::InitApply(_)) => {}
-                Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
+        loop {
+            match timeout(POLL, events.next()).await {
+                Err(_) => each(seen)?,
+                Ok(Some(Ok(Event::Init | Event::InitApply(_)))) => {}
+                Ok(Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)))) => {
                     let mut profiles: Vec<_> =
                         store.state().into_iter().map(Arc::unwrap_or_clone).collect();
                     profiles.sort_by_key(|profile: &CacheProfile| {
                         (profile.namespace(), profile.name_any())
                     });
-                    seen.send_replace(Seen { profiles, trouble: None });
+                    *seen = Seen { profiles, trouble: None };
+                    each(seen)?;
                 }
-                Err(error) => return !is_refused(&error),
+                Ok(Some(Err(error))) => return ControlFlow::Continue(!is_refused(&error)),
+                Ok(None) => return ControlFlow::Continue(true),
             }
-        }
-        true
-    }
-
-    fn what(&self) -> String {
-        match &self.name {
-            Some(_) => format!("CacheProfile {}", self.title()),
-            None => format!("CacheProfiles in {}", self.place),
         }
     }
 }

@@ -1,8 +1,15 @@
-//! Profiles as the API server would have them, for tests of this layer.
+//! Profiles as the API server would have them, and arguments as people type them, for tests of this layer.
 
 use jiff::Timestamp;
 use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Value, json};
+
+/// The arguments of a command in `line`, which leaves the command's name out.
+pub(super) fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+    let words = ["kubewarm"].into_iter().chain(line.split_whitespace());
+    let command = A::augment_args(clap::Command::new("kubewarm"));
+    A::from_arg_matches(&command.try_get_matches_from(words)?)
+}
 
 /// The clock of the tests.
 pub(super) fn now() -> Timestamp {

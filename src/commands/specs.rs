@@ -1,11 +1,13 @@
 //! The profiles that a command is about: those of a file, or one of a cluster.
 
 use super::{
+    cluster::ConnectionArgs,
     documents::{Found, profiles},
     error::{Cause, Error},
-    profiles::{Place, Profiles},
+    profiles::Profiles,
+    value,
 };
-use crate::cli::{OperatorArgs, SpecArgs};
+use clap::{ArgGroup, Args};
 use kubewarm_api::{
     model::{Home, Subject, ValidatedProfile, Watched},
     v1alpha1::{self, CacheProfile},
@@ -13,31 +15,93 @@ use kubewarm_api::{
 use std::{
     fs::File,
     io::{self, Read},
-    path::Path,
-    sync::Arc,
+    path::{Path, PathBuf},
 };
+
+/// Where the operator is, for commands that cannot know it.
+#[derive(Clone, Debug, Args)]
+pub struct HomeArgs {
+    /// The namespace of the operator: profiles there may name other namespaces than their own.
+    #[arg(
+        long,
+        env = "KUBEWARM_OPERATOR_NAMESPACE",
+        default_value = "kubewarm-system",
+        value_name = "NAMESPACE",
+        value_parser = value::namespace
+    )]
+    pub operator_namespace: String,
+}
+
+/// Which profiles a command is about.
+#[derive(Clone, Debug, Args)]
+pub struct SpecArgs {
+    /// A profile of the cluster.
+    pub name: Option<String>,
+
+    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
+    /// it are skipped.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Where the profile is [default: the namespace of the context]; of profiles in a file that
+    /// name none [default: default].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// How the operator runs.
+    #[command(flatten)]
+    pub operator: OperatorArgs,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// How the operator runs, for commands that cannot know it.
+#[derive(Clone, Debug, Args)]
+pub struct OperatorArgs {
+    /// Where it is.
+    #[command(flatten)]
+    pub home: HomeArgs,
+
+    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas. It takes
+    /// no ClusterRole then, except for a profile that reads as a ServiceAccount.
+    #[arg(
+        long,
+        env = "KUBEWARM_WATCH_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ',',
+        value_parser = value::namespace
+    )]
+    pub watch_namespaces: Vec<String>,
+}
+
+/// One of `ways` to name a profile, and no other.
+pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
+    ArgGroup::new("profiles").args(ways).required(true)
+}
 
 /// The longest input, in bytes: far above a file that people write, far below memory.
 const MAX_INPUT: u64 = 16 << 20;
 
-/// Where a command finds them.
-#[derive(Clone, Debug)]
-pub(super) struct Specs<'a> {
-    args: &'a SpecArgs,
+impl OperatorArgs {
     /// Where kubewarm lives, and whose profiles it runs.
-    pub(super) home: Home,
-}
-
-impl<'a> Specs<'a> {
-    pub(super) fn of(args: &'a SpecArgs) -> Self {
-        let OperatorArgs { home, watch_namespaces } = &args.operator;
-        let namespace = home.operator_namespace.as_str().into();
-        Self { args, home: Home { namespace, watched: Watched::of(watch_namespaces) } }
+    pub(super) fn home(&self) -> Home {
+        let namespace = self.home.operator_namespace.as_str().into();
+        Home { namespace, watched: Watched::of(&self.watch_namespaces) }
     }
 
+    /// Who kubewarm usually is: its ServiceAccount.
+    pub(super) fn account(&self) -> Subject {
+        let namespace = self.home.operator_namespace.as_str().into();
+        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
+    }
+}
+
+impl SpecArgs {
     /// Reads them. No cluster is asked for those of a file.
     pub(super) async fn read(&self) -> Result<Vec<Found>, Error> {
-        let Some(file) = self.args.file.as_deref() else {
+        let Some(file) = self.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
         };
         let text = self::file(file)?;
@@ -55,30 +119,26 @@ impl<'a> Specs<'a> {
     }
 
     async fn named(&self) -> Result<Found, Error> {
-        let source = {
-            let SpecArgs { name, namespace, connection, .. } = self.args;
-            Profiles::connect(connection, &Place::Namespace(namespace.as_deref()), name.as_deref())?
-        };
-        let title = source.title();
-        let Some(profile) = source.fetch().await?.pop() else {
-            return Err(Error::not_found(&title));
-        };
-        Ok(Found { at: format!("CacheProfile {title}"), profile })
+        let cluster = self.connection.connect()?;
+        let source = Profiles::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
+        let Some(profile) = source.fetch().await?.pop() else { return Err(source.not_found()) };
+        Ok(Found { at: format!("CacheProfile {}", source.title()), profile })
     }
 
     /// The profile, if kubewarm would run it.
     pub(super) fn check(&self, mut profile: CacheProfile) -> Result<ValidatedProfile, Cause> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
-            *namespace = Some(self.args.namespace.as_deref().unwrap_or("default").to_owned());
+            *namespace = Some(self.namespace.as_deref().unwrap_or("default").to_owned());
         }
         let checked = ValidatedProfile::parse(&profile)?;
+        let home = self.operator.home();
         let targets = || checked.targets.iter();
-        let refusal = targets().find_map(|target| self.home.scope_refusal(&checked, target));
+        let refusal = targets().find_map(|target| home.scope_refusal(&checked, target));
         if let Some(refusal) = refusal {
             return Err(format!("{}, or correct --operator-namespace", refusal.message).into());
         }
-        let watched = &self.home.watched;
+        let watched = &home.watched;
         let namespace = &checked.profile.namespace;
         if !watched.includes(namespace) {
             let text = format!(
@@ -92,12 +152,6 @@ impl<'a> Specs<'a> {
             return Err(refusal.message.into());
         }
         Ok(checked)
-    }
-
-    /// Who kubewarm usually is: its ServiceAccount.
-    pub(super) fn operator(&self) -> Subject {
-        let namespace = Arc::clone(&self.home.namespace);
-        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
     }
 }
 

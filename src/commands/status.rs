@@ -2,19 +2,56 @@
 
 use super::{
     Error,
+    cluster::ConnectionArgs,
     overview::overview,
-    print::{Terminal, print, show, tell, terminal},
-    profiles::{Place, Profiles, Seen},
-    report::{Fact, Format, Report, ReportRow, Section, Tone, Verdict, render},
+    print::{print, show, tell, terminal},
+    profiles::{Profiles, Seen},
+    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone, Verdict, render},
     target::target,
 };
-use crate::cli::StatusArgs;
+use clap::Args;
 use jiff::Timestamp;
-use std::{collections::HashSet, time::Duration};
-use tokio::{sync::watch, time::MissedTickBehavior};
+use std::{collections::HashSet, ops::ControlFlow};
 
-/// A drawing tells times relative to now, so it is redrawn even if nothing changes.
-const REDRAW: Duration = Duration::from_secs(1);
+const CODES: &str = "\
+Exit codes:
+  0  every profile shown is ready; with --target, the target is warm and current
+  1  one is not ready, or there is none
+  2  one can only be helped by an edit (Stalled), or the question failed";
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct StatusArgs {
+    /// One profile [default: all of the namespace].
+    #[arg(conflicts_with = "all_namespaces")]
+    pub name: Option<String>,
+
+    /// Target of the profile to explain, by its name.
+    #[arg(long, requires = "name", conflicts_with_all = ["watch", "output"])]
+    pub target: Option<String>,
+
+    /// Where to look [default: the namespace of the context].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// Profiles of every namespace.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+
+    /// Stay, and show every change.
+    #[arg(short, long, conflicts_with = "output")]
+    pub watch: bool,
+
+    /// Print the status as the API server has it.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
 /// Moves to the top left without clearing, so that nothing flickers.
 const HOME: &str = "\u{1b}[H";
 /// Clears the rest of the line.
@@ -32,15 +69,15 @@ const CLEAR: &str = "\u{1b}[2J";
 /// that name, or the output cannot be written. With `--watch` only the first question may fail; later
 /// troubles are shown.
 pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
-    let place = if args.all_namespaces {
-        Place::Everywhere
+    let cluster = args.connection.connect()?;
+    let source = if args.all_namespaces {
+        Profiles::everywhere(&cluster)
     } else {
-        Place::Namespace(args.namespace.as_deref())
+        Profiles::of(&cluster, args.namespace.as_deref(), args.name.as_deref())
     };
-    let source = Profiles::connect(&args.connection, &place, args.name.as_deref())?;
     let profiles = source.fetch().await?;
     if args.name.is_some() && profiles.is_empty() && !args.watch {
-        return Err(Error::not_found(&source.title()));
+        return Err(source.not_found());
     }
     if let (Some(name), [profile]) = (&args.target, &profiles[..]) {
         return show(&target(profile, name, clock())?, None);
@@ -51,7 +88,7 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     let mut report = overview(&profiles, clock());
     if let Some(output) = args.output {
         report.data = source.document(&profiles);
-        return show(&report, Some(output.into()));
+        return show(&report, Some(output));
     }
     if profiles.is_empty() {
         tell(&source.nothing());
@@ -59,43 +96,30 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     show(&report, terminal().is_none().then_some(Format::Lines))
 }
 
+/// Draws every change on a terminal, else prints what is new, until the output cannot be written.
 async fn follow(
     source: &Profiles,
-    first: Seen,
+    mut seen: Seen,
     clock: fn() -> Timestamp,
 ) -> Result<Verdict, Error> {
-    let (sender, receiver) = watch::channel(first);
-    let nothing = source.nothing();
-    tokio::select! {
-        () = source.follow(&sender) => Ok(Verdict::Bad),
-        shown = draw(&nothing, receiver, clock) => shown,
-    }
-}
-
-async fn draw(
-    nothing: &str,
-    mut seen: watch::Receiver<Seen>,
-    clock: fn() -> Timestamp,
-) -> Result<Verdict, Error> {
-    let mut ticks = tokio::time::interval(REDRAW);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut told = HashSet::new();
+    let (nothing, mut told) = (source.nothing(), HashSet::new());
     if terminal().is_some() {
         print(CLEAR)?;
     }
-    loop {
-        let report = current(&seen.borrow_and_update(), nothing, clock());
-        match terminal() {
-            Some(terminal) => print(&screen(&report, terminal)?)?,
-            None => print(&news(&report, &mut told)?)?,
-        }
-        tokio::select! {
-            changed = seen.changed() => if changed.is_err() {
-                return Ok(report.verdict);
-            },
-            _ = ticks.tick() => {}
-        }
-    }
+    let mut draw = |seen: &Seen| {
+        let report = current(seen, &nothing, clock());
+        print(&match terminal() {
+            Some(terminal) => screen(&report, terminal)?,
+            None => news(&report, &mut told)?,
+        })
+    };
+    let ControlFlow::Break(error) = source
+        .follow(&mut seen, |seen| match draw(seen) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        })
+        .await;
+    Err(error)
 }
 
 /// What is there, and what keeps it from being current.
@@ -116,7 +140,7 @@ fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
 
 /// The whole screen: what does not fit is counted in its last line.
 fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
-    let drawn = render(report, terminal.format)?;
+    let drawn = render(report, Format::Text(terminal))?;
     let count = drawn.lines().count();
     // The last row stays empty: a line feed there would scroll.
     let rows = terminal.height.saturating_sub(1).max(1);
@@ -143,10 +167,7 @@ fn news(report: &Report, told: &mut HashSet<String>) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{report::Colour, sample},
-        *,
-    };
+    use super::{super::sample, *};
 
     #[test]
     fn only_what_changed_is_told_again() {
@@ -174,8 +195,7 @@ mod tests {
         };
         let report = current(&seen, "none", sample::now());
         for height in 1..20 {
-            let format = Format::Text { width: 60, colour: Colour::Off };
-            let terminal = Terminal { format, height };
+            let terminal = Terminal { width: 60, height, has_colours: false };
             let drawn = screen(&report, terminal).unwrap();
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }

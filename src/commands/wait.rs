@@ -2,16 +2,57 @@
 
 use super::{
     Error,
+    cluster::ConnectionArgs,
     print::{show, tell},
-    profiles::{Place, Profiles, Seen},
+    profiles::{Profiles, Seen},
     report::{Report, Section, Verdict},
     text::{grouped, length},
+    value,
     verdict::{lacking, verdict},
 };
-use crate::cli::WaitArgs;
+use clap::{Args, builder::PossibleValue};
 use kubewarm_api::v1alpha1::CacheProfile;
-use std::time::Duration;
-use tokio::{sync::watch, time::timeout};
+use std::{ops::ControlFlow, time::Duration};
+use tokio::time::timeout;
+
+const CODES: &str = "\
+Exit codes:
+  0  ready
+  1  not ready, with --timeout=0
+  2  only an edit of the profile helps (Stalled), or the question failed
+  3  timed out";
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct WaitArgs {
+    /// The profile.
+    pub name: String,
+
+    /// Where it is [default: the namespace of the context].
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// What to wait for.
+    // The only state, so that nothing reads it.
+    #[arg(
+        long = "for",
+        value_name = "STATE",
+        default_value = "ready",
+        value_parser = [
+            PossibleValue::new("ready").help("The condition Ready is True for the newest generation")
+        ]
+    )]
+    pub until: String,
+
+    /// How long: seconds, or such as 90s or 5m. 0 looks once.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
+    pub timeout: Duration,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
 
 /// Waits until the profile is ready, needs an edit, or the time is over, and says which.
 ///
@@ -20,48 +61,39 @@ use tokio::{sync::watch, time::timeout};
 /// [`Error`] if there is no cluster, or the first question is refused or fails. Later troubles are
 /// waited out.
 pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
-    let place = Place::Namespace(args.namespace.as_deref());
-    let source = Profiles::connect(&args.connection, &place, Some(&args.name))?;
+    let cluster = args.connection.connect()?;
+    let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
         let seen = Seen { profiles: source.fetch().await?, trouble: None };
         return conclude(&source, &seen, None);
     }
     let trouble = Some("the API server does not answer".to_owned());
-    let (sender, receiver) = watch::channel(Seen { profiles: Vec::new(), trouble });
+    let mut seen = Seen { profiles: Vec::new(), trouble };
+    let mut told = Vec::new();
     let decided = async {
-        sender.send_replace(Seen { profiles: source.fetch().await?, trouble: None });
-        tokio::select! {
-            () = source.follow(&sender) => {}
-            () = until_decided(&source, receiver) => {}
-        }
+        seen = Seen { profiles: source.fetch().await?, trouble: None };
+        let ControlFlow::Break(()) = source
+            .follow(&mut seen, |now| {
+                if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
+                    return ControlFlow::Break(());
+                }
+                let missing = missing(&source, now);
+                if missing != told {
+                    for line in &missing {
+                        tell(&format!("waiting: {line}"));
+                    }
+                    told = missing;
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
         Ok::<_, Error>(())
     };
     let waited = match timeout(args.timeout, decided).await {
         Ok(ended) => ended.map(|()| None)?,
         Err(_) => Some(args.timeout),
     };
-    conclude(&source, &sender.borrow(), waited)
-}
-
-/// Returns when there is nothing left to wait for; tells about progress on the way.
-async fn until_decided(source: &Profiles, mut seen: watch::Receiver<Seen>) {
-    let mut told = Vec::new();
-    loop {
-        let now = seen.borrow_and_update().clone();
-        if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
-            return;
-        }
-        let missing = missing(source, &now);
-        if missing != told {
-            for line in &missing {
-                tell(&format!("waiting: {line}"));
-            }
-            told = missing;
-        }
-        if seen.changed().await.is_err() {
-            return;
-        }
-    }
+    conclude(&source, &seen, waited)
 }
 
 /// Prints how it ended; `waited` is set if the time is over.
@@ -99,4 +131,17 @@ fn summary(profile: Option<&CacheProfile>) -> String {
     let warm = status.warm_targets.as_ref().map(|warm| format!(": {warm} targets are warm"));
     let objects = status.objects.map(|objects| format!(", {} objects", grouped(objects)));
     [warm, objects].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::parse, *};
+
+    #[test]
+    fn wait_has_defaults_and_refuses_what_it_cannot_wait_for() {
+        let wait = parse::<WaitArgs>("checkout -n shop").unwrap();
+        assert_eq!((&*wait.until, wait.timeout), ("ready", Duration::from_mins(5)));
+        assert!(parse::<WaitArgs>("checkout --for=rv=5").is_err());
+        assert!(parse::<WaitArgs>("").is_err());
+    }
 }

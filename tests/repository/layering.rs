@@ -42,15 +42,15 @@ const ALLOWED: &[(&str, &[Layer])] = &[
     (
         ".",
         &[
-            ("cli", &[]),
-            ("telemetry", &["cli"]),
             ("access", &[]),
             ("forecast", &[]),
             ("status", &["access", "forecast"]),
             ("metrics", &["access"]),
             ("server", &["metrics"]),
             ("controller", &["forecast", "status", "metrics"]),
-            ("commands", &["cli", "access", "forecast", "controller"]),
+            ("commands", &["access", "forecast", "controller"]),
+            ("cli", &["commands"]),
+            ("telemetry", &["cli"]),
             // The composition root sees every layer, and none sees it.
             (
                 "app",
@@ -76,7 +76,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("actix_service::", &["server"]),
     ("actix_tls::", &["server"]),
     ("actix_web::", &["server"]),
-    ("clap::", &["cli"]),
+    ("clap::", &["commands", "cli"]),
     ("clap_complete::", &["cli"]),
     ("kube::Client", &["access", "forecast", "status", "commands", "controller", "app"]),
     ("prometheus::", &["metrics"]),

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
     access::{CellAccess, Punctuality, Refused, Standing},
-    commands::{Colour, Format, overview, render},
+    commands::{Format, Terminal, overview, render},
     status::{CellView, Clock, Inputs, Observed, compute},
 };
 use kubewarm_api::{
@@ -301,7 +301,7 @@ fn the_tests_of_the_client_draw_what_kubewarm_says() {
 fn the_readme_shows_what_status_draws() {
     const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
     let now = "2026-03-01T12:00:00Z".parse().expect("a time");
-    let format = Format::Text { width: 100, colour: Colour::Off };
+    let format = Format::Text(Terminal { width: 100, ..Terminal::default() });
     let drawn = render(&overview(&[checkout()], now), format).expect("it is drawn");
     let readme = fs::read_to_string(in_repository("README.md")).expect("it is readable");
     let (head, rest) = readme.split_once(BEFORE).expect("the sample is there");

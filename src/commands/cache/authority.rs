@@ -1,7 +1,6 @@
 //! The CA that verifies the read API: that of a Secret, a `ConfigMap` or a file.
 
-use super::super::Error;
-use crate::cli::CacheArgs;
+use super::{super::Error, CacheArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kubewarm_client::{ConnectError, Connection};

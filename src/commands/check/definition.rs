@@ -1,7 +1,6 @@
 //! The definition of the resource: whether it is served, and as this kubewarm knows it.
 
-use super::super::report::ReportRow;
-use crate::cli::program;
+use super::super::{advice::program, report::ReportRow};
 use kube::Client;
 use kubewarm_api::{
     manifests,
@@ -22,7 +21,6 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     };
     let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
         .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
-    let what = format!("whether cacheprofiles.{GROUP} is served");
     let fault = match get(client, CRD).await {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) => match answer.json::<Value>() {
@@ -33,16 +31,14 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     };
     // Many who may use profiles may not read definitions.
     let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
-    Ok(match served {
-        Ok(answer) if answer.status == 404 => missing(),
+    let what = match served {
+        Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) if answer.status.is_success() => {
-            let text = format!(
-                "cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it"
-            );
-            (ReportRow::unseen(&text, &fault), true)
+            format!("cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it")
         }
-        Ok(_) | Err(_) => (ReportRow::unseen(&what, &fault), true),
-    })
+        Ok(_) | Err(_) => format!("whether cacheprofiles.{GROUP} is served"),
+    };
+    Ok((ReportRow::unseen(&what, &fault), true))
 }
 
 /// The API server's definition of the resource, held against ours.
@@ -63,7 +59,7 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
         versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
     };
     let difference = match (of(ours), of(theirs)) {
-        (Some(ours), Some(theirs)) => difference(&ours, &theirs, String::new()),
+        (Some(ours), Some(theirs)) => difference(&ours, &theirs),
         (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
     };
     match difference {
@@ -75,27 +71,10 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Where two documents first differ. Lists must be in the same order.
-fn difference(ours: &Value, theirs: &Value, at: String) -> Option<String> {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            let mut keys: Vec<_> = ours.keys().chain(theirs.keys()).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys.into_iter().find_map(|key| {
-                let (one, other) = (ours.get(key), theirs.get(key));
-                let null = &Value::Null;
-                difference(one.unwrap_or(null), other.unwrap_or(null), format!("{at} {key}"))
-            })
-        }
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-            let mut pairs = ours.iter().zip(theirs).enumerate();
-            pairs
-                .find_map(|(index, (one, other))| difference(one, other, format!("{at} [{index}]")))
-        }
-        _ if ours == theirs => None,
-        _ => Some(at),
-    }
+/// Where two documents first differ, as ` schema properties spec`. Lists must be in the same order.
+fn difference(ours: &Value, theirs: &Value) -> Option<String> {
+    let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
+    Some(change.path().to_string().replace('/', " "))
 }
 
 #[cfg(test)]

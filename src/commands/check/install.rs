@@ -1,7 +1,6 @@
 //! Before installing: whether whoever asks may create what an installation consists of.
 
-use super::super::report::ReportRow;
-use crate::cli::program;
+use super::super::{advice::program, report::ReportRow, specs::OperatorArgs};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::{
     Client, Resource as _,
@@ -11,23 +10,15 @@ use kubewarm_api::{manifests, model::Fault};
 use kubewarm_client::{Answer, dry_run, is_allowed};
 use serde_json::Value;
 
-/// An object of an installation.
-struct Object {
-    value: Value,
-    /// As people call it: `ClusterRole kubewarm`.
-    name: String,
-    path: String,
-}
-
 /// A line for each object that `objects` names.
 pub(super) async fn permitted(
     client: &Client,
-    namespace: &str,
-    watched: &[String],
+    args: &OperatorArgs,
 ) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+    let namespace = args.home.operator_namespace.as_str();
     let mut findings = Vec::new();
-    for object in objects(namespace, watched)? {
-        let answer = dry_run(client, &object.path, &object.value).await;
+    for object in objects(namespace, &args.watch_namespaces)? {
+        let answer = dry_run(client, &path(&object), &object).await;
         findings.push(of_object(&object, answer, program()));
     }
     let attributes = ResourceAttributes {
@@ -38,17 +29,19 @@ pub(super) async fn permitted(
         ..ResourceAttributes::default()
     };
     let what = format!("create Deployments in namespace {namespace}");
-    findings.push(match is_allowed(client, attributes).await {
-        Ok(true) => ReportRow::good(format!("you may {what}")),
-        Ok(false) => ReportRow::bad(format!("you may not {what}"))
-            .next(format!("kubectl auth can-i create deployments.apps -n {namespace}")),
-        Err(fault) => ReportRow::unseen(&format!("whether you may {what}"), &fault),
+    let found = is_allowed(client, attributes).await.map(|is_allowed| {
+        if is_allowed {
+            return ReportRow::good(format!("you may {what}"));
+        }
+        ReportRow::bad(format!("you may not {what}"))
+            .next(format!("kubectl auth can-i create deployments.apps -n {namespace}"))
     });
+    findings.push(ReportRow::or_unseen(found, &format!("whether you may {what}")));
     Ok(findings)
 }
 
 /// All that an installation creates but for the Deployment, whose details are a matter of the chart.
-fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Object>, manifests::Unwritable> {
+fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::Unwritable> {
     let texts = [
         manifests::crd_yaml()?,
         manifests::operator(namespace, watched, &[])?,
@@ -58,62 +51,61 @@ fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Object>, manifests
     for text in &texts {
         let all: Vec<Value> = serde_saphyr::from_multiple(text)
             .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
-        objects.extend(all.into_iter().filter(Value::is_object).map(Object::of));
+        objects.extend(all.into_iter().filter(Value::is_object));
     }
     Ok(objects)
 }
 
-impl Object {
-    fn of(value: Value) -> Self {
-        let text =
-            |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (kind, version) = (text("/kind"), text("/apiVersion"));
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let namespace = value.pointer("/metadata/namespace").and_then(Value::as_str);
-        let path = DynamicObject::url_path(&resource, namespace);
-        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
-        let name = format!("{kind} {}{place}", text("/metadata/name"));
-        Self { value, name, path }
-    }
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
 
-    fn is(&self, kind: &str) -> bool {
-        self.value["kind"] == kind
-    }
+/// Where `object` is created.
+fn path(object: &Value) -> String {
+    let version = text(object, "/apiVersion");
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = GroupVersionKind::gvk(group, version, text(object, "/kind"));
+    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
+    DynamicObject::url_path(&ApiResource::from_gvk(&kind), namespace)
+}
 
-    fn is_policy(&self) -> bool {
-        self.is("ValidatingAdmissionPolicy") || self.is("ValidatingAdmissionPolicyBinding")
+/// As people call it: `Role kubewarm in namespace ops`.
+fn title(object: &Value) -> String {
+    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+    match text(object, "/metadata/namespace") {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {name} in namespace {namespace}"),
     }
 }
 
 /// What the answer to a dry run says.
-fn of_object(object: &Object, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
-    let name = &object.name;
-    let unseen = |fault| ReportRow::unseen(&format!("whether you may create {name}"), &fault);
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(fault) => return unseen(fault),
-    };
-    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    match answer.status.as_u16() {
-        200..=299 => ReportRow::good(format!("you may create {name}")),
-        409 => ReportRow::good(format!("{name} is there already")),
-        403 => {
-            let found = ReportRow::bad(format!("you may not create {name}: {}", answer.fault()));
-            found.next(remedy(object, program))
+fn of_object(object: &Value, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
+    let name = title(object);
+    let found = answer.and_then(|answer| {
+        let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        match answer.status.as_u16() {
+            200..=299 => Ok(ReportRow::good(format!("you may create {name}"))),
+            409 => Ok(ReportRow::good(format!("{name} is there already"))),
+            403 => {
+                let found = format!("you may not create {name}: {}", answer.fault());
+                Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), program)))
+            }
+            // Whoever may create it may do so; its namespace comes first.
+            404 if status["details"]["kind"] == "namespaces" => {
+                Ok(ReportRow::good(format!("you may create {name}")))
+            }
+            404 if status["kind"] != "Status" && object["kind"] != "Namespace" => {
+                Ok(not_served(object))
+            }
+            _ => Err(answer.fault()),
         }
-        // Whoever may create it may do so; its namespace comes first.
-        404 if status["details"]["kind"] == "namespaces" => {
-            ReportRow::good(format!("you may create {name}"))
-        }
-        404 if status["kind"] != "Status" && !object.is("Namespace") => not_served(object),
-        _ => unseen(answer.fault()),
-    }
+    });
+    ReportRow::or_unseen(found, &format!("whether you may create {name}"))
 }
 
-fn not_served(object: &Object) -> ReportRow {
-    let text = format!("{} cannot be created, as the API server serves none", object.name);
-    if object.is_policy() {
+fn not_served(object: &Value) -> ReportRow {
+    let text = format!("{} cannot be created, as the API server serves none", title(object));
+    if is_policy(self::text(object, "/kind")) {
         let text = format!(
             "{text}: nothing will hold authors of profiles to the ServiceAccounts that they may act as"
         );
@@ -122,16 +114,23 @@ fn not_served(object: &Object) -> ReportRow {
     ReportRow::bad(text).next("kubectl api-versions")
 }
 
-/// What to run where it may not be created.
-fn remedy(object: &Object, program: &str) -> String {
-    if object.is("CustomResourceDefinition") {
-        format!("{program} crd | kubectl apply --server-side -f - # as an administrator")
-    } else if object.is_policy() {
-        "kubectl apply -f deploy/account-policy.yaml # as an administrator".to_owned()
-    } else if object.is("ClusterRole") || object.is("ClusterRoleBinding") {
-        format!("{program} check --pre --watch-namespaces NAMESPACE # without them")
-    } else {
-        format!("{program} rbac --operator | kubectl apply -f - # as an administrator")
+fn is_policy(kind: &str) -> bool {
+    matches!(kind, "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding")
+}
+
+/// What to run where an object of this kind may not be created.
+fn remedy(kind: &str, program: &str) -> String {
+    match kind {
+        "CustomResourceDefinition" => {
+            format!("{program} crd | kubectl apply --server-side -f - # as an administrator")
+        }
+        "ClusterRole" | "ClusterRoleBinding" => {
+            format!("{program} check --pre --watch-namespaces NAMESPACE # without them")
+        }
+        kind if is_policy(kind) => {
+            "kubectl apply -f deploy/account-policy.yaml # as an administrator".to_owned()
+        }
+        _ => format!("{program} rbac --operator | kubectl apply -f - # as an administrator"),
     }
 }
 
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn an_installation_is_what_is_shipped() {
         let paths = |watched: &[String]| -> Vec<String> {
-            objects("ops", watched).unwrap().into_iter().map(|object| object.path).collect()
+            objects("ops", watched).unwrap().iter().map(path).collect()
         };
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -173,10 +172,10 @@ mod tests {
 
     #[test]
     fn what_may_not_be_created_comes_with_what_to_do() {
-        let role = Object::of(json!({
+        let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "kubewarm"},
-        }));
+        });
         let status =
             |details: Value| json!({"kind": "Status", "message": "no", "details": details});
         let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), "kubectl warm");
@@ -194,10 +193,10 @@ mod tests {
 
     #[test]
     fn without_admission_policies_an_installation_works_all_the_same() {
-        let policy = Object::of(json!({
+        let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "kubewarm-accounts"},
-        }));
+        });
         assert_eq!(of_object(&policy, Ok(answer(404, &json!("x"))), "kubewarm").mark, Mark::Note);
     }
 }

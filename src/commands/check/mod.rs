@@ -9,15 +9,56 @@ mod server;
 
 use super::{
     Error,
-    cluster::connect,
+    advice::program,
+    cluster::ConnectionArgs,
     print::show,
-    profiles::{Place, Profiles},
+    profiles::Profiles,
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    specs::OperatorArgs,
 };
-use crate::cli::{CheckArgs, OperatorArgs, program};
+use clap::Args;
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::Connection;
+
+const CODES: &str = "\
+Marks:
+  ✔  well
+  ✗  wrong; what to do stands below it
+  !  works, and there is something to know
+  ?  not checked, and why
+
+Exit codes:
+  0  nothing that was checked is wrong
+  1  something is
+  2  there is no cluster to ask";
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct CheckArgs {
+    /// The only profile to look at [default: all].
+    #[arg(conflicts_with = "pre")]
+    pub name: Option<String>,
+
+    /// Before installing: whether the cluster has what kubewarm needs, and whether you may install it.
+    /// What would be created is sent as dry run: nothing is changed.
+    #[arg(long)]
+    pub pre: bool,
+
+    /// Where the profiles are [default: everywhere; of a profile that is named, the namespace of the
+    /// context].
+    #[arg(short, long, conflicts_with = "pre")]
+    pub namespace: Option<String>,
+
+    /// How the operator runs.
+    #[command(flatten)]
+    pub operator: OperatorArgs,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
 
 /// Looks, and prints what it found in lines. `clock` tells the time where the server does not.
 ///
@@ -30,7 +71,7 @@ use kubewarm_client::Connection;
 ///
 /// Some 30 requests, and the profiles.
 pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
-    let connection = connect(&args.connection)?;
+    let connection = args.connection.connect()?;
     let mut sections = sections(&connection, args, clock()).await?;
     sections.push(summary(&sections));
     show(&Report::judged(sections), None)
@@ -52,18 +93,15 @@ async fn sections(
     if !is_there {
         return Ok(sections);
     }
-    let OperatorArgs { home, watch_namespaces: watched } = &args.operator;
-    let namespace = home.operator_namespace.as_str();
     if args.pre {
-        let rows = install::permitted(client, namespace, watched).await?;
+        let rows = install::permitted(client, &args.operator).await?;
         sections.push(Section::new("installing", rows));
         return Ok(sections);
     }
     let (definition, is_served) = definition::served(client).await?;
     let mut installed = vec![definition];
     if is_served {
-        let operator = operator::Operator { client, namespace, watched, now };
-        installed.extend(operator.works().await?);
+        installed.extend(operator::works(client, &args.operator, now).await?);
     }
     sections.push(Section::new("kubewarm", installed));
     if is_served {
@@ -74,18 +112,17 @@ async fn sections(
 
 /// The profiles: those that are asked for, else all, else those that whoever asks may see.
 async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>, Error> {
-    let own = Place::Namespace(args.namespace.as_deref());
+    let own = Profiles::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
-    let place = if is_everywhere { &Place::Everywhere } else { &own };
     let unseen = |what: &str, message: &str| {
         ReportRow::unseen(what, &Fault::new(Reason::Forbidden, message))
     };
     let mut rows = Vec::new();
-    let mut source = Profiles::of(connection, place, args.name.as_deref());
+    let mut source = if is_everywhere { Profiles::everywhere(connection) } else { own.clone() };
     let mut found = source.fetch().await;
     if let (true, Err(Error::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
         rows.push(unseen("profiles of other namespaces", message));
-        source = Profiles::of(connection, &own, None);
+        source = own;
         found = source.fetch().await;
     }
     let found = match found {
@@ -96,7 +133,7 @@ async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>
         found => found?,
     };
     if args.name.is_some() && found.is_empty() {
-        return Err(Error::not_found(&source.title()));
+        return Err(source.not_found());
     }
     // Of namespaces that were not checked nothing is known.
     if !found.is_empty() || rows.is_empty() {

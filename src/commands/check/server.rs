@@ -22,15 +22,13 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
         Ok(answer) => answer,
         Err(fault) => return (vec![unreached(server, &fault)], false),
     };
-    let found = match answer.json::<Info>() {
-        Ok(version) => of_version(server, &version),
-        Err(fault) => ReportRow::unseen("its version", &fault),
-    };
-    let mut findings = vec![found];
-    match whoami(client).await {
-        Ok(subject) => findings.push(ReportRow::good(format!("knows you as {subject}"))),
-        Err(fault) => findings.push(ReportRow::unseen("whom it takes you for", &fault)),
-    }
+    let version = answer.json().map(|version| of_version(server, &version));
+    let you = whoami(client).await;
+    let you = you.map(|subject| ReportRow::good(format!("knows you as {subject}")));
+    let mut findings = vec![
+        ReportRow::or_unseen(version, "its version"),
+        ReportRow::or_unseen(you, "whom it takes you for"),
+    ];
     if !answer.headers.contains_key(SORTED) {
         findings.push(ReportRow::note(
             "priority and fairness is off: nothing keeps the lists of a warm-up and other clients apart",
@@ -41,7 +39,8 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
 
 /// Before installing: whether it streams lists, which is good to have.
 pub(super) async fn streams(client: &Client) -> ReportRow {
-    of_stream(get(client, STREAM).await)
+    let found = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
+    ReportRow::or_unseen(found, "whether it streams lists")
 }
 
 /// An answer that says that the server would talk to us.
@@ -75,17 +74,13 @@ fn of_version(server: &str, version: &Info) -> ReportRow {
     }
 }
 
-fn of_stream(streamed: Result<Answer, Fault>) -> ReportRow {
-    let what = "whether it streams lists";
-    match streamed {
-        Err(fault) => ReportRow::unseen(what, &fault),
-        Ok(answer) => match answer.status.as_u16() {
-            200 => ReportRow::good("streams lists (sendInitialEvents)"),
-            400 | 422 => ReportRow::note(
-                "does not stream lists (WatchList is off): whole lists, or pages, are fetched instead",
-            ),
-            _ => ReportRow::unseen(what, &answer.fault()),
-        },
+fn of_stream(answer: &Answer) -> Result<ReportRow, Fault> {
+    match answer.status.as_u16() {
+        200 => Ok(ReportRow::good("streams lists (sendInitialEvents)")),
+        400 | 422 => Ok(ReportRow::note(
+            "does not stream lists (WatchList is off): whole lists, or pages, are fetched instead",
+        )),
+        _ => Err(answer.fault()),
     }
 }
 
@@ -121,10 +116,10 @@ mod tests {
     fn a_server_that_streams_no_lists_is_no_failure() {
         let answer = |code: u16| {
             let status = http::StatusCode::from_u16(code).unwrap();
-            Ok(Answer { status, headers: http::HeaderMap::new(), body: bytes::Bytes::new() })
+            Answer { status, headers: http::HeaderMap::new(), body: bytes::Bytes::new() }
         };
-        assert_eq!(of_stream(answer(200)).mark, Mark::Good);
-        assert_eq!(of_stream(answer(422)).mark, Mark::Note);
-        assert_eq!(of_stream(answer(403)).mark, Mark::Unseen);
+        assert_eq!(of_stream(&answer(200)).unwrap().mark, Mark::Good);
+        assert_eq!(of_stream(&answer(422)).unwrap().mark, Mark::Note);
+        assert!(of_stream(&answer(403)).is_err());
     }
 }

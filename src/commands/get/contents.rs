@@ -1,18 +1,16 @@
 //! What was read, as it is printed.
 
-use crate::{
-    cli::{Form, GetArgs},
-    commands::{
-        report::{Colour, Fact, Format, Report, ReportRow, Section, Tone},
-        text::{length, span},
-    },
+use super::{Form, GetArgs};
+use crate::commands::{
+    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone},
+    text::{length, span},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
 /// As wide as it is: columns that are cut are of no use to programs.
-const WHOLE: Format = Format::Text { width: 0, colour: Colour::Off };
+const WHOLE: Format = Format::Text(Terminal { width: 0, height: 0, has_colours: false });
 
 /// The answer in the form that `args` want.
 pub(super) fn contents(
@@ -132,8 +130,8 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, parsed};
     use crate::commands::report::render;
+    use crate::commands::sample::parse;
     use kubewarm_api::model::{GroupResource, Resource};
 
     fn written(pages: Vec<Value>, line: &str) -> String {
@@ -145,10 +143,7 @@ mod tests {
     }
 
     fn args(line: &str) -> GetArgs {
-        let Command::Get(args) = parsed(&format!("kubewarm get pods {line}")) else {
-            panic!("not get");
-        };
-        args
+        parse(&format!("pods {line}")).unwrap()
     }
 
     fn pod(name: &str) -> Value {

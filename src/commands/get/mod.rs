@@ -8,15 +8,17 @@ mod rows;
 use self::{
     compared::{Reading, comparison},
     contents::contents,
-    request::{Request, WHOLE, accept},
+    request::{WHOLE, accept, path},
 };
 use super::{
-    Error, cache,
-    cluster::{self, served},
+    Error,
+    cache::{self, CacheArgs},
+    cluster::{ConnectionArgs, served},
     print::{show, tell},
     report::Verdict,
+    value,
 };
-use crate::cli::GetArgs;
+use clap::{Args, ValueEnum};
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
@@ -24,11 +26,96 @@ use kubewarm_api::model::{Fault, Resource, ResourceInfo};
 use kubewarm_client::{Connection, Served, Timed, get_timed};
 use rows::Rows;
 use serde_json::Value;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 use tokio::time::sleep;
+
+const CODES: &str = "\
+Exit codes:
+  0  printed; with --compare: both servers say the same
+  1  with --compare: they do not
+  2  the question failed";
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub struct GetArgs {
+    /// What: plural, singular or short name, with the group behind a dot where it takes one.
+    pub kind: String,
+
+    /// One object [default: all].
+    #[arg(value_parser = object, conflicts_with_all = ["all_namespaces", "selector", "field_selector"])]
+    pub name: Option<String>,
+
+    /// Where to look [default: the namespace of the context].
+    #[arg(short, long, value_parser = value::namespace)]
+    pub namespace: Option<String>,
+
+    /// Objects of every namespace.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+
+    /// Only those with these labels, such as app=web,tier!=2.
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub selector: Option<String>,
+
+    /// Only those with these fields, such as spec.nodeName=n1.
+    #[arg(long, value_name = "FIELDS")]
+    pub field_selector: Option<String>,
+
+    /// How to print it [default: a table].
+    #[arg(short, long, value_name = "FORMAT", conflicts_with = "compare")]
+    pub output: Option<Form>,
+
+    /// Ask the API server for the same, and say what differs and how long each took. Objects are compared by
+    /// uid and version. What differs is asked for again after a second: only what the cache has not come to
+    /// by then is named.
+    #[arg(long)]
+    pub compare: bool,
+
+    /// A kubeconfig for the read API, as `kubewarm kubeconfig` writes it, in place of the flags that find it.
+    #[arg(
+        long,
+        env = "KUBEWARM_CACHE_KUBECONFIG",
+        value_name = "FILE",
+        conflicts_with_all = ["server", "profile", "certificate_authority", "tls_server_name"]
+    )]
+    pub cache_kubeconfig: Option<PathBuf>,
+
+    /// Where the read API is.
+    #[command(flatten)]
+    pub cache: CacheArgs,
+
+    /// Whose user, and where the API server is.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// How objects are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kinds and names, one a line.
+    Name,
+    /// A table of all columns.
+    Wide,
+}
+
+/// A name that cannot change the path of a request.
+fn object(text: &str) -> Result<String, String> {
+    let is_safe = |c: char| c.is_ascii_graphic() && !"/%?#".contains(c);
+    if text.is_empty() || text.chars().all(|c| c == '.') || !text.chars().all(is_safe) {
+        return Err("expected the name of an object".to_owned());
+    }
+    Ok(text.to_owned())
+}
 
 /// What is new at one server is soon at the other; what still differs then is a difference.
 const SETTLING: Duration = Duration::from_secs(1);
+/// As many a page as kubectl has.
+const PAGE: &str = "500";
 /// Of the answer.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
@@ -51,13 +138,13 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
     let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
-    let request = Request::new(&kind.resource, namespace, args);
+    let path = |page: &[(&str, &str)]| path(&kind.resource, namespace, args, page);
     if args.compare {
-        let client = cluster::connect(&args.connection)?.client();
+        let client = args.connection.connect()?.client();
         let server = Asked { client, name: "the API server" };
-        return compare(&cache, &server, &request).await;
+        return compare(&cache, &server, &path(&[]), args).await;
     }
-    let pages = pages(&cache, &request, accept(args.output)).await?;
+    let pages = pages(&cache, path, accept(args.output)).await?;
     let (report, format) = contents(pages, kind, args, now());
     show(&report, Some(format))
 }
@@ -94,37 +181,41 @@ async fn connect(args: &GetArgs) -> Result<Connection, Error> {
 /// The answer, or the answers for a list.
 async fn pages(
     asked: &Asked,
-    request: &Request,
+    path: impl Fn(&[(&str, &str)]) -> String,
     accept: &'static str,
 ) -> Result<Vec<Value>, Error> {
     let mut pages = Vec::new();
-    let mut next = None;
+    let mut next = path(&[("limit", PAGE)]);
     loop {
-        let Timed { answer, .. } = asked.ask(&request.page(next.as_deref()), accept).await?;
+        let Timed { answer, .. } = asked.ask(&next, accept).await?;
         let page: Value = answer.json().map_err(|fault| asked.failed(&fault))?;
         let token = page.pointer("/metadata/continue").and_then(Value::as_str);
-        next = token.filter(|token| !token.is_empty()).map(str::to_owned);
+        let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
         pages.push(page);
-        if next.is_none() {
-            return Ok(pages);
-        }
+        let Some(token) = token else { return Ok(pages) };
+        next = path(&[("limit", PAGE), ("continue", &token)]);
     }
 }
 
 /// Says whether both have the same. The API server is asked first, so that what happens between the two is
 /// only ever too new; and again if they differ, last.
-async fn compare(cache: &Asked, server: &Asked, request: &Request) -> Result<Verdict, Error> {
+async fn compare(
+    cache: &Asked,
+    server: &Asked,
+    path: &str,
+    args: &GetArgs,
+) -> Result<Verdict, Error> {
     // Handshakes belong to neither.
     for asked in [cache, server] {
         asked.ask("/version", WHOLE).await?;
     }
-    let theirs = server.read(request).await?;
-    let ours = cache.read(request).await?;
+    let theirs = server.read(path, args).await?;
+    let ours = cache.read(path, args).await?;
     let mut differences = ours.rows.differences(&theirs.rows);
     if !differences.is_empty() {
         sleep(SETTLING).await;
-        let again = cache.read(request).await?.rows;
-        let settled = server.read(request).await?.rows;
+        let again = cache.read(path, args).await?.rows;
+        let settled = server.read(path, args).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
     show(&comparison(&ours, &theirs, &differences), None)
@@ -150,9 +241,9 @@ impl Asked {
     }
 
     /// What is there, in one answer. An object that is not there is nothing.
-    async fn read(&self, request: &Request) -> Result<Reading, Error> {
-        let Timed { answer, first_byte, whole } = self.send(&request.whole(), WHOLE).await?;
-        let rows = if answer.status == http::StatusCode::NOT_FOUND && request.is_of_one() {
+    async fn read(&self, path: &str, args: &GetArgs) -> Result<Reading, Error> {
+        let Timed { answer, first_byte, whole } = self.send(path, WHOLE).await?;
+        let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
             Rows::default()
         } else {
             let found = answer.json().map_err(|fault| self.failed(&fault))?;
@@ -172,4 +263,34 @@ impl Asked {
 fn freshness(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(FRESHNESS)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::parse, *};
+
+    #[test]
+    fn no_name_changes_the_path_of_a_request() {
+        for text in ["red", "system:node:n1", "a.b", "A_b"] {
+            assert!(object(text).is_ok(), "{text}");
+        }
+        for text in ["", ".", "..", "a/b", "a%2fb", "a?b", "a#b", "a b", "é"] {
+            assert!(object(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        for line in [
+            "",
+            "pods one -A",
+            "pods one -l app=web",
+            "pods --compare -o json",
+            "pods --cache-kubeconfig a --server https://b",
+            "pods --server http://b",
+        ] {
+            let error = parse::<GetArgs>(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
 }

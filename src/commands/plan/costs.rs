@@ -133,7 +133,7 @@ impl Outlook {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::report::{Colour, Format, Report, render},
+        super::super::report::{Format, Report, Terminal, render},
         *,
     };
 
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn the_table_lines_up_and_marks_what_is_not_sure() {
         let report = Report { sections: vec![outlook().section()], ..Report::default() };
-        let format = Format::Text { width: 0, colour: Colour::Off };
+        let format = Format::Text(Terminal::default());
         assert_eq!(
             render(&report, format).unwrap(),
             r"shop/checkout

@@ -3,7 +3,7 @@
 use super::{
     super::{
         Error,
-        cluster::{connect, served},
+        cluster::{ConnectionArgs, served},
         rbac::namespaces,
         text::place,
     },
@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     access::attributes,
-    cli::ConnectionArgs,
     controller,
     forecast::{Order, Surveyor, Trials},
 };
@@ -61,7 +60,7 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Finds it, and asks what it serves.
     pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, Error> {
-        let connection = connect(args)?;
+        let connection = args.connect()?;
         let client = connection.client();
         let served = served(client.clone()).await.map_err(Error::of_discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));

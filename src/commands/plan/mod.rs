@@ -10,15 +10,46 @@ use super::{
     Error,
     documents::Found,
     print::show,
+    rbac::subject,
     report::{Format, Report, Verdict},
-    specs::Specs,
+    specs::{SpecArgs, one_of},
 };
-use crate::cli::PlanArgs;
+use clap::Args;
 use kubewarm_api::{
     model::{Identity, Subject, ValidatedProfile},
     v1alpha1::Mode,
 };
 use tokio::sync::OnceCell;
+
+const CODES: &str = "\
+Exit codes:
+  0  said
+  1  said, and permissions are missing, or a target would be refused
+  2  the question failed, or a profile would be refused";
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES, group = one_of(["name", "file"]))]
+pub struct PlanArgs {
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+
+    /// Ask the cluster: of a file, for what a spec alone cannot say; of a profile in mode Plan,
+    /// instead of printing what kubewarm has found.
+    #[arg(long)]
+    pub live: bool,
+
+    /// Whose permissions are looked at: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: the account that the profile names, else the ServiceAccount kubewarm in
+    /// the operator's namespace].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+
+    /// Print numbers for a machine: bytes and milliseconds.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+}
 
 /// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
 ///
@@ -34,24 +65,23 @@ use tokio::sync::OnceCell;
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
 pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
-    let specs = Specs::of(&args.spec);
+    let home = args.spec.operator.home();
     let cluster = OnceCell::new();
     let mut outlooks = Vec::new();
-    for Found { at, profile } in specs.read().await? {
+    for Found { at, profile } in args.spec.read().await? {
         let refused = |error| Error::unusable(&at, error);
-        let checked = specs.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone()).map_err(refused)?;
         let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
-                offline::outlook(&checked, &specs.home, &file.display().to_string())
-                    .map_err(refused)?
+                offline::outlook(&checked, &home, &file.display().to_string()).map_err(refused)?
             }
             _ if is_looked_at && !args.live => reported::outlook(&profile)?,
             _ => {
                 let connect = || Cluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
-                let reader = reader(&checked, &specs, args);
-                cluster.outlook(&checked, &specs.home, &reader).await?
+                let reader = reader(&checked, args);
+                cluster.outlook(&checked, &home, &reader).await?
             }
         };
         outlooks.push(outlook);
@@ -65,13 +95,13 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             last => data.into_iter().chain(last).collect(),
         },
     };
-    show(&report, args.output.map(Format::from))
+    show(&report, args.output)
 }
 
 /// Whose permissions count.
-fn reader(profile: &ValidatedProfile, specs: &Specs<'_>, args: &PlanArgs) -> Subject {
+fn reader(profile: &ValidatedProfile, args: &PlanArgs) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
-        Identity::Operator => specs.operator(),
+        Identity::Operator => args.spec.operator.account(),
         Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },
     })
 }

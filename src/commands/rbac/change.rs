@@ -108,7 +108,7 @@ fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> Repor
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::report::{Colour, Format, Report, Section, render},
+        super::super::report::{Format, Report, Section, Terminal, render},
         *,
     };
 
@@ -142,7 +142,7 @@ mod tests {
             stuck: vec![("RoleBinding shop/y".to_owned(), "ClusterRole admin".to_owned())],
         };
         let rows = rows(&change, &BTreeMap::new(), &change.gained);
-        let format = Format::Text { width: 0, colour: Colour::Off };
+        let format = Format::Text(Terminal::default());
         let report = Report { sections: vec![Section::new("x", rows)], ..Report::default() };
         let text = render(&report, format).unwrap();
         assert_eq!(

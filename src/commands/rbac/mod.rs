@@ -9,14 +9,13 @@ pub(super) use self::live::namespaces;
 
 use super::{
     Error,
-    cluster::connect,
     documents::Found,
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
-    specs::Specs,
+    specs::{OperatorArgs, SpecArgs, one_of},
     verdict::name,
 };
-use crate::cli::{OperatorArgs, RbacArgs};
+use clap::Args;
 use kube::Client;
 use kubewarm_api::{
     manifests::{
@@ -26,6 +25,66 @@ use kubewarm_api::{
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
 };
+
+const CODES: &str = "\
+Exit codes:
+  0  printed; with --diff: nothing would change, or --generation was given and is the profile's
+  1  with --diff and without --generation: somebody would gain, lose or keep more than is needed
+  2  the question failed, a profile would be refused, or it is of another generation";
+
+/// Arguments of `rbac`.
+#[derive(Debug, Args)]
+#[command(after_help = CODES, group = one_of(["name", "file", "operator"]))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct RbacArgs {
+    /// Which profiles.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+
+    /// Print what kubewarm itself needs, whatever the profiles say, instead of a profile's roles.
+    #[arg(long, conflicts_with_all = ["diff", "generation", "subject", "namespace"])]
+    pub operator: bool,
+
+    /// With --operator: what `kubewarm run --metrics-auth` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub metrics_auth: bool,
+
+    /// With --operator: what `kubewarm run --api-addr` needs, too.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub read_api: bool,
+
+    /// Say who would gain and lose what if the manifests were applied, instead of printing them.
+    /// Namespaces of selectors are asked for.
+    #[arg(long)]
+    pub diff: bool,
+
+    /// Fail unless the profile is of this generation: it has not been edited since it was reviewed.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
+    pub generation: Option<i64>,
+
+    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
+    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace; that the status
+    /// of a profile in the cluster names another is an error].
+    #[arg(long, value_parser = subject)]
+    pub subject: Option<Subject>,
+}
+
+/// A subject as [`Subject`] displays it.
+pub(super) fn subject(text: &str) -> Result<Subject, String> {
+    let subject = text
+        .strip_prefix("group:")
+        .map_or_else(|| Subject::from_username(text), |name| Subject::Group(name.into()));
+    let complete = match &subject {
+        Subject::ServiceAccount { namespace, name } => !namespace.is_empty() && !name.is_empty(),
+        Subject::User(name) => !name.is_empty() && !name.starts_with("system:serviceaccount:"),
+        Subject::Group(name) => !name.is_empty(),
+    };
+    if complete {
+        return Ok(subject);
+    }
+    Err("expected system:serviceaccount:NAMESPACE:NAME, the name of a user, or group:NAME"
+        .to_owned())
+}
 
 const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
      generation or not kubewarm's; apply what `kubewarm rbac` prints";
@@ -60,35 +119,36 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
 /// The manifests, or with `--diff` the report on what they would change.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     let client = if args.diff || args.spec.name.is_some() {
-        Some(connect(&args.spec.connection)?.client())
+        Some(args.spec.connection.connect()?.client())
     } else {
         None
     };
-    let specs = Specs::of(&args.spec);
     let (mut text, mut report) = (String::new(), Report::default());
-    for Found { at, profile } in specs.read().await? {
+    for Found { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
-        let subject = args.subject.clone().unwrap_or_else(|| specs.operator());
+        let subject = args.subject.clone().unwrap_or_else(|| args.spec.operator.account());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
         let refused = |error| Error::unusable(&at, error);
-        let checked = specs.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone()).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject, &specs.home.watched)
-            .map_err(|error| refused(error.into()))?;
+        let access =
+            Access::of_profile(&checked, &found, &subject, &args.spec.operator.home().watched)
+                .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
             continue;
         };
-        let needed = Needed::parse(&access)?;
-        let (mut section, verdict) = needed.diff(client, &checked).await?;
+        let elevated = documents(access.manifests_elevated.as_deref())?;
+        let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
+        let (mut section, verdict) = diff(client, &checked, &all, &elevated).await?;
         // Whoever names the generation has reviewed the differences: what counts is that they are those.
         let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
-        if args.subject.is_none() && needed.is_exceeded(&profile) {
+        if args.subject.is_none() && exceeds(&profile, &all) {
             section.rows.push(ReportRow::bad(UNTRUSTED));
             verdict = Verdict::Failed;
         }
@@ -124,42 +184,29 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
     }
 }
 
-/// What the spec needs, as objects.
-struct Needed {
-    all: Vec<Document>,
-    elevated: Vec<Document>,
+/// What applying all documents would change: the profile, and a row for each change.
+async fn diff(
+    client: &Client,
+    profile: &ValidatedProfile,
+    all: &[Document],
+    elevated: &[Document],
+) -> Result<(Section, Verdict), Error> {
+    let (live, unseen) = live::read(client, &profile.profile, all).await?;
+    let change = compare(all, &live);
+    let mut rows = change::rows(&change, &grants(elevated), &grants(all));
+    let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
+    rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
+    let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
+    Ok((Section::new(heading(profile, &change), rows), verdict))
 }
 
-impl Needed {
-    fn parse(access: &Access) -> Result<Self, Error> {
-        let plain = documents(access.manifests.as_deref())?;
-        let elevated = documents(access.manifests_elevated.as_deref())?;
-        Ok(Self { all: [plain, elevated.clone()].concat(), elevated })
-    }
-
-    /// What applying it would change: the profile, and a row for each change.
-    async fn diff(
-        &self,
-        client: &Client,
-        profile: &ValidatedProfile,
-    ) -> Result<(Section, Verdict), Error> {
-        let (live, unseen) = live::read(client, &profile.profile, &self.all).await?;
-        let change = compare(&self.all, &live);
-        let mut rows = change::rows(&change, &grants(&self.elevated), &grants(&self.all));
-        let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
-        rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
-        let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
-        Ok((Section::new(heading(profile, &change), rows), verdict))
-    }
-
-    /// Whether the status of `profile` grants more than this.
-    fn is_exceeded(&self, profile: &CacheProfile) -> bool {
-        let Some(said) = access_status(profile) else { return false };
-        let needed = grants(&self.all);
-        let texts = [&said.manifests, &said.manifests_elevated];
-        let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
-        !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
-    }
+/// Whether the status of `profile` grants more than `needed`.
+fn exceeds(profile: &CacheProfile, needed: &[Document]) -> bool {
+    let Some(said) = access_status(profile) else { return false };
+    let needed = grants(needed);
+    let texts = [&said.manifests, &said.manifests_elevated];
+    let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
+    !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
 }
 
 fn heading(profile: &ValidatedProfile, change: &Change) -> String {

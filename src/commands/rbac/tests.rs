@@ -1,7 +1,7 @@
-//! What is printed for files.
+//! What can be typed, and what is printed for files.
 
 use super::*;
-use crate::cli::{Command, parsed};
+use crate::commands::sample::parse;
 use futures::FutureExt as _;
 use kubewarm_api::{
     manifests::Access,
@@ -22,9 +22,7 @@ spec:
 ";
 
 fn of_file(file: &Path, more: &str) -> RbacArgs {
-    let line = format!("kubewarm rbac -f {} --operator-namespace ops {more}", file.display());
-    let Command::Rbac(args) = parsed(&line) else { panic!("not rbac") };
-    args
+    parse(&format!("-f {} --operator-namespace ops {more}", file.display())).unwrap()
 }
 
 /// A file is answered without any cluster, so nothing is ever waited for.
@@ -108,6 +106,41 @@ fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
 fn a_missing_file_is_named() {
     let args = of_file(Path::new("no/such.yaml"), "");
     assert_eq!(answer(&args).unwrap_err().to_string(), "cannot read no/such.yaml");
+}
+
+#[test]
+fn subjects_are_read_as_they_are_written() {
+    for text in ["system:serviceaccount:ops:kubewarm", "jane", "system:admin", "group:devs"] {
+        assert_eq!(subject(text).map(|s| s.to_string()).as_deref(), Ok(text));
+    }
+    for text in ["", "group:", "system:serviceaccount:ops", "system:serviceaccount::a"] {
+        assert!(subject(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_file_or_a_name_is_wanted_and_only_a_name_has_a_generation() {
+    let parse = parse::<RbacArgs>;
+    let args = parse("checkout -n shop --diff --generation=7").unwrap();
+    assert_eq!((args.spec.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
+    assert!(parse("-f - --diff").unwrap().diff);
+    assert!(parse("--operator --watch-namespaces a,b").unwrap().operator);
+    assert!(parse("--operator --metrics-auth").unwrap().metrics_auth);
+    assert!(parse("--operator --read-api").unwrap().read_api);
+    for line in [
+        "--operator --watch-namespaces A",
+        "--operator -f a",
+        "checkout --metrics-auth",
+        "checkout --read-api",
+        "--operator --metrics-auth --watch-namespaces a",
+        "",
+        "checkout -f a.yaml",
+        "-f a.yaml --generation=7",
+        "--diff",
+    ] {
+        let error = parse(line).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
 }
 
 fn objects(text: &str) -> Vec<serde_json::Value> {

@@ -5,7 +5,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use self::render::{Colour, Format, render};
+pub use self::render::{Format, Terminal, render};
 
 use kubewarm_api::{model::Fault, v1alpha1::CellCounts};
 use serde_json::Value;
@@ -157,6 +157,11 @@ impl ReportRow {
     /// `what` could not be checked.
     pub(super) fn unseen(what: &str, fault: &Fault) -> Self {
         Self::marked(Mark::Unseen, format!("not checked: {what}: {fault}"))
+    }
+
+    /// What was found, or that `what` could not be checked.
+    pub(super) fn or_unseen(found: Result<Self, Fault>, what: &str) -> Self {
+        found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
     /// A name, and numbers behind it: a line of a table.

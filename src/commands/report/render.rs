@@ -8,7 +8,7 @@ use super::{
     Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
     document::document,
 };
-use crate::cli::Output;
+use clap::ValueEnum;
 use kubewarm_api::v1alpha1::CellCounts;
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -19,17 +19,14 @@ const GAP: &str = "  ";
 /// Before what is to be copied.
 const COPIED: &str = "    ";
 
-/// How a report is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a report is written. Users choose between the last two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
-    Text {
-        /// Columns. Longer texts are broken, and what cannot be broken is cut. 0: no limit.
-        width: usize,
-        /// Whether with colours.
-        colour: Colour,
-    },
+    #[value(skip)]
+    Text(Terminal),
     /// One line of `key=value` a fact, for logs, pipes and programs.
+    #[value(skip)]
     Lines,
     /// JSON.
     Json,
@@ -37,22 +34,15 @@ pub enum Format {
     Yaml,
 }
 
-/// Whether colours are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
-    /// ANSI colours.
-    On,
-    /// Text only.
-    Off,
-}
-
-impl From<Output> for Format {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Json => Self::Json,
-            Output::Yaml => Self::Yaml,
-        }
-    }
+/// What a text for people is laid out for. The default is no terminal: lines as long as they are, without colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// Columns. Longer texts are broken, and what cannot be broken is cut. 0: no limit.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Whether ANSI colours are used.
+    pub has_colours: bool,
 }
 
 /// Writes `report`. Whatever in it could steer a terminal is written visibly.
@@ -62,20 +52,20 @@ impl From<Output> for Format {
 /// [`Error`] if the data of the report has no form in YAML.
 pub fn render(report: &Report, format: Format) -> Result<String, Error> {
     Ok(match format {
-        Format::Text { width, colour } => text(&report.sections, width, colour),
+        Format::Text(terminal) => text(&report.sections, terminal),
         Format::Lines => lines(&report.sections),
         Format::Json | Format::Yaml => return document(&report.data, format),
     })
 }
 
-fn text(sections: &[Section], width: usize, colour: Colour) -> String {
+fn text(sections: &[Section], terminal: Terminal) -> String {
     let mut text = String::new();
     for section in sections {
-        let lines = section_lines(section, width);
+        let lines = section_lines(section, terminal.width);
         if !text.is_empty() && !lines.is_empty() {
             text.push('\n');
         }
-        text.extend(lines.iter().map(|line| line.paint(width, colour)));
+        text.extend(lines.iter().map(|line| line.paint(terminal)));
     }
     text
 }
@@ -283,7 +273,7 @@ impl StyledLine {
     }
 
     /// The line with its end, at most `width` characters long (0: no limit); `…` stands for what is cut off.
-    fn paint(&self, width: usize, colour: Colour) -> String {
+    fn paint(&self, Terminal { width, has_colours, .. }: Terminal) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;
         let mut left = if is_cut { width - 1 } else { total };
@@ -292,7 +282,7 @@ impl StyledLine {
             let end = text.char_indices().nth(left).map_or(text.len(), |(at, _)| at);
             let (shown, _) = text.split_at(end);
             left -= shown.chars().count();
-            match tone.code().filter(|_| colour == Colour::On && !shown.is_empty()) {
+            match tone.code().filter(|_| has_colours && !shown.is_empty()) {
                 Some(code) => line.extend([code, shown, "\u{1b}[0m"]),
                 None => line.push_str(shown),
             }

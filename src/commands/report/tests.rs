@@ -2,7 +2,7 @@ use super::*;
 use kubewarm_api::model::Reason;
 
 fn written(sections: Vec<Section>, width: usize) -> String {
-    let format = Format::Text { width, colour: Colour::Off };
+    let format = Format::Text(Terminal { width, ..Terminal::default() });
     render(&Report { sections, ..Report::default() }, format).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn no_text_of_a_report_steers_a_terminal() {
     let section = Section { head: row(Mark::Plain), rows: vec![row(Mark::Bad), row(Mark::Branch)] };
     let data = serde_json::json!({ "a": [evil] });
     let report = Report { sections: vec![section], data, ..Report::default() };
-    let text = |width| Format::Text { width, colour: Colour::Off };
+    let text = |width| Format::Text(Terminal { width, ..Terminal::default() });
     for format in [text(0), text(40), text(9), Format::Lines, Format::Json, Format::Yaml] {
         let written = render(&report, format).unwrap();
         let is_safe = |c: char| c == '\n' || !super::super::text::is_unsafe(c);

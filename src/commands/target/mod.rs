@@ -4,12 +4,11 @@ mod missing;
 
 use super::{
     Error,
-    advice::grant,
+    advice::{grant, program},
     report::{Fact, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, place, span},
     verdict::{NO_STATUS, is_true, name, own_message, problem_and_next_try},
 };
-use crate::cli::program;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::GroupResource,

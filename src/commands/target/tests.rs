@@ -1,6 +1,6 @@
 use super::{
     super::{
-        report::{Colour, Format, render},
+        report::{Format, Terminal, render},
         sample,
     },
     *,
@@ -33,7 +33,7 @@ fn warming() -> CacheProfile {
 
 fn printed(profile: &CacheProfile, name: &str, width: usize) -> String {
     let report = target(profile, name, sample::now()).unwrap();
-    render(&report, Format::Text { width, colour: Colour::Off }).unwrap()
+    render(&report, Format::Text(Terminal { width, ..Terminal::default() })).unwrap()
 }
 
 #[test]

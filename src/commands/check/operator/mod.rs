@@ -1,10 +1,11 @@
 //! The operator: its replicas, its lease, and what it may do.
 
 use super::super::{
+    advice::{program, variable},
     report::ReportRow,
+    specs::OperatorArgs,
     text::{length, place},
 };
-use crate::cli::program;
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -26,121 +27,115 @@ const ACCOUNT: &str = "kubewarm";
 /// Reviews of what the operator may do: it needs a dozen.
 const REVIEWS: usize = 128;
 
-/// Who is asked about.
-#[derive(Clone, Copy)]
-pub(super) struct Operator<'a> {
-    pub(super) client: &'a Client,
-    pub(super) namespace: &'a str,
-    pub(super) watched: &'a [String],
-    pub(super) now: Timestamp,
+/// Its replicas, who leads, what it may do, and whether authors are held to their accounts. `now` counts where the
+/// server does not tell the time.
+pub(super) async fn works(
+    client: &Client,
+    args: &OperatorArgs,
+    now: Timestamp,
+) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+    let namespace = args.home.operator_namespace.as_str();
+    let (mut findings, run) = replicas(client, namespace).await;
+    findings.push(leader(client, namespace, now).await);
+    findings.extend(rights(client, args, &run).await?);
+    findings.push(match author_check(client).await {
+        Ok(AuthorCheck::Enforced) => ReportRow::good(
+            "authors of profiles are held to the ServiceAccounts that they may act as",
+        ),
+        Ok(AuthorCheck::Missing) => ReportRow::note(
+            "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
+             ValidatingAdmissionPolicy kubewarm-accounts is not in force",
+        )
+        .next("kubectl apply -f deploy/account-policy.yaml"),
+        Ok(AuthorCheck::Unknown) => ReportRow::unseen(
+            "whether authors are held to the ServiceAccounts that they may act as",
+            &Fault::new(Reason::Forbidden, "you may not get ValidatingAdmissionPolicies"),
+        ),
+        Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
+    });
+    Ok(findings)
 }
 
-impl Operator<'_> {
-    /// Its replicas, who leads, what it may do, and whether authors are held to their accounts.
-    pub(super) async fn works(&self) -> Result<Vec<ReportRow>, manifests::Unwritable> {
-        let (mut findings, run) = self.replicas().await;
-        findings.push(self.lease().await);
-        findings.extend(self.rights(&run).await?);
-        findings.push(match author_check(self.client).await {
-            Ok(AuthorCheck::Enforced) => {
-                ReportRow::good("authors of profiles are held to the ServiceAccounts that they may act as")
-            }
-            Ok(AuthorCheck::Missing) => ReportRow::note(
-                "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
-                 ValidatingAdmissionPolicy kubewarm-accounts is not in force",
-            )
-            .next("kubectl apply -f deploy/account-policy.yaml"),
-            Ok(AuthorCheck::Unknown) => ReportRow::unseen(
-                "whether authors are held to the ServiceAccounts that they may act as",
-                &Fault::new(Reason::Forbidden, "you may not get ValidatingAdmissionPolicies"),
-            ),
-            Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
-        });
-        Ok(findings)
-    }
-
-    /// The Deployments, and how the operator runs in the first.
-    async fn replicas(&self) -> (Vec<ReportRow>, Run) {
-        let namespace = self.namespace;
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
-        let listed = match get(self.client, &path).await {
-            Ok(answer) => answer.json::<ObjectList<Deployment>>(),
-            Err(fault) => Err(fault),
-        };
-        match listed {
-            Ok(list) if list.items.is_empty() => {
-                let text = format!(
-                    "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
-                     {namespace}; whether its replicas are ready is not known"
-                );
-                (vec![ReportRow::note(text)], Run::unseen())
-            }
-            Ok(list) => {
-                let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
-                (findings, list.items.first().map_or_else(Run::unseen, Run::of))
-            }
-            Err(fault) => {
-                (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Run::unseen())
-            }
+/// The Deployments, and how the operator runs in the first.
+async fn replicas(client: &Client, namespace: &str) -> (Vec<ReportRow>, Run) {
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
+    let listed = get(client, &path).await;
+    match listed.and_then(|answer| answer.json::<ObjectList<Deployment>>()) {
+        Ok(list) if list.items.is_empty() => {
+            let text = format!(
+                "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
+                 {namespace}; whether its replicas are ready is not known"
+            );
+            (vec![ReportRow::note(text)], Run::unseen())
+        }
+        Ok(list) => {
+            let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
+            (findings, list.items.first().map_or_else(Run::unseen, Run::of))
+        }
+        Err(fault) => {
+            (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Run::unseen())
         }
     }
+}
 
-    async fn lease(&self) -> ReportRow {
-        let namespace = self.namespace;
-        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}");
-        let what = "who leads";
-        let look = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=kubewarm");
-        match get(self.client, &path).await {
-            Ok(answer) if answer.status == 404 => ReportRow::bad(format!(
+async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}");
+    let look = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=kubewarm");
+    let found = get(client, &path).await.and_then(|answer| {
+        if answer.status == 404 {
+            let text = format!(
                 "no replica has led yet: there is no Lease {LEASE} in namespace {namespace}; if kubewarm \
                  runs elsewhere, say so with --operator-namespace"
-            ))
-            .next(look),
-            Ok(answer) => match answer.json::<Lease>() {
-                Ok(lease) => of_lease(&lease, server_time(&answer).unwrap_or(self.now), look),
-                Err(fault) => ReportRow::unseen(what, &fault),
-            },
-            Err(fault) => ReportRow::unseen(what, &fault),
+            );
+            return Ok(ReportRow::bad(text).next(look));
         }
-    }
+        let lease = answer.json::<Lease>()?;
+        Ok(of_lease(&lease, server_time(&answer).unwrap_or(now), look))
+    });
+    ReportRow::or_unseen(found, "who leads")
+}
 
-    /// What the shipped roles allow, held against what reviews say of the account.
-    async fn rights(&self, run: &Run) -> Result<Vec<ReportRow>, manifests::Unwritable> {
-        let name = run.account.as_str().into();
-        let subject = Subject::ServiceAccount { namespace: self.namespace.into(), name };
-        // With namespaces of its own it can be granted no more, and asks as the caller.
-        let more = if self.watched.is_empty() { &*run.more } else { &[] };
-        let (mut missing, mut allowed) = (Vec::new(), 0_usize);
-        for needed in needed(self.namespace, self.watched, more)?.into_iter().take(REVIEWS) {
-            let Some(attributes) = attributes(&needed) else { continue };
-            match may(self.client, &subject, attributes).await {
-                Ok(true) => allowed += 1,
-                Ok(false) => missing.push(needed),
-                Err(fault) => {
-                    return Ok(vec![ReportRow::unseen(&format!("what {subject} may do"), &fault)]);
-                }
+/// What the shipped roles allow, held against what reviews say of the account.
+async fn rights(
+    client: &Client,
+    args: &OperatorArgs,
+    run: &Run,
+) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+    let OperatorArgs { home, watch_namespaces: watched } = args;
+    let namespace = home.operator_namespace.as_str();
+    let name = run.account.as_str().into();
+    let subject = Subject::ServiceAccount { namespace: namespace.into(), name };
+    // With namespaces of its own it can be granted no more, and asks as the caller.
+    let more = if watched.is_empty() { &*run.more } else { &[] };
+    let (mut missing, mut allowed) = (Vec::new(), 0_usize);
+    for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
+        let Some(attributes) = attributes(&needed) else { continue };
+        match may(client, &subject, attributes).await {
+            Ok(true) => allowed += 1,
+            Ok(false) => missing.push(needed),
+            Err(fault) => {
+                return Ok(vec![ReportRow::unseen(&format!("what {subject} may do"), &fault)]);
             }
         }
-        if missing.is_empty() {
-            return Ok(vec![ReportRow::good(format!(
-                "{subject} may do the {allowed} things it must"
-            ))]);
-        }
-        let mut grant = format!("{} rbac --operator", program());
-        if self.namespace != "kubewarm-system" {
-            let _infallible = write!(grant, " --operator-namespace {}", self.namespace);
-        }
-        if !self.watched.is_empty() {
-            let _infallible = write!(grant, " --watch-namespaces {}", self.watched.join(","));
-        }
-        for more in more {
-            grant.push_str(match more {
-                More::MetricsAuth => " --metrics-auth",
-                More::ReadApi => " --read-api",
-            });
-        }
-        Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
     }
+    if missing.is_empty() {
+        let text = format!("{subject} may do the {allowed} things it must");
+        return Ok(vec![ReportRow::good(text)]);
+    }
+    let mut grant = format!("{} rbac --operator", program());
+    if namespace != "kubewarm-system" {
+        let _infallible = write!(grant, " --operator-namespace {namespace}");
+    }
+    if !watched.is_empty() {
+        let _infallible = write!(grant, " --watch-namespaces {}", watched.join(","));
+    }
+    for more in more {
+        grant.push_str(match more {
+            More::MetricsAuth => " --metrics-auth",
+            More::ReadApi => " --read-api",
+        });
+    }
+    Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
 }
 
 /// How the operator runs, as far as that decides what it needs.
@@ -180,7 +175,7 @@ fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
         if value.is_empty() { Some(value) } else { value.strip_prefix('=') }
     });
     by_flag.or_else(|| {
-        let name = format!("KUBEWARM_{}", flag.to_uppercase().replace('-', "_"));
+        let name = variable(flag);
         let variable = container.env.iter().flatten().find(|one| one.name == name)?;
         // The API server leaves out what is empty.
         Some(variable.value.as_deref().unwrap_or_default())

@@ -8,7 +8,7 @@ use std::time::Duration;
 const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
 
 /// The name of a namespace.
-pub(super) fn namespace(text: &str) -> Result<String, String> {
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) {
         return Ok(text.to_owned());
     }
@@ -16,7 +16,7 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
 }
 
 /// A whole number of bytes, with a unit or without.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| {
         "expected a whole number of bytes, or one with Ki, Mi, Gi, k, M or G such as 512Mi"
             .to_owned()
@@ -24,7 +24,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()),
