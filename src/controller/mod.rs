@@ -2,14 +2,13 @@
 
 mod admission;
 mod budgets;
+mod cluster;
 mod declarations;
 mod desired;
 mod holding;
 mod intake;
 mod known;
 mod limiter;
-mod listing;
-mod live;
 mod outlook;
 mod quota;
 mod reconcile;
@@ -20,6 +19,6 @@ mod settle;
 mod tests;
 
 pub use self::{
-    admission::Admission, budgets::MemoryBounds, declarations::Declarations, live::Sources,
+    admission::Admission, budgets::MemoryBounds, cluster::Sources, declarations::Declarations,
     outlook::outlook, quota::InformerLimits, run::Controller,
 };

@@ -30,7 +30,7 @@ pub fn outlook(
     let mut refused = Vec::new();
     for target in &profile.targets {
         let kind = Some(served.resolve(&target.of, target.version.as_deref()));
-        let resolved = resolve(profile, target, home, kind, &names);
+        let resolved = resolve(profile, target, home, kind, names);
         order.targets.extend(resolved.ordered());
         let refusal = resolved.declared.resolved.and_then(Result::err);
         refused.extend(refusal.map(|refusal| (resolved.declared.name, refusal)));

@@ -4,12 +4,13 @@
 use super::{
     admission::Admission,
     budgets::{Budgets, MemoryBounds, overrun_by_informers},
+    cluster::Cluster,
     desired::{LeftOut, Wishes},
     intake::Found,
     known::Known,
     limiter::{Limiter, Running},
     quota::{InformerLimits, InformerQuotas},
-    resolve::{Cluster, is_denied, resolve},
+    resolve::resolve,
     settle::{settle, within},
 };
 use crate::{forecast::Order, status::Observed};
@@ -90,7 +91,7 @@ impl Reconciler {
     pub(super) fn reconcile(
         &mut self,
         profiles: &[Found],
-        cluster: &dyn Cluster,
+        cluster: &Cluster<'_>,
         subject: Option<&Subject>,
         now: Duration,
     ) -> Outcome {
@@ -112,13 +113,13 @@ impl Reconciler {
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(|key| cluster.gauge(key));
+        let (desired, left_out) = wishes.settle(&cluster.gauge);
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
-            outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
+            outcome.is_discovery_behind |= cells.into_iter().any(|key| cluster.is_denied(key));
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
@@ -129,7 +130,7 @@ impl Reconciler {
     }
 
     /// Stops what does not fit into its budgets, and lets go on what does by now.
-    fn limit(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
+    fn limit(&mut self, cluster: &Cluster<'_>, now: Duration) -> Vec<Overrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
             let Known { created, budget, targets, .. } = known;
@@ -188,7 +189,7 @@ impl Reconciler {
     fn declare(
         &mut self,
         found: &Found,
-        (cluster, now): (&dyn Cluster, Duration),
+        (cluster, now): (&Cluster<'_>, Duration),
         (outcome, wishes): (&mut Outcome, &mut Wishes),
         quotas: &mut InformerQuotas<'_>,
     ) -> Declared {
@@ -206,14 +207,17 @@ impl Reconciler {
                 state.forget_cells();
             }
             state.renew(target, &valid.identity(), cluster);
-            let answer = cluster.resolve(&target.of, target.version.as_deref());
-            let kind = answer.map(|answer| state.believe(target, answer, cluster, now));
+            let kind =
+                (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let names = |key: &CellKey| cluster.names(key);
-            let resolved = resolve(&valid, target, &self.home, kind, &names);
+            let names = |key: &CellKey| state.names(key, cluster);
+            let resolved = resolve(&valid, target, &self.home, kind, names);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let resolved = within(&mut quota, resolved);
             state.retain(&resolved.declared, |cells| quota(cells).is_ok());
+            if resolved.namespaces.is_none() {
+                state.forget_names();
+            }
             let is_tenants = *found.profile.namespace != *self.home.namespace;
             if valid.mode == Mode::Plan {
                 planned.extend(resolved.ordered());
@@ -250,7 +254,7 @@ impl Reconciler {
             generation: found.generation,
             refused,
             service_account: valid.service_account.clone(),
-            authors: cluster.authors(),
+            authors: cluster.authors,
             mode: valid.mode,
             targets,
             objective: valid.warmup.objective,

@@ -2,35 +2,15 @@
 
 use crate::forecast::OrderTarget;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge,
-    GroupResource, Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck,
-    Projection, Reason, Refusal, RefusalReason, Resource, ResourceInfo, SensitiveData, Target,
-    TargetScope, Tuning, ValidatedProfile,
+    CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, GroupResource, Home,
+    IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+    RefusalReason, Resource, ResourceInfo, SensitiveData, Target, TargetScope, Tuning,
+    ValidatedProfile,
 };
-use kubewarm_cache::informer::CellReport;
 use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
 const LEAVING: &str = ".metadata.deletionTimestamp";
-
-/// What reconciling asks of the cluster. A port: tests answer from tables of their own.
-pub(super) trait Cluster {
-    /// The kind of a target; `None` before discovery has answered.
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResourceInfo, Refusal>>;
-    /// What a cell says; `None` if it does not exist.
-    fn report(&self, key: &CellKey) -> Option<CellReport>;
-    /// Whether authors are held to the accounts that they may act as.
-    fn authors(&self) -> AuthorCheck;
-    /// What a cell holds, also of one that does not exist (yet).
-    fn gauge(&self, key: &CellKey) -> Arc<Gauge>;
-    /// The names that a cell of namespaces holds, or held when it could last be read, without those
-    /// that are being deleted; `None` before it is synced.
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
-}
 
 /// A target, resolved as far as the cluster has answered.
 #[derive(Debug)]
@@ -64,13 +44,14 @@ impl Resolved {
 }
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
-/// the operator's namespace may name other namespaces than their own. `names`: as [`Cluster::names`].
+/// the operator's namespace may name other namespaces than their own. `names` finds those that the cell of a
+/// selector matches.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
     kind: Option<Result<ResourceInfo, Refusal>>,
-    names: &dyn Fn(&CellKey) -> Option<Vec<Arc<str>>>,
+    names: impl FnOnce(&CellKey) -> Option<Vec<Arc<str>>>,
 ) -> Resolved {
     let accepted = accept(profile, target, home, kind);
     let (mut cells, mut namespaces) = (Vec::new(), None);
@@ -201,12 +182,6 @@ fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option
         tuning: tuning(profile, 1_000, NamespaceCheck::Known),
         indexes: leaving().into_iter().collect(),
     })
-}
-
-/// Whether the server answers 404 for a cell's kind.
-pub(super) fn is_denied(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    let fault = cluster.report(key).and_then(|report| report.fault);
-    fault.is_some_and(|fault| fault.reason == Reason::NotServed)
 }
 
 /// The field by which namespaces that are being deleted are told from the others. `None` never

@@ -1,10 +1,9 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
+    cluster::Sources,
     declarations::Declarations,
     intake::{Found, Intake, own_cells},
-    listing::Listing,
-    live::{Live, Selected, Sources},
     reconcile::{Outcome, Reconciler},
 };
 use crate::metrics::OperatorMetrics;
@@ -42,7 +41,6 @@ pub struct Controller {
     /// When they were last listed again because of profiles that had been left out.
     readmitted: Option<Instant>,
     intake: Intake,
-    selected: Selected,
 }
 
 impl Controller {
@@ -73,7 +71,6 @@ impl Controller {
             metrics,
             started,
             intake: Intake::default(),
-            selected: Selected::default(),
             sources,
         })
     }
@@ -132,8 +129,7 @@ impl Controller {
             return;
         }
         let subject = self.sources.subject.borrow().clone();
-        let (sources, selected) = (&self.sources, &self.selected);
-        let cluster = Live { sources, served: served.as_deref(), selected };
+        let cluster = self.sources.cluster(served.as_deref());
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
@@ -155,10 +151,6 @@ impl Controller {
         for own in &self.own {
             desired.insert(own.key.clone(), (own.clone(), Mode::Active));
         }
-        let targets = observed.iter().flat_map(|found| &found.declared.targets);
-        let found = targets.filter(|target| !target.cells.is_empty());
-        let found: BTreeSet<_> = found.filter_map(|target| target.namespaces.as_ref()).collect();
-        self.selected.get_mut().retain(|key, _| desired.contains_key(key) || found.contains(key));
         self.informers.apply(plan(&desired, &running));
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
@@ -189,14 +181,14 @@ impl Controller {
         let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
         for CellSpec { key, .. } in &self.own {
             let report = self.sources.reports.get(key)?;
-            match Listing::of(&report, self.listed.contains(key)) {
-                Listing::Done => {
-                    tables.push(self.sources.catalog.reader(key)?);
-                    self.listed.insert(key.clone());
-                }
-                Listing::Open => return None,
-                Listing::Kept => kept.extend(key.extent.namespace().map(Arc::from)),
-                Listing::Failed => {}
+            if report.is_warm() {
+                tables.push(self.sources.catalog.reader(key)?);
+                self.listed.insert(key.clone());
+            } else if self.listed.contains(key) {
+                // That they cannot be read now does not mean that they are gone.
+                kept.extend(key.extent.namespace().map(Arc::from));
+            } else if report.fault.is_none() {
+                return None;
             }
         }
         (!tables.is_empty()).then(|| self.intake.read(&tables, &kept))
@@ -274,12 +266,16 @@ mod tests {
         Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
     }
 
-    /// An API server without profiles. It counts complete lists, and does not answer watches.
+    /// An API server without profiles. It counts complete lists, does not answer watches, and refuses what is asked
+    /// of namespace `closed`.
     fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
         let lists = Arc::clone(lists);
         let answer = move |request: Request<Body>| {
             let lists = Arc::clone(&lists);
             async move {
+                if request.uri().path().contains("/closed/") {
+                    return Ok(Response::builder().status(403).body(Body::empty()).unwrap());
+                }
                 let query = request.uri().query().unwrap_or_default();
                 if query.contains("watch=1") {
                     return pending().await;
@@ -321,8 +317,7 @@ mod tests {
         assert_eq!(controller.informers.running().len(), 1, "its own cell");
         let mut found = profile();
         let seen = |controller: &mut Controller, found: &Found| {
-            let (sources, selected) = (&controller.sources, &controller.selected);
-            let cluster = Live { sources, served: None, selected };
+            let cluster = controller.sources.cluster(None);
             let found = std::slice::from_ref(found);
             let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
             outcome.observed[0].declared.targets.len()
@@ -348,6 +343,17 @@ mod tests {
         let running: Vec<_> = controller.informers.running().into_keys().collect();
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_profiles_cannot_be_listed_holds_up_no_other() {
+        let names = ["closed", "open"].map(Arc::from);
+        let server = empty_server(&Arc::default());
+        let mut controller = controller_of(Watched::Namespaces(names.into()), server);
+        controller.reconcile();
+        assert!(controller.profiles().is_none(), "no list has been answered");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(controller.profiles().map(|all| all.len()), Some(0));
     }
 
     #[tokio::test(start_paused = true)]

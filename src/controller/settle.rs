@@ -1,10 +1,6 @@
 //! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
 
-use super::{
-    desired::Wishes,
-    holding::Holding,
-    resolve::{Cluster, Resolved},
-};
+use super::{cluster::Cluster, desired::Wishes, holding::Holding, resolve::Resolved};
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
     Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
@@ -45,6 +41,15 @@ pub(super) struct KnownTarget {
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
+    /// The namespaces that its selector matched when that could last be read.
+    selected: Option<Selected>,
+}
+
+/// The namespaces that the cell of a selector matched.
+#[derive(Debug)]
+struct Selected {
+    cell: CellKey,
+    names: Vec<Arc<str>>,
 }
 
 impl KnownTarget {
@@ -54,7 +59,7 @@ impl KnownTarget {
         &mut self,
         target: &Target,
         answer: Result<ResourceInfo, Refusal>,
-        cluster: &dyn Cluster,
+        cluster: &Cluster<'_>,
         now: Duration,
     ) -> Result<ResourceInfo, Refusal> {
         let known = self.kind.take();
@@ -82,6 +87,27 @@ impl KnownTarget {
         Ok(kind)
     }
 
+    /// The names of the namespaces that its selector matches; `None` before they are known.
+    ///
+    /// The last known ones count on after a loss of access to namespaces, since cells live by their own access,
+    /// and while the selector's cell does not exist: a target that a limit has stopped declares what it had.
+    pub(super) fn names(&mut self, cell: &CellKey, cluster: &Cluster<'_>) -> Option<Vec<Arc<str>>> {
+        if cluster.is_synced(cell) {
+            let names = (cluster.names)(cell)?;
+            self.selected = Some(Selected { cell: cell.clone(), names: names.clone() });
+            return Some(names);
+        }
+        let report = cluster.reports.get(cell);
+        let is_lost = report.is_none_or(|report| report.lost.is_some());
+        let last = self.selected.as_ref().filter(|last| is_lost && last.cell == *cell);
+        (cluster.planned_names)(cell).or_else(|| last.map(|last| last.names.clone()))
+    }
+
+    /// Forgets the namespaces of a target that is refused.
+    pub(super) fn forget_names(&mut self) {
+        self.selected = None;
+    }
+
     /// Whether discovery does not list its kind, and the last answer still counts.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
@@ -89,12 +115,13 @@ impl KnownTarget {
 
     /// Nothing answers for what is only planned.
     pub(super) fn forget_cells(&mut self) {
-        *self = Self { kind: self.kind.take(), ..Self::default() };
+        let (kind, selected) = (self.kind.take(), self.selected.take());
+        *self = Self { kind, selected, ..Self::default() };
     }
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
-    pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &dyn Cluster) {
-        let is_synced = |it: &Answering| it.cells.iter().all(|cell| is_warm(&cell.key, cluster));
+    pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &Cluster<'_>) {
+        let is_synced = |it: &Answering| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
@@ -140,7 +167,7 @@ impl KnownTarget {
     }
 
     /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
-    pub(super) fn try_again(&mut self, cluster: &dyn Cluster, now: Duration) {
+    pub(super) fn try_again(&mut self, cluster: &Cluster<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let holding = self.holding.as_ref();
         if limited.is_stopped() {
@@ -193,7 +220,7 @@ pub(super) fn within(
 pub(super) fn settle(
     resolved: Resolved,
     valid: &ValidatedProfile,
-    cluster: &dyn Cluster,
+    cluster: &Cluster<'_>,
     state: &mut KnownTarget,
     (budget, priority): (&Arc<Budget>, u16),
     wishes: &mut Wishes,
@@ -205,14 +232,14 @@ pub(super) fn settle(
         state.serving = None;
     }
     let Resolved { mut declared, cells, namespaces } = resolved;
-    let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
+    let cells_known = namespaces.as_ref().is_none_or(|cell| cluster.is_warm(&cell.key));
     if let Some(Ok(kind)) = &declared.resolved
         && cells_known
         && !is_stopped
     {
         let serving = Serving { generation: valid.generation, cells: Arc::clone(&declared.cells) };
         let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
-        let is_warm = cells.iter().all(|cell| is_warm(&cell.key, cluster));
+        let is_warm = cells.iter().all(|cell| cluster.is_warm(&cell.key));
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
@@ -250,10 +277,6 @@ pub(super) fn settle(
     declared
 }
 
-fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    cluster.report(key).is_some_and(|report| report.is_warm())
-}
-
 /// Whether the cells of a version that is no longer preferred still are the target: its author has
 /// changed nothing, so it does not turn cold while the new version's cells warm up.
 fn stands_in(
@@ -261,22 +284,21 @@ fn stands_in(
     kind: &ResourceInfo,
     new: &[CellSpec],
     generation: i64,
-    cluster: &dyn Cluster,
+    cluster: &Cluster<'_>,
 ) -> bool {
     let is_promising = |cell: &CellSpec| {
-        let fault = cluster.report(&cell.key).and_then(|report| report.fault);
-        fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
+        cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
     old.serving.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(|cell| is_warm(&cell.key, cluster))
+        && old.cells.iter().all(|cell| cluster.is_warm(&cell.key))
         && new.iter().all(is_promising)
 }
 
 /// What only the server can say, and only when it is asked: the cell runs on, so that it is
 /// noticed when the answer changes.
-fn refusal(target: &str, key: &CellKey, cluster: &dyn Cluster) -> Option<Refusal> {
-    let fault = cluster.report(key)?.fault?;
+fn refusal(target: &str, key: &CellKey, cluster: &Cluster<'_>) -> Option<Refusal> {
+    let fault = cluster.fault(key)?;
     match fault.reason {
         Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,

@@ -66,7 +66,8 @@ impl Scene {
         };
         let (cells, old): (Arc<[CellKey]>, _) = (keys(cells).into(), keys(old));
         self.cluster.synced.extend(cells.iter().cloned());
-        let holding = Holding::new(&budget, priority, (&cells, &old, None), &self.cluster);
+        let holding =
+            Holding::new(&budget, priority, (&cells, &old, None), &self.cluster.cluster());
         let mut state = KnownTarget::default();
         state.holding = Some(holding);
         self.targets.push(Target { profile, name: target.into(), budget, state });
@@ -89,7 +90,8 @@ impl Scene {
             Running { profile, created, target: name, budget, state }
         });
         let (home, now) = ("kubewarm-system", Duration::ZERO);
-        let mut limiter = Limiter { home, cluster: &self.cluster, now, exceeded: Vec::new() };
+        let cluster = &self.cluster.cluster();
+        let mut limiter = Limiter { home, cluster, now, exceeded: Vec::new() };
         limiter.fit_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
         stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()

@@ -21,7 +21,6 @@ fn with(limits: &Value) -> Value {
 
 /// The table of the cell of this kind holds so many objects, of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &Outcome, kind: &str, objects: u64) {
-    use crate::controller::resolve::Cluster as _;
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
     keys.for_each(|key: &CellKey| cluster.gauge(key).set(objects, objects << 10));
 }
@@ -31,7 +30,7 @@ fn target(outcome: &Outcome, at: usize) -> &DeclaredTarget {
 }
 
 fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u64) -> Outcome {
-    reconciler.reconcile(found, cluster, None, Duration::from_mins(minutes))
+    reconciler.reconcile(found, &cluster.cluster(), None, Duration::from_mins(minutes))
 }
 
 fn bounded(bounds: MemoryBounds) -> Reconciler {
@@ -92,7 +91,6 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
     for key in outcome.observed[0].declared.targets[1].cells.iter() {
-        use crate::controller::resolve::Cluster as _;
         cluster.gauge(key).set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());

@@ -15,10 +15,10 @@ mod watched;
 use super::{
     admission::Admission,
     budgets::MemoryBounds,
+    cluster::Cluster,
     intake::{Found, validate},
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
-    resolve::Cluster,
 };
 use jiff::Timestamp;
 use kubewarm_api::{
@@ -63,20 +63,28 @@ impl Default for Tables {
     }
 }
 
-impl Cluster for Tables {
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResourceInfo, Refusal>> {
-        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
-            return Some(Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown")));
-        };
-        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
-        Some(Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") }))
+impl Tables {
+    fn cluster(&self) -> Cluster<'_> {
+        let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
+        Cluster {
+            reports: known.map(|key| (key.clone(), self.report(key))).collect(),
+            authors: AuthorCheck::Enforced,
+            kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
+            gauge: Box::new(|key| self.gauge(key)),
+            names: Box::new(|_| Some(self.names.iter().map(|&name| name.into()).collect())),
+            planned_names: Box::new(|_| None),
+        }
     }
 
-    fn report(&self, key: &CellKey) -> Option<CellReport> {
+    fn resolve(&self, of: &GroupResource, version: Option<&str>) -> Result<ResourceInfo, Refusal> {
+        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
+            return Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown"));
+        };
+        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
+        Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") })
+    }
+
+    fn report(&self, key: &CellKey) -> CellReport {
         let now = Timestamp::UNIX_EPOCH;
         let fault = self.faults.get(key).map(|&reason| CellFault {
             reason,
@@ -87,26 +95,18 @@ impl Cluster for Tables {
             attempts: 1,
             next_retry: None,
         });
-        Some(CellReport {
+        CellReport {
             phase: Phase::Watching,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
             lost: self.lost.contains(key).then(|| Loss { at: Instant::now(), time: now }),
             ..CellReport::queued(now)
-        })
-    }
-
-    fn authors(&self) -> AuthorCheck {
-        AuthorCheck::Enforced
+        }
     }
 
     fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
         let new = || Arc::new(Gauge::of_informer());
         Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
-    }
-
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        self.synced.contains(key).then(|| self.names.iter().map(|&name| name.into()).collect())
     }
 }
 
@@ -156,7 +156,7 @@ fn reconciler_of(home: Home) -> Reconciler {
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {
-    reconciler.reconcile(profiles, cluster, None, Duration::ZERO)
+    reconciler.reconcile(profiles, &cluster.cluster(), None, Duration::ZERO)
 }
 
 fn desired(outcome: &Outcome) -> Vec<String> {
