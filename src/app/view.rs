@@ -11,7 +11,7 @@ use crate::{
     server::DeclaredCells,
     status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
 };
-use kubewarm_api::model::{CellKey, Declared, Mode};
+use kubewarm_api::model::{CellKey, CellSpec, Declared, Mode};
 use kubewarm_cache::{
     informer::{Changes, Reports},
     store::{Catalog, Reader},
@@ -81,8 +81,9 @@ impl View {
             .flat_map(|found| &found.declared.targets)
             .filter(|target| !target.is_stopped())
             .filter_map(|target| target.namespaces.as_ref());
-        let known =
-            |key: &CellKey| self.reports.get(key).is_some_and(|r| r.is_warm() || r.fault.is_some());
+        let known = |cell: &CellSpec| {
+            self.reports.get(&cell.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
+        };
         let complete = selectors.all(known);
         Some(DeclaredCells { cells: self.declarations.cells()?, complete })
     }

@@ -1,7 +1,7 @@
 //! What the controller shows of the profiles, to those who observe them.
 
 use crate::status::Observed;
-use kubewarm_api::model::{CellKey, Mode};
+use kubewarm_api::model::{CellKey, DeclaredTarget, Mode};
 use parking_lot::RwLock;
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,7 +25,7 @@ impl Declarations {
         let targets = watched.flat_map(|observed| &observed.declared.targets);
         // What a limit has stopped keeps nobody waiting.
         let targets = targets.filter(|target| !target.is_stopped());
-        let keys = targets.flat_map(|target| target.cells.iter().chain(&target.namespaces));
+        let keys = targets.flat_map(DeclaredTarget::all_cells).map(|cell| &cell.key);
         // Cells that profiles share are one cell.
         let keys: BTreeSet<_> = keys.cloned().collect();
         Some(keys.into_iter().collect())

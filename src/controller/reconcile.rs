@@ -13,7 +13,7 @@ use super::{
     resolve::resolve,
     settle::{settle, within},
 };
-use crate::{forecast::Order, status::Observed};
+use crate::status::Observed;
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
@@ -47,8 +47,6 @@ pub(super) struct Reconciler {
 pub(super) struct Outcome {
     /// The cells of all profiles.
     pub(super) desired: Desired,
-    /// The profiles whose cost is to be forecast.
-    pub(super) orders: Vec<Order>,
     /// The profiles, for those who report on them.
     pub(super) observed: Vec<Observed>,
     /// Whether some kind is not served, so that discovery should hurry.
@@ -113,13 +111,14 @@ impl Reconciler {
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(&cluster.gauge);
+        let (desired, left_out) = wishes.settle();
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
-            outcome.is_discovery_behind |= cells.into_iter().any(|key| cluster.is_denied(key));
+            outcome.is_discovery_behind |=
+                cells.into_iter().any(|cell| cluster.is_denied(&cell.key));
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
@@ -200,7 +199,7 @@ impl Reconciler {
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
         let mut former = std::mem::take(&mut known.targets);
-        let (mut taken, mut targets, mut planned) = (0, Vec::new(), Vec::new());
+        let (mut taken, mut targets) = (0, Vec::new());
         for target in &valid.targets {
             let mut state = former.remove(&target.name).unwrap_or_default();
             if valid.mode == Mode::Plan {
@@ -211,23 +210,21 @@ impl Reconciler {
                 (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
             let names = |key: &CellKey| state.names(key, cluster);
-            let resolved = resolve(&valid, target, &self.home, kind, names);
+            let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let resolved = within(&mut quota, resolved);
-            state.retain(&resolved.declared, |cells| quota(cells).is_ok());
+            state.retain(&resolved, |cells| quota(cells).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
             }
             let is_tenants = *found.profile.namespace != *self.home.namespace;
             if valid.mode == Mode::Plan {
-                planned.extend(resolved.ordered());
-                targets.push(resolved.declared);
+                targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
                 continue;
             }
             if is_tenants && !state.is_stopped() {
-                let cells = resolved.cells.iter().chain(&resolved.namespaces);
-                let overrun = overrun_by_informers(&known.budget, cells, cluster);
+                let overrun = overrun_by_informers(&known.budget, resolved.all_cells());
                 if let Some(overrun) = overrun {
                     state.stop((&found.profile, &target.name), overrun, now);
                     outcome.exceeded.push(overrun);
@@ -237,32 +234,14 @@ impl Reconciler {
             targets.push(settle(resolved, &valid, cluster, &mut state, payer, wishes));
             known.targets.insert(Arc::clone(&target.name), state);
         }
-        if valid.mode == Mode::Plan {
-            outcome.orders.push(Order {
-                profile: found.profile.clone(),
-                uid: Arc::clone(&found.uid),
-                generation: found.generation,
-                max_concurrent_lists: valid.warmup.max_concurrent_lists,
-                targets: planned,
-            });
-        }
         let accepted_at = known.accepted_at;
         self.known.insert(found.profile.clone(), known);
         Declared {
-            profile: found.profile.clone(),
-            uid: Arc::clone(&found.uid),
             generation: found.generation,
             refused,
-            service_account: valid.service_account.clone(),
             authors: cluster.authors,
-            mode: valid.mode,
-            targets,
-            objective: valid.warmup.objective,
-            max_staleness: valid.max_staleness,
-            on_access_lost: valid.on_access_lost,
-            reads: valid.reads,
-            limits: valid.limits,
             accepted_at,
+            ..Declared::of(&valid, targets)
         }
     }
 

@@ -133,15 +133,11 @@ impl Controller {
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
-        let Outcome {
-            mut desired,
-            orders,
-            mut observed,
-            exceeded,
-            is_kind_missing,
-            is_discovery_behind,
-        } = outcome;
-        self.sources.forecasts.order(orders);
+        let Outcome { mut desired, mut observed, exceeded, is_kind_missing, is_discovery_behind } =
+            outcome;
+        let planned = observed.iter().map(|found| &found.declared);
+        let planned = planned.filter(|declared| declared.mode == Mode::Plan).cloned();
+        self.sources.forecasts.order(planned);
         for found in &mut observed {
             found.plan = self.sources.forecasts.get(&found.declared.profile);
         }

@@ -1,6 +1,6 @@
 //! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
 
-use super::{cluster::Cluster, desired::Wishes, holding::Holding, resolve::Resolved};
+use super::{cluster::Cluster, desired::Wishes, holding::Holding};
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
     Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Answering {
     serving: Serving,
     kind: ResourceInfo,
-    cells: Vec<CellSpec>,
 }
 
 /// What is remembered of a target between two runs.
@@ -121,7 +120,8 @@ impl KnownTarget {
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
     pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &Cluster<'_>) {
-        let is_synced = |it: &Answering| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
+        let is_synced =
+            |it: &Answering| it.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
@@ -130,7 +130,7 @@ impl KnownTarget {
     /// it. A target that has grown too large keeps what it had, if that fits.
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
-        let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
+        let cells = self.serving.as_ref().map_or(0, |old| old.serving.cells.len());
         if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
             self.serving = None;
         }
@@ -192,7 +192,7 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
         data == SensitiveData::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.sensitive_data, target.projection);
-    old.cells.iter().all(|CellSpec { key, .. }| {
+    old.serving.cells.iter().all(|CellSpec { key, .. }| {
         key.identity == *identity
             && (may_hold_whole || !holds_whole(key.sensitive_data, key.projection))
     })
@@ -206,11 +206,12 @@ const PASSING_FAILURES: u32 = 3;
 /// fewer namespaces match, if at least that one fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
-    mut target: Resolved,
-) -> Resolved {
-    let cells = target.cells.len() + usize::from(target.namespaces.is_some());
-    if let Err(refusal) = quota(cells) {
-        target.refuse(refusal, |cells| quota(cells).is_ok());
+    mut target: DeclaredTarget,
+) -> DeclaredTarget {
+    if let Err(refusal) = quota(target.all_cells().count()) {
+        target.resolved = Some(Err(refusal));
+        target.cells = [].into();
+        target.namespaces.take_if(|_| quota(1).is_err());
     }
     target
 }
@@ -218,7 +219,7 @@ pub(super) fn within(
 /// Wants the target's cells, and those that still answer for it until these are synced, and has `budget` pay for
 /// both.
 pub(super) fn settle(
-    resolved: Resolved,
+    mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
     cluster: &Cluster<'_>,
     state: &mut KnownTarget,
@@ -231,44 +232,45 @@ pub(super) fn settle(
         // the same cells warm.
         state.serving = None;
     }
-    let Resolved { mut declared, cells, namespaces } = resolved;
-    let cells_known = namespaces.as_ref().is_none_or(|cell| cluster.is_warm(&cell.key));
+    let is_warm = |cell: &CellSpec| cluster.is_warm(&cell.key);
+    let cells_known = declared.namespaces.as_ref().is_none_or(is_warm);
     if let Some(Ok(kind)) = &declared.resolved
         && cells_known
         && !is_stopped
     {
         let serving = Serving { generation: valid.generation, cells: Arc::clone(&declared.cells) };
-        let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
-        let is_warm = cells.iter().all(|cell| cluster.is_warm(&cell.key));
+        let now = Answering { serving, kind: kind.clone() };
+        let is_warm = declared.cells.iter().all(is_warm);
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
-    let is_old = |spec: &&CellSpec| !declared.cells.contains(&spec.key);
-    let old_cells: Vec<_> = old.iter().flat_map(|old| &old.cells).filter(is_old).collect();
+    let is_old = |spec: &&CellSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
+    let old_cells = old.iter().flat_map(|old| &*old.serving.cells).filter(is_old);
+    let old_cells: Vec<_> = old_cells.cloned().collect();
     for spec in &old_cells {
         wishes.add(spec, valid.mode, None);
     }
     if is_stopped {
         state.holding = None;
     } else {
-        for spec in &cells {
+        for spec in &*declared.cells {
             wishes.add(spec, valid.mode, Some(&declared.name));
         }
         // Its index is not the author's, and no loss where it has no room.
-        if let Some(spec) = &namespaces {
+        let selector = declared.namespaces.as_ref();
+        if let Some(spec) = selector {
             wishes.add(spec, valid.mode, None);
         }
-        let old_keys: Vec<_> = old_cells.iter().map(|spec| spec.key.clone()).collect();
-        let all = (&declared.cells, &*old_keys, declared.namespaces.as_ref());
-        state.holding = Some(Holding::new(budget, priority, all, cluster));
+        state.holding = Some(Holding::new(budget, priority, &declared.cells, &old_cells, selector));
     }
     if let (Some(Ok(kind)), Some(old)) = (&mut declared.resolved, old)
-        && stands_in(old, kind, &cells, valid.generation, cluster)
+        && stands_in(old, kind, &declared.cells, valid.generation, cluster)
     {
         *kind = old.kind.clone();
         declared.cells = Arc::clone(&old.serving.cells);
     }
-    let refused = declared.cells.iter().find_map(|key| refusal(&declared.name, key, cluster));
+    let refused =
+        declared.cells.iter().find_map(|cell| refusal(&declared.name, &cell.key, cluster));
     if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
         declared.resolved = Some(Err(refusal));
     }
@@ -291,7 +293,7 @@ fn stands_in(
     };
     old.serving.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(|cell| cluster.is_warm(&cell.key))
+        && old.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key))
         && new.iter().all(is_promising)
 }
 

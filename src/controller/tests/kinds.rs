@@ -71,7 +71,7 @@ fn another_preferred_version_is_warmed_beside_the_old() {
     cluster.kinds.insert("pods", ("v2", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
-    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].to_string();
+    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].key.to_string();
     assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
 
     let old = cluster.synced.clone();

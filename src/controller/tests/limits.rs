@@ -90,8 +90,8 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
     holds(&cluster, &outcome, "pods", 11);
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
-    for key in outcome.observed[0].declared.targets[1].cells.iter() {
-        cluster.gauge(key).set(0, 0);
+    for cell in &*target(&outcome, 1).cells {
+        cell.tuning.gauge.set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
