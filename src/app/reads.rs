@@ -5,7 +5,6 @@ use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     controller::Declarations,
     metrics::Metrics,
-    status::Observed,
 };
 use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
@@ -120,19 +119,14 @@ pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>,
 
 /// What profiles offer, computed once for each round of the controller.
 fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync> {
-    type Held = Option<(Arc<Vec<Observed>>, Arc<Offers>)>;
-    let held: Mutex<Held> = Mutex::default();
+    let held = Mutex::new((declarations, None));
     Box::new(move || {
-        let profiles = declarations.get()?;
-        let mut held = held.lock();
-        if let Some((of, offers)) = &*held
-            && Arc::ptr_eq(of, &profiles)
-        {
-            return Some(Arc::clone(offers));
+        let (declarations, offers) = &mut *held.lock();
+        if offers.is_none() || declarations.has_changed().unwrap_or(false) {
+            let profiles = declarations.borrow_and_update().clone()?;
+            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared))));
         }
-        let offers = Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared)));
-        *held = Some((profiles, Arc::clone(&offers)));
-        Some(offers)
+        offers.clone()
     })
 }
 

@@ -25,11 +25,15 @@ pub(super) fn verifier(
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
-    let (declarations, own, mut seen) = (declarations.clone(), Arc::clone(own), None);
+    let (mut declarations, own) = (declarations.clone(), Arc::clone(own));
     Verifier::new(Surroundings {
         buckets,
         clients,
-        wanted: Box::new(move || wanted(&declarations, &mut seen)),
+        wanted: Box::new(move || {
+            let is_new = declarations.has_changed().unwrap_or(false);
+            let profiles = declarations.borrow_and_update().clone();
+            Some(wanted(&profiles.filter(|_| is_new)?))
+        }),
         own,
         reports: reports.clone(),
         changes,
@@ -38,16 +42,9 @@ pub(super) fn verifier(
     })
 }
 
-/// Every cell that a profile declares or is answered from, once. `None` where nothing is declared but
-/// what was `seen` last.
-fn wanted(
-    declarations: &Declarations,
-    seen: &mut Option<Arc<Vec<Observed>>>,
-) -> Option<Vec<Wanted>> {
+/// Every cell that a profile declares or is answered from, once.
+fn wanted(profiles: &[Observed]) -> Vec<Wanted> {
     let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
-    let profiles =
-        declarations.get().filter(|new| !seen.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)))?;
-    *seen = Some(Arc::clone(&profiles));
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
@@ -61,7 +58,7 @@ fn wanted(
             }
         }
     }
-    Some(wanted.into_values().collect())
+    wanted.into_values().collect()
 }
 
 /// What the subject of a profile may do too much in the namespaces of its cells; `None` where that

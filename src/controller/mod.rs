@@ -19,6 +19,11 @@ mod settle;
 mod tests;
 
 pub use self::{
-    admission::Admission, budgets::MemoryBounds, cluster::Sources, declarations::Declarations,
-    outlook::outlook, quota::InformerLimits, run::Controller,
+    admission::Admission,
+    budgets::MemoryBounds,
+    cluster::Sources,
+    declarations::{Declarations, running_cells, running_targets},
+    outlook::outlook,
+    quota::InformerLimits,
+    run::Controller,
 };

@@ -6,12 +6,12 @@ use super::{
     intake::{Found, Intake, own_cells},
     reconcile::{Outcome, Reconciler},
 };
-use crate::metrics::OperatorMetrics;
+use crate::{metrics::OperatorMetrics, status::Observed};
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
 use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Changes that come together are one: the end of a warm-up is many.
@@ -28,7 +28,8 @@ const READMIT: Duration = Duration::from_mins(2);
 pub struct Controller {
     sources: Sources,
     informers: Registry,
-    declarations: Declarations,
+    /// The profiles as they are run; see [`Declarations`].
+    declarations: watch::Sender<Option<Arc<Vec<Observed>>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
@@ -62,7 +63,7 @@ impl Controller {
         };
         Ok(Self {
             informers,
-            declarations: Declarations::default(),
+            declarations: watch::Sender::default(),
             _own_charges: own.iter().map(charge).collect(),
             own,
             listed: BTreeSet::new(),
@@ -78,7 +79,7 @@ impl Controller {
     /// A view of the profiles that outlives the controller.
     #[must_use]
     pub fn declarations(&self) -> Declarations {
-        self.declarations.clone()
+        self.declarations.subscribe()
     }
 
     /// The cells of the profiles themselves.
@@ -154,7 +155,7 @@ impl Controller {
             self.sources.discovery.refresh();
         }
         if profiles.is_some() && served.is_some() {
-            *self.declarations.0.write() = Some(Arc::new(observed));
+            self.declarations.send_replace(Some(Arc::new(observed)));
         }
     }
 
@@ -227,7 +228,6 @@ mod tests {
         future::pending,
         sync::atomic::{AtomicUsize, Ordering},
     };
-    use tokio::sync::watch;
 
     /// One whose API server never answers.
     fn controller(watched: Watched) -> Controller {
@@ -320,11 +320,11 @@ mod tests {
         };
         assert_eq!(seen(&mut controller, &found), 1);
         let declared = Arc::new(Vec::new());
-        *controller.declarations.0.write() = Some(Arc::clone(&declared));
+        controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
         // The own cell has no synced table: it was purged.
         controller.reconcile();
-        assert!(Arc::ptr_eq(&controller.declarations.get().unwrap(), &declared));
+        assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
         found.generation = 2;
         let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
         found.parsed = Err(Unrunnable { refusal, identity: Some(Identity::Operator) });

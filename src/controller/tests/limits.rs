@@ -4,7 +4,7 @@ use super::{Tables, desired, first, home, profile, reconciler, run, sync};
 use crate::controller::{
     admission::Admission,
     budgets::MemoryBounds,
-    declarations::Declarations,
+    declarations::running_cells,
     intake::Found,
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
@@ -174,9 +174,7 @@ fn idle_informers_count_and_those_that_do_not_fit_never_start() {
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
         // Readiness waits for what runs alone.
-        let declarations = Declarations::default();
-        *declarations.0.write() = Some(Arc::new(outcome.observed.clone()));
-        assert_eq!(declarations.cells().unwrap().len(), outcome.desired.len());
+        assert_eq!(running_cells(&outcome.observed).len(), outcome.desired.len());
         // What runs goes on.
         let again = run(&mut reconciler, &found, &cluster);
         assert_eq!(desired(&again), desired(&outcome));
