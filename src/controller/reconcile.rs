@@ -156,29 +156,25 @@ impl Reconciler {
         now: Duration,
     ) -> (Option<Known>, Option<Refusal>) {
         let profile = &found.profile;
-        let unrunnable = match (&found.parsed, known) {
-            (Ok(valid), known) => {
+        let unrunnable = match &found.parsed {
+            Ok(valid) => {
                 self.dropped.remove(profile);
-                let known = match known {
-                    Some(mut known) => {
-                        known.accept(found, valid, &self.admission, now);
-                        known
-                    }
-                    None => Known::new(found, valid, self.budgets.profile(&profile.namespace), now),
-                };
+                let mut known = known.unwrap_or_else(|| {
+                    Known::new(found, valid, self.budgets.profile(&profile.namespace), now)
+                });
+                known.accept(found, valid, &self.admission, now);
                 return (Some(known), None);
             }
-            (Err(unrunnable), Some(mut known)) => {
-                let Err(note) = known.keep(unrunnable, &self.admission) else {
-                    return (Some(known), Some(unrunnable.refusal.clone()));
-                };
-                tracing::warn!(%profile, %note, "an edited profile runs no longer");
-                self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
-                unrunnable
-            }
-            (Err(unrunnable), None) => unrunnable,
+            Err(unrunnable) => unrunnable,
         };
         let mut refusal = unrunnable.refusal.clone();
+        if let Some(mut known) = known {
+            let Err(note) = known.keep(unrunnable, &self.admission) else {
+                return (Some(known), Some(refusal));
+            };
+            tracing::warn!(%profile, %note, "an edited profile runs no longer");
+            self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
+        }
         if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {
             refusal.message = format!("{}; {note}", refusal.message);
         }
