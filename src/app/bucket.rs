@@ -3,7 +3,7 @@
 use crate::{
     access::{PATIENCE, Surroundings, Verifier, Wanted},
     forecast::{
-        Forecaster, Forecasts,
+        self, Forecasts, Surveyor, Trials,
         samples::{declared, spec, target},
     },
     status::{ApiServer, Notices},
@@ -77,11 +77,13 @@ fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
     })
 }
 
-fn forecaster(clients: Arc<dyn Clients>, buckets: Buckets) -> Forecaster {
+/// Keeps the forecast of a profile with 150 cells.
+async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationToken) {
     let forecasts = Forecasts::default();
     let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
     forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", cells)]))]);
-    Forecaster::new(forecasts, clients, buckets)
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets, Trials::Made);
+    forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
 /// Has a token asked for.
@@ -143,7 +145,7 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
     let all = async {
         tokio::join!(
             verifier(Arc::clone(&clients), Buckets::default()).run(stop.clone()),
-            forecaster(Arc::clone(&clients), buckets.clone()).run(|| true, |_| false, stop.clone()),
+            plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
             tell(sink),
             tokens,
             quiet,

@@ -8,7 +8,7 @@ mod survey;
 
 pub use self::{
     figures::{Figures, Forecast},
-    run::{Forecaster, Forecasts},
+    run::{Forecasts, REST, run},
     survey::{Surveyor, Trials},
 };
 

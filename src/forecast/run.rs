@@ -1,9 +1,9 @@
 //! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
 //! minutes, or once more of it may be read.
 
-use super::{Forecast, Surveyor, Trials, accepted, survey::Round};
+use super::{Forecast, Surveyor, accepted, survey::Round};
 use kubewarm_api::model::{CellKey, Declared, ProfileRef};
-use kubewarm_client::{Buckets, Clients, KeyedSemaphore, WorkQueue};
+use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,8 +28,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Profiles that are looked at at the same time, and of these those of one namespace.
 const AT_ONCE: usize = 4;
 const NAMESPACE_AT_ONCE: usize = 1;
-/// Before each request: with the bounds above at most 20 requests a second, 5 for one namespace.
-const REST: Duration = Duration::from_millis(200);
+/// The rest before each request of the operator's surveyor: with the bounds above at most 20 requests a second, 5 for
+/// one namespace.
+pub const REST: Duration = Duration::from_millis(200);
 
 /// Planned profiles in, forecasts out. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -154,54 +155,38 @@ impl Forecasts {
     }
 }
 
-/// Carries the orders out.
-#[derive(Debug)]
-pub struct Forecaster {
+/// Keeps forecasts until `stop`; asks nothing unless `leads` says that this replica writes statuses. Asks through
+/// `surveyor`, and once more where a cell was refused that `may_read` says is allowed by now.
+///
+/// Cancel safe.
+pub async fn run(
     forecasts: Forecasts,
-    surveyor: Arc<Surveyor>,
-    under_way: KeyedSemaphore<Arc<str>>,
-}
-
-impl Forecaster {
-    /// Asks through `clients`, as the identity of each cell. Each request waits for its turn at the bucket of
-    /// the profile's namespace.
-    #[must_use]
-    pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
-        let surveyor = Arc::new(Surveyor::new(clients, REST, buckets, Trials::Made));
-        let under_way = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
-        Self { forecasts, surveyor, under_way }
-    }
-
-    /// Runs until `stop`; asks nothing unless `leads` says that this replica writes statuses.
-    /// `may_read` tells whether a cell is known to be allowed.
-    ///
-    /// Cancel safe.
-    pub async fn run(
-        self,
-        leads: impl Fn() -> bool,
-        may_read: impl Fn(&CellKey) -> bool,
-        stop: CancellationToken,
-    ) {
-        let mut under_way = JoinSet::new();
-        let mut ticks = interval(LOOK);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                Some(_) = under_way.join_next() => {}
-                _ = ticks.tick() => {}
-            }
-            if !leads() {
-                continue;
-            }
-            let admit = |profile: &ProfileRef| self.under_way.try_acquire(&profile.namespace);
-            for (order, permit) in self.forecasts.due(&may_read, admit, Instant::now()) {
-                let (forecasts, surveyor) = (self.forecasts.clone(), Arc::clone(&self.surveyor));
-                under_way.spawn(async move {
-                    let forecast = look(&forecasts, &surveyor, &order).await;
-                    drop(permit);
-                    forecasts.done(&order, forecast, Instant::now());
-                });
-            }
+    surveyor: Surveyor,
+    leads: impl Fn() -> bool,
+    may_read: impl Fn(&CellKey) -> bool,
+    stop: CancellationToken,
+) {
+    let surveyor = Arc::new(surveyor);
+    let permits = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
+    let admit = |profile: &ProfileRef| permits.try_acquire(&profile.namespace);
+    let mut under_way = JoinSet::new();
+    let mut ticks = interval(LOOK);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(_) = under_way.join_next() => {}
+            _ = ticks.tick() => {}
+        }
+        if !leads() {
+            continue;
+        }
+        for (order, permit) in forecasts.due(&may_read, admit, Instant::now()) {
+            let (forecasts, surveyor) = (forecasts.clone(), Arc::clone(&surveyor));
+            under_way.spawn(async move {
+                let forecast = look(&forecasts, &surveyor, &order).await;
+                drop(permit);
+                forecasts.done(&order, forecast, Instant::now());
+            });
         }
     }
 }
@@ -226,10 +211,14 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::samples::{declared, spec, target};
+    use crate::forecast::{
+        Trials,
+        samples::{declared, spec, target},
+    };
     use http::{Request, Response};
     use kube::client::Body;
     use kubewarm_api::model::{FieldRequirement, FieldSelector, Identity};
+    use kubewarm_client::{Buckets, Clients};
     use std::{convert::Infallible, future::ready};
     use tokio::time::timeout;
     use tower::service_fn;
@@ -321,8 +310,8 @@ mod tests {
             Arc::new(declared(&namespace, &name, vec![target("pods", cells.collect())]))
         });
         forecasts.order(orders);
-        let forecaster = Forecaster::new(forecasts, Arc::new(server), Buckets::default());
-        let running = forecaster.run(|| true, nothing, CancellationToken::new());
+        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default(), Trials::Made);
+        let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
         let _elapsed = timeout(Duration::from_mins(1), running).await;
         let noted = noted.lock();
         let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
