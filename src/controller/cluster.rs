@@ -45,8 +45,8 @@ impl fmt::Debug for Sources {
 
 impl Sources {
     /// The cluster as it is now, where discovery says `served`.
-    pub(super) fn cluster<'a>(&'a self, served: Option<&'a Served>) -> Cluster<'a> {
-        Cluster {
+    pub(super) fn cluster<'a>(&'a self, served: Option<&'a Served>) -> ClusterView<'a> {
+        ClusterView {
             reports: self.reports.all().into_iter().collect(),
             authors: *self.authors.borrow(),
             kind: Box::new(move |target| {
@@ -68,7 +68,7 @@ type FindGauge<'a> = Box<dyn Fn(&CellKey) -> Arc<Gauge> + 'a>;
 type FindNames<'a> = Box<dyn Fn(&CellKey) -> Option<Vec<Arc<str>>> + 'a>;
 
 /// The cluster as one run sees it.
-pub(super) struct Cluster<'a> {
+pub(super) struct ClusterView<'a> {
     /// What each cell that exists says.
     pub(super) reports: BTreeMap<CellKey, CellReport>,
     /// Whether authors are held to the accounts that they may act as.
@@ -83,7 +83,7 @@ pub(super) struct Cluster<'a> {
     pub(super) planned_names: FindNames<'a>,
 }
 
-impl Cluster<'_> {
+impl ClusterView<'_> {
     /// Whether the cell's first list has been applied.
     pub(super) fn is_synced(&self, key: &CellKey) -> bool {
         self.reports.get(key).is_some_and(|report| report.synced_at.is_some())

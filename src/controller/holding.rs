@@ -1,6 +1,6 @@
 //! What a target that runs holds, at the expense of its profile.
 
-use super::cluster::Cluster;
+use super::cluster::ClusterView;
 use kubewarm_api::model::{Bound, Budget, CellKey, CellSpec, Charge, Measure};
 use std::sync::Arc;
 
@@ -60,19 +60,19 @@ impl Holding {
     }
 
     /// Whether everything of it has been listed.
-    pub(super) fn is_synced(&self, cluster: &Cluster<'_>) -> bool {
+    pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
         self.cells.iter().map(|cell| &cell.key).chain(selector).all(|key| cluster.is_synced(key))
     }
 
     /// Whether one of its cells has been told that its kind is gone.
-    pub(super) fn is_denied(&self, cluster: &Cluster<'_>) -> bool {
+    pub(super) fn is_denied(&self, cluster: &ClusterView<'_>) -> bool {
         self.cells.iter().any(|cell| cluster.is_denied(&cell.key))
     }
 
     /// How many objects it will have, where the server says so and as far as that says what it will take: what
     /// all its objects will take does not follow from bytes that are not only theirs.
-    pub(super) fn expected(&self, measure: Measure, cluster: &Cluster<'_>) -> Option<u64> {
+    pub(super) fn expected(&self, measure: Measure, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == Measure::Memory && self.namespaces.is_some();
         // Before its namespaces are known, its cells are not.
         if self.cells.is_empty() || has_more && !self.is_synced(cluster) {

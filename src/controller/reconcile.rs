@@ -4,7 +4,7 @@
 use super::{
     admission::Admission,
     budgets::{Budgets, MemoryBounds, overrun_by_informers},
-    cluster::Cluster,
+    cluster::ClusterView,
     desired::{LeftOut, Wishes},
     intake::Found,
     known::Known,
@@ -89,7 +89,7 @@ impl Reconciler {
     pub(super) fn reconcile(
         &mut self,
         profiles: &[Found],
-        cluster: &Cluster<'_>,
+        cluster: &ClusterView<'_>,
         subject: Option<&Subject>,
         now: Duration,
     ) -> Outcome {
@@ -129,7 +129,7 @@ impl Reconciler {
     }
 
     /// Stops what does not fit into its budgets, and lets go on what does by now.
-    fn limit(&mut self, cluster: &Cluster<'_>, now: Duration) -> Vec<Overrun> {
+    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<Overrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
             let Known { created, budget, targets, .. } = known;
@@ -184,7 +184,7 @@ impl Reconciler {
     fn declare(
         &mut self,
         found: &Found,
-        (cluster, now): (&Cluster<'_>, Duration),
+        (cluster, now): (&ClusterView<'_>, Duration),
         (outcome, wishes): (&mut Outcome, &mut Wishes),
         quotas: &mut InformerQuotas<'_>,
     ) -> Declared {

@@ -1,6 +1,6 @@
 //! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
 
-use super::{cluster::Cluster, desired::Wishes, holding::Holding};
+use super::{cluster::ClusterView, desired::Wishes, holding::Holding};
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
     Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
@@ -41,12 +41,12 @@ pub(super) struct KnownTarget {
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
     /// The namespaces that its selector matched when that could last be read.
-    selected: Option<Selected>,
+    selected: Option<MatchedNamespaces>,
 }
 
 /// The namespaces that the cell of a selector matched.
 #[derive(Debug)]
-struct Selected {
+struct MatchedNamespaces {
     cell: CellKey,
     names: Vec<Arc<str>>,
 }
@@ -58,7 +58,7 @@ impl KnownTarget {
         &mut self,
         target: &Target,
         answer: Result<ResourceInfo, Refusal>,
-        cluster: &Cluster<'_>,
+        cluster: &ClusterView<'_>,
         now: Duration,
     ) -> Result<ResourceInfo, Refusal> {
         let known = self.kind.take();
@@ -90,10 +90,14 @@ impl KnownTarget {
     ///
     /// The last known ones count on after a loss of access to namespaces, since cells live by their own access,
     /// and while the selector's cell does not exist: a target that a limit has stopped declares what it had.
-    pub(super) fn names(&mut self, cell: &CellKey, cluster: &Cluster<'_>) -> Option<Vec<Arc<str>>> {
+    pub(super) fn names(
+        &mut self,
+        cell: &CellKey,
+        cluster: &ClusterView<'_>,
+    ) -> Option<Vec<Arc<str>>> {
         if cluster.is_synced(cell) {
             let names = (cluster.names)(cell)?;
-            self.selected = Some(Selected { cell: cell.clone(), names: names.clone() });
+            self.selected = Some(MatchedNamespaces { cell: cell.clone(), names: names.clone() });
             return Some(names);
         }
         let report = cluster.reports.get(cell);
@@ -119,7 +123,12 @@ impl KnownTarget {
     }
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
-    pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &Cluster<'_>) {
+    pub(super) fn renew(
+        &mut self,
+        target: &Target,
+        identity: &Identity,
+        cluster: &ClusterView<'_>,
+    ) {
         let is_synced =
             |it: &Answering| it.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
@@ -167,7 +176,7 @@ impl KnownTarget {
     }
 
     /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
-    pub(super) fn try_again(&mut self, cluster: &Cluster<'_>, now: Duration) {
+    pub(super) fn try_again(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let holding = self.holding.as_ref();
         if limited.is_stopped() {
@@ -221,7 +230,7 @@ pub(super) fn within(
 pub(super) fn settle(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
-    cluster: &Cluster<'_>,
+    cluster: &ClusterView<'_>,
     state: &mut KnownTarget,
     (budget, priority): (&Arc<Budget>, u16),
     wishes: &mut Wishes,
@@ -286,7 +295,7 @@ fn stands_in(
     kind: &ResourceInfo,
     new: &[CellSpec],
     generation: i64,
-    cluster: &Cluster<'_>,
+    cluster: &ClusterView<'_>,
 ) -> bool {
     let is_promising = |cell: &CellSpec| {
         cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
@@ -299,7 +308,7 @@ fn stands_in(
 
 /// What only the server can say, and only when it is asked: the cell runs on, so that it is
 /// noticed when the answer changes.
-fn refusal(target: &str, key: &CellKey, cluster: &Cluster<'_>) -> Option<Refusal> {
+fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
     let fault = cluster.fault(key)?;
     match fault.reason {
         Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(

@@ -15,7 +15,7 @@ mod watched;
 use super::{
     admission::Admission,
     budgets::MemoryBounds,
-    cluster::Cluster,
+    cluster::ClusterView,
     intake::{Found, validate},
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
@@ -65,9 +65,9 @@ impl Default for Tables {
 }
 
 impl Tables {
-    fn cluster(&self) -> Cluster<'_> {
+    fn cluster(&self) -> ClusterView<'_> {
         let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
-        Cluster {
+        ClusterView {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
             authors: AuthorCheck::Enforced,
             kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
