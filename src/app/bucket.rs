@@ -2,7 +2,10 @@
 
 use crate::{
     access::{PATIENCE, Surroundings, Verifier, Wanted},
-    forecast::{Forecaster, Forecasts, Order, OrderTarget},
+    forecast::{
+        self, Forecasts, Surveyor, Trials,
+        samples::{declared, spec, target},
+    },
     status::{ApiServer, Notices},
 };
 use futures::future::join_all;
@@ -10,17 +13,14 @@ use http::{Request, Response, Uri};
 use jiff::Timestamp;
 use kube::{Config, client::Body};
 use kubewarm_api::{
-    model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
-    },
+    model::{Identity, NamespaceCheck, ProfileRef},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Accounts, Buckets, Clients};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::{collections::BTreeSet, convert::Infallible, future::ready, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -53,37 +53,13 @@ fn server(noted: &Noted) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-fn member() -> MemberOf {
-    let profile = ProfileRef { namespace: "noisy".into(), name: "p".into() };
-    MemberOf { profile, max_concurrent_lists: 4, priority: 500 }
-}
-
-/// A cell that the operator reads for `noisy`.
-fn cell(name: &str) -> CellSpec {
-    CellSpec {
-        key: CellKey::all(
-            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            Extent::Namespace(name.into()),
-            Projection::MetadataOnly(ManagedFields::Drop),
-        ),
-        tuning: Tuning {
-            member_of: member(),
-            strategy: ListStrategy::Auto,
-            page_size: 500,
-            streaming_deadline: Duration::from_secs(30),
-            max_staleness: Duration::from_mins(2),
-            verify_interval: None,
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
-    }
+fn profile(name: &str) -> ProfileRef {
+    ProfileRef { namespace: "noisy".into(), name: name.into() }
 }
 
 fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
     let wanted = (0..700).map(|n| Wanted {
-        key: cell(&format!("checked-{n}")).key,
+        key: spec("pods", &format!("checked-{n}")).key,
         namespace_check: NamespaceCheck::Known,
         payer: "noisy".into(),
     });
@@ -101,17 +77,13 @@ fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
     })
 }
 
-fn forecaster(clients: Arc<dyn Clients>, buckets: Buckets) -> Forecaster {
+/// Keeps the forecast of a profile with 150 cells.
+async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationToken) {
     let forecasts = Forecasts::default();
-    let cells = (0..150).map(|n| cell(&format!("planned-{n}"))).collect();
-    forecasts.order(vec![Order {
-        profile: member().profile,
-        uid: "u".into(),
-        generation: 1,
-        max_concurrent_lists: 4,
-        targets: vec![OrderTarget { name: "pods".into(), cells, namespaces: None }],
-    }]);
-    Forecaster::new(forecasts, clients, buckets)
+    let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
+    forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", cells)]))]);
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets, Trials::Made);
+    forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
 /// Has a token asked for.
@@ -131,7 +103,7 @@ async fn tell(sink: ApiServer) {
     let (mut notices, mut ticks) = (Notices::default(), interval(Duration::from_millis(50)));
     for n in 0_u64.. {
         let at = ticks.tick().await;
-        let profile = ProfileRef { name: format!("p{n}").into(), ..member().profile };
+        let profile = profile(&format!("p{n}"));
         for notice in notices.plan(&profile, &"u".into(), None, &ready, at) {
             sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
         }
@@ -173,7 +145,7 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
     let all = async {
         tokio::join!(
             verifier(Arc::clone(&clients), Buckets::default()).run(stop.clone()),
-            forecaster(Arc::clone(&clients), buckets.clone()).run(|| true, |_| false, stop.clone()),
+            plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
             tell(sink),
             tokens,
             quiet,

@@ -11,10 +11,15 @@ use kubewarm_serve::callers::{CallerLimits, Callers, Note};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
+/// Reviews are of the cluster.
+const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a \
+    NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
+
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
-        return Err(Error::NoReviews);
+        return Err(Error::Flags(NO_REVIEWS));
     }
     Ok(())
 }

@@ -9,12 +9,7 @@ use kubewarm_api::{
 use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
 use kubewarm_serve::reads::{Kind, LookUp, Origin};
 use parking_lot::Mutex;
-use std::{
-    collections::BTreeSet,
-    pin::pin,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// What the API server serves, as discovery last said.
@@ -43,8 +38,8 @@ pub(super) struct Kinds {
     aggregated: BTreeSet<String>,
     /// By which snapshot of discovery: in another, everything may be otherwise.
     definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
-    /// Our own, once it was asked for: making it takes milliseconds.
-    own: OnceLock<Option<Arc<Definition>>>,
+    /// That of our own kind.
+    own: Option<Arc<Definition>>,
 }
 
 impl Kinds {
@@ -58,7 +53,7 @@ impl Kinds {
 
     fn asking(ask: Ask, served: ServedNow, aggregated: &[String]) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        Self { ask, served, aggregated, definitions: Mutex::default(), own: OnceLock::new() }
+        Self { ask, served, aggregated, definitions: Mutex::default(), own: own_definition() }
     }
 
     /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
@@ -83,7 +78,7 @@ impl Kinds {
         }
         // Our own definition need not be seen: no Role lets it be.
         let definition = if resource.group() == v1alpha1::GROUP {
-            self.own.get_or_init(|| own_definition(resource.group_resource())).clone()
+            self.own.clone()
         } else {
             self.definition(resource, &definitions, runtime).await?
         };
@@ -176,10 +171,11 @@ fn served_by(
     }
 }
 
-/// There is one kind in our group.
-fn own_definition(of: &GroupResource) -> Option<Arc<Definition>> {
+/// The definition of the one kind in our group. `None` never happens: it is made of constants.
+fn own_definition() -> Option<Arc<Definition>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
-    Definition::of(applied, of).map(Arc::new)
+    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
+    Definition::of(applied, &of).map(Arc::new)
 }
 
 fn kind(document: ResourceInfo, origin: Origin) -> Kind {
@@ -328,8 +324,7 @@ mod tests {
         assert!(served("metrics.x", None, &["x", "other.x", "metrics.x.y"]).is_none());
         let named = served("metrics.x", None, &["other.x", "metrics.x"]).unwrap();
         assert!(matches!(named.origin, Origin::Aggregated));
-        let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").unwrap();
-        let own = own_definition(&of).unwrap();
+        let own = own_definition().unwrap();
         let custom = served(v1alpha1::GROUP, Some(&own), &[v1alpha1::GROUP]).unwrap();
         assert!(matches!(custom.origin, Origin::Custom(_)), "what is known counts");
         assert_eq!(&*custom.list_kind, "CacheProfileList");

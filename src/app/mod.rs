@@ -50,37 +50,9 @@ pub enum Error {
     #[error("cannot serve the read API")]
     Read(#[from] kubewarm_serve::server::ReadError),
 
-    /// Reviews are of the cluster.
-    #[error(
-        "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews \
-         are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a NetworkPolicy \
-         say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none"
-    )]
-    NoReviews,
-
-    /// Reviews are of the cluster, those of readers too.
-    #[error(
-        "--auth=delegated does not go with --watch-namespaces: TokenReviews and SubjectAccessReviews are \
-         cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
-         --auth=caller-token, which takes no permission"
-    )]
-    NoDelegation,
-
-    /// Who shows a certificate has nothing to ask with.
-    #[error(
-        "--client-ca-file does not go with --auth=caller-token, the default with --watch-namespaces: it asks \
-         the API server with the caller's own token, and whoever is known by a certificate has none; leave \
-         it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
-         --read-api` prints"
-    )]
-    NoTokenToAskWith,
-
-    /// A token for kubewarm alone is of no use at the API server.
-    #[error(
-        "--audience does not go with --auth=caller-token, nor with --forward: both send the caller's token to \
-         the API server, which does not accept one that is for somebody else; leave out one of them"
-    )]
-    ForNobodyElse,
+    /// Flags that do not go together.
+    #[error("{0}")]
+    Flags(&'static str),
 
     /// Callers cannot be told apart.
     #[error("cannot tell callers apart")]

@@ -13,7 +13,7 @@ use crate::{
     access::Standing,
     cli::RunArgs,
     controller::{Admission, Controller, InformerLimits, Sources},
-    forecast::{Forecaster, Forecasts},
+    forecast::{self, Forecasts, Surveyor, Trials},
     metrics::{BuildInfo, Metrics, OperatorMetrics},
     server::{self, Admin, Gate, Scrapers, ServeError},
     status::{self, ApiServer},
@@ -246,8 +246,9 @@ fn spawn_status(
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
-    let forecaster = Forecaster::new(forecasts, clients, buckets.clone());
-    let forecasting = forecaster.run(move || planning.is_leader(), may_read, stop.clone());
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone(), Trials::Made);
+    let leads = move || planning.is_leader();
+    let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
     tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();
     tasks.begin("leader election", elector.run(written.clone()));

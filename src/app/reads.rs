@@ -5,7 +5,6 @@ use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     controller::Declarations,
     metrics::Metrics,
-    status::Observed,
 };
 use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
@@ -25,14 +24,28 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+/// Reviews of readers are of the cluster, too.
+const NO_DELEGATION: &str = "--auth=delegated does not go with --watch-namespaces: TokenReviews and \
+    SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
+    --auth=caller-token, which takes no permission";
+/// Who shows a certificate has nothing to ask with.
+const NO_TOKEN: &str = "--client-ca-file does not go with --auth=caller-token, the default with \
+    --watch-namespaces: it asks the API server with the caller's own token, and whoever is known by a certificate \
+    has none; leave it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
+    --read-api` prints";
+/// A token for kubewarm alone is of no use at the API server.
+const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token, nor with --forward: both send \
+    the caller's token to the API server, which does not accept one that is for somebody else; leave out one of \
+    them";
+
 /// Refuses what cannot work.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     let is_delegated = args.api.auth == Some(Auth::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
-        return Err(Error::NoDelegation);
+        return Err(Error::Flags(NO_DELEGATION));
     }
     if args.auth() == Auth::CallerToken && args.api.client_ca_file.is_some() {
-        return Err(Error::NoTokenToAskWith);
+        return Err(Error::Flags(NO_TOKEN));
     }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
@@ -40,7 +53,7 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
 /// A token that is for kubewarm must not be sent to where it counts for nothing.
 fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), Error> {
     if !audience.is_empty() && (auth == Auth::CallerToken || forward) {
-        return Err(Error::ForNobodyElse);
+        return Err(Error::Flags(FOREIGN_AUDIENCE));
     }
     Ok(())
 }
@@ -120,19 +133,14 @@ pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>,
 
 /// What profiles offer, computed once for each round of the controller.
 fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync> {
-    type Held = Option<(Arc<Vec<Observed>>, Arc<Offers>)>;
-    let held: Mutex<Held> = Mutex::default();
+    let held = Mutex::new((declarations, None));
     Box::new(move || {
-        let profiles = declarations.get()?;
-        let mut held = held.lock();
-        if let Some((of, offers)) = &*held
-            && Arc::ptr_eq(of, &profiles)
-        {
-            return Some(Arc::clone(offers));
+        let (declarations, offers) = &mut *held.lock();
+        if offers.is_none() || declarations.has_changed().unwrap_or(false) {
+            let profiles = declarations.borrow_and_update().clone()?;
+            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared))));
         }
-        let offers = Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared)));
-        *held = Some((profiles, Arc::clone(&offers)));
-        Some(offers)
+        offers.clone()
     })
 }
 
@@ -152,7 +160,7 @@ mod tests {
             let wanted: Vec<_> = audience.iter().map(|&it| it.to_owned()).collect();
             let found = check_audience(auth, &wanted, forward);
             assert_eq!(
-                matches!(found, Err(Error::ForNobodyElse)),
+                matches!(found, Err(Error::Flags(FOREIGN_AUDIENCE))),
                 is_refused,
                 "{auth:?} {audience:?} {forward}"
             );

@@ -8,7 +8,7 @@ use crate::{
     status::{Excesses, Observed},
 };
 use kubewarm_api::model::{
-    self, CellKey, Identity, NamespaceCheck, ProfileRef, Reason, Resource, Verb,
+    self, CellKey, CellSpec, DeclaredTarget, Identity, Reason, Resource, Verb,
 };
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Buckets, Clients};
@@ -25,11 +25,15 @@ pub(super) fn verifier(
     changes: Changes,
     metrics: OperatorMetrics,
 ) -> Verifier {
-    let (declarations, own, mut seen) = (declarations.clone(), Arc::clone(own), None);
+    let (mut declarations, own) = (declarations.clone(), Arc::clone(own));
     Verifier::new(Surroundings {
         buckets,
         clients,
-        wanted: Box::new(move || wanted(&declarations, &mut seen)),
+        wanted: Box::new(move || {
+            let is_new = declarations.has_changed().unwrap_or(false);
+            let profiles = declarations.borrow_and_update().clone();
+            Some(wanted(&profiles.filter(|_| is_new)?))
+        }),
         own,
         reports: reports.clone(),
         changes,
@@ -38,43 +42,23 @@ pub(super) fn verifier(
     })
 }
 
-/// Every cell that a profile declares or is answered from, once. `None` where nothing is declared but
-/// what was `seen` last.
-fn wanted(
-    declarations: &Declarations,
-    seen: &mut Option<Arc<Vec<Observed>>>,
-) -> Option<Vec<Wanted>> {
+/// Every cell that a profile declares or is answered from, once.
+fn wanted(profiles: &[Observed]) -> Vec<Wanted> {
     let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
-    let profiles =
-        declarations.get().filter(|new| !seen.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)))?;
-    *seen = Some(Arc::clone(&profiles));
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-            let is_selected = target.namespaces.is_some();
-            for key in target.cells.iter().chain(&target.namespaces).chain(serving) {
-                want(&mut wanted, key, &profile.profile, is_selected);
+            for CellSpec { key, tuning, .. } in target.all_cells().chain(serving) {
+                let wanted = wanted.entry(key).or_insert_with(|| Wanted {
+                    key: key.clone(),
+                    namespace_check: tuning.namespace_check,
+                    payer: Arc::clone(&profile.profile.namespace),
+                });
+                wanted.namespace_check = wanted.namespace_check.max(tuning.namespace_check);
             }
         }
     }
-    Some(wanted.into_values().collect())
-}
-
-fn want<'a>(
-    wanted: &mut BTreeMap<&'a CellKey, Wanted>,
-    key: &'a CellKey,
-    profile: &ProfileRef,
-    is_selected: bool,
-) {
-    let is_named = key.extent.namespace().is_some_and(|name| *name != *profile.namespace);
-    let namespace_check =
-        if is_named && !is_selected { NamespaceCheck::Ask } else { NamespaceCheck::Known };
-    let wanted = wanted.entry(key).or_insert_with(|| Wanted {
-        key: key.clone(),
-        namespace_check,
-        payer: Arc::clone(&profile.namespace),
-    });
-    wanted.namespace_check = wanted.namespace_check.max(namespace_check);
+    wanted.into_values().collect()
 }
 
 /// What the subject of a profile may do too much in the namespaces of its cells; `None` where that
@@ -84,8 +68,8 @@ pub(super) fn excess(
     home: &str,
     profile: &model::Declared,
 ) -> Option<Excesses> {
-    let cells: Vec<_> =
-        profile.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces)).collect();
+    let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
+    let cells: Vec<_> = cells.map(|cell| &cell.key).collect();
     let identity = &cells.first()?.identity;
     if *identity == Identity::Operator && *profile.profile.namespace != *home {
         return None;
@@ -105,7 +89,7 @@ pub(super) fn missing(
     profile: &model::Declared,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
-    for key in profile.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces)) {
+    for CellSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_cells) {
         let Some(Standing::Refused(refused)) = access.get(key).map(|found| found.standing) else {
             continue;
         };

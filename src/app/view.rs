@@ -6,12 +6,12 @@ use super::{
 };
 use crate::{
     access::AccessReports,
-    controller::Declarations,
+    controller::{Declarations, running_cells, running_targets},
     metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot, StatusWrite},
     server::DeclaredCells,
     status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
 };
-use kubewarm_api::model::{CellKey, Declared, Mode};
+use kubewarm_api::model::{CellKey, CellSpec, Declared};
 use kubewarm_cache::{
     informer::{Changes, Reports},
     store::{Catalog, Reader},
@@ -53,7 +53,7 @@ impl View {
 
     /// Every profile with the conditions that this replica computed.
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
-        let Some(profiles) = self.declarations.get() else { return Vec::new() };
+        let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
         let snapshot = |found: &Observed| {
             let Declared { profile, mode, .. } = &*found.declared;
@@ -74,17 +74,13 @@ impl View {
     /// The declared cells, once the profiles have been listed. They are not all before the namespaces
     /// of every selector have been listed, or have failed to be.
     pub(super) fn declared(&self) -> Option<DeclaredCells> {
-        let profiles = self.declarations.get()?;
-        let mut selectors = profiles
-            .iter()
-            .filter(|found| found.declared.mode != Mode::Plan)
-            .flat_map(|found| &found.declared.targets)
-            .filter(|target| !target.is_stopped())
-            .filter_map(|target| target.namespaces.as_ref());
-        let known =
-            |key: &CellKey| self.reports.get(key).is_some_and(|r| r.is_warm() || r.fault.is_some());
+        let profiles = self.declarations.borrow().clone()?;
+        let known = |cell: &CellSpec| {
+            self.reports.get(&cell.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
+        };
+        let mut selectors = running_targets(&profiles).filter_map(|it| it.namespaces.as_ref());
         let complete = selectors.all(known);
-        Some(DeclaredCells { cells: self.declarations.cells()?, complete })
+        Some(DeclaredCells { cells: running_cells(&profiles), complete })
     }
 
     /// What statuses are computed from. What becomes of them is counted by `metrics`.
@@ -104,7 +100,7 @@ impl View {
     }
 
     fn observed(&self) -> Vec<Observed> {
-        let all = self.declarations.get().map(|all| all.to_vec()).unwrap_or_default();
+        let all = self.declarations.borrow().as_ref().map(|all| all.to_vec()).unwrap_or_default();
         let with_excess = |observed: Observed| {
             let excess = excess(&self.access, &self.home, &observed.declared);
             Observed { excess, ..observed }

@@ -1,6 +1,5 @@
 //! The budgets of the process and of namespaces, above those of profiles.
 
-use super::resolve::Cluster;
 use kubewarm_api::model::{
     Bound, Budget, CellSpec, Charge, Gauge, INFORMER_BYTES, Limits, Measure, Overrun, ProfileRef,
 };
@@ -83,9 +82,8 @@ impl Budgets {
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     cells: impl Iterator<Item = &'a CellSpec>,
-    cluster: &dyn Cluster,
 ) -> Option<Overrun> {
-    let new = cells.filter(|cell| !cluster.gauge(&cell.key).is_charged()).count();
+    let new = cells.filter(|cell| !cell.tuning.gauge.is_charged()).count();
     let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
     budget.chain().skip(1).filter(|_| new > 0).find_map(|budget| {
         let (limit, used) = (budget.limit(Measure::Memory)?, budget.used(Measure::Memory));

@@ -1,9 +1,7 @@
 //! All profiles' wishes for one cell become one spec. Pure.
 
 use super::resolve::leaving;
-use kubewarm_api::model::{
-    CellKey, CellSpec, FieldPath, Gauge, Mode, OnAccessLost, ProfileRef, Tuning,
-};
+use kubewarm_api::model::{CellKey, CellSpec, FieldPath, Mode, OnAccessLost, ProfileRef, Tuning};
 use kubewarm_cache::{informer::Desired, store::INDEXES_PER_TABLE};
 use std::{
     cmp::Reverse,
@@ -38,7 +36,7 @@ impl Wishes {
         self.0.entry(spec.key.clone()).or_default().push(wish);
     }
 
-    /// One spec for each cell, which holds what its `gauge` says.
+    /// One spec for each cell.
     ///
     /// - A cell watches while one active profile wishes for it, and while there is one, profiles
     ///   that are paused have no say in how it runs.
@@ -48,7 +46,7 @@ impl Wishes {
     /// - Everything else (list slots, strategy, page size) comes from the profile with the highest priority,
     ///   of equals from the first in precedence.
     /// - Indexes are united, those of paused profiles too, since their tables are still read.
-    pub(super) fn settle(self, gauge: impl Fn(&CellKey) -> Arc<Gauge>) -> (Desired, LeftOut) {
+    pub(super) fn settle(self) -> (Desired, LeftOut) {
         let mut left_out = LeftOut::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
             let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
@@ -62,7 +60,7 @@ impl Wishes {
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { OnAccessLost::Fence };
             let governed = govern(heard)?;
-            let tuning = Tuning { on_access_lost, gauge: gauge(&key), ..governed };
+            let tuning = Tuning { on_access_lost, ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
         });

@@ -1,14 +1,14 @@
 //! What a target that runs holds, at the expense of its profile.
 
-use super::resolve::{Cluster, is_denied};
-use kubewarm_api::model::{Bound, Budget, CellKey, Charge, Measure};
+use super::cluster::ClusterView;
+use kubewarm_api::model::{Bound, Budget, CellKey, CellSpec, Charge, Measure};
 use std::sync::Arc;
 
 /// What a target that runs holds. Its profile's budget pays for it until this is dropped.
 #[derive(Debug)]
 pub(super) struct Holding {
     /// Its cells.
-    cells: Arc<[CellKey]>,
+    cells: Arc<[CellSpec]>,
     /// What they hold, in the same order; a cell of several targets is the same gauge in each.
     own: Vec<Charge>,
     /// What other cells hold, that answer for it until these are synced.
@@ -25,17 +25,19 @@ impl Holding {
     pub(super) fn new(
         budget: &Arc<Budget>,
         priority: u16,
-        (cells, old, namespaces): (&Arc<[CellKey]>, &[CellKey], Option<&CellKey>),
-        cluster: &dyn Cluster,
+        cells: &Arc<[CellSpec]>,
+        old: &[CellSpec],
+        namespaces: Option<&CellSpec>,
     ) -> Self {
-        let charge =
-            |key: &CellKey, payer: &Arc<Budget>| Charge::new(cluster.gauge(key), Arc::clone(payer));
+        let charge = |cell: &CellSpec, payer: &Arc<Budget>| {
+            Charge::new(Arc::clone(&cell.tuning.gauge), Arc::clone(payer))
+        };
         let namespace = budget.parent().unwrap_or(budget);
         Self {
             cells: Arc::clone(cells),
-            own: cells.iter().map(|key| charge(key, budget)).collect(),
-            old: old.iter().map(|key| charge(key, budget)).collect(),
-            namespaces: namespaces.map(|key| (key.clone(), charge(key, namespace))),
+            own: cells.iter().map(|cell| charge(cell, budget)).collect(),
+            old: old.iter().map(|cell| charge(cell, budget)).collect(),
+            namespaces: namespaces.map(|cell| (cell.key.clone(), charge(cell, namespace))),
             priority,
         }
     }
@@ -58,37 +60,33 @@ impl Holding {
     }
 
     /// Whether everything of it has been listed.
-    pub(super) fn is_synced(&self, cluster: &dyn Cluster) -> bool {
+    pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
-        self.cells.iter().chain(selector).all(|key| is_synced(key, cluster))
+        self.cells.iter().map(|cell| &cell.key).chain(selector).all(|key| cluster.is_synced(key))
     }
 
     /// Whether one of its cells has been told that its kind is gone.
-    pub(super) fn is_denied(&self, cluster: &dyn Cluster) -> bool {
-        self.cells.iter().any(|key| is_denied(key, cluster))
+    pub(super) fn is_denied(&self, cluster: &ClusterView<'_>) -> bool {
+        self.cells.iter().any(|cell| cluster.is_denied(&cell.key))
     }
 
     /// How many objects it will have, where the server says so and as far as that says what it will take: what
     /// all its objects will take does not follow from bytes that are not only theirs.
-    pub(super) fn expected(&self, measure: Measure, cluster: &dyn Cluster) -> Option<u64> {
+    pub(super) fn expected(&self, measure: Measure, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == Measure::Memory && self.namespaces.is_some();
         // Before its namespaces are known, its cells are not.
         if self.cells.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
-        let expected = |(key, charge): (&CellKey, &Charge)| {
-            if is_synced(key, cluster) {
+        let expected = |(CellSpec { key, .. }, charge): (&CellSpec, &Charge)| {
+            if cluster.is_synced(key) {
                 Some(charge.gauge().objects())
             } else {
-                cluster.report(key)?.expected
+                cluster.reports.get(key)?.expected
             }
         };
         together(self.cells.iter().zip(&self.own).map(expected))
     }
-}
-
-fn is_synced(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    cluster.report(key).is_some_and(|report| report.synced_at.is_some())
 }
 
 /// The sum of what is known of all. A server may say any number.

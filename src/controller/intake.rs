@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ListStrategy,
-        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal, RefusalReason,
-        Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ProfileRef,
+        Projection, Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
@@ -19,7 +18,6 @@ use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 /// Keys copied out of the table at a time. Of bodies, which may have a MiB, it is one.
@@ -112,22 +110,11 @@ pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName>
 fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
-    Ok(CellSpec {
-        key: CellKey::all(Resource::new(of, v1alpha1::VERSION)?, extent, Projection::Profile),
-        tuning: Tuning {
-            member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 1_000 },
-            strategy: ListStrategy::Auto,
-            page_size: 500,
-            streaming_deadline: Duration::from_secs(30),
-            max_staleness: Duration::from_mins(2),
-            verify_interval: None,
-            // No Role lets anyone ask for a namespace that is gone: it went, too.
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
-    })
+    let key = CellKey::all(Resource::new(of, v1alpha1::VERSION)?, extent, Projection::Profile);
+    // No Role lets anyone ask for a namespace that is gone: it went, too.
+    let mut cell = CellSpec::new(key, profile);
+    cell.tuning.member_of.priority = 1_000;
+    Ok(cell)
 }
 
 impl Intake {

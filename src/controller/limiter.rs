@@ -1,6 +1,6 @@
 //! Which targets stop where a budget is exceeded.
 
-use super::{holding::Holding, resolve::Cluster, settle::KnownTarget};
+use super::{cluster::ClusterView, holding::Holding, settle::KnownTarget};
 use jiff::Timestamp;
 use kubewarm_api::model::{Bound, Budget, Measure, Overrun, ProfileRef};
 use std::{cmp::Reverse, sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ pub(super) struct Running<'a> {
 pub(super) struct Limiter<'a> {
     /// The operator's namespace.
     pub(super) home: &'a str,
-    pub(super) cluster: &'a dyn Cluster,
+    pub(super) cluster: &'a ClusterView<'a>,
     /// Since the start of the process.
     pub(super) now: Duration,
     /// Limits that were found to be exceeded.

@@ -2,14 +2,13 @@
 
 mod admission;
 mod budgets;
+mod cluster;
 mod declarations;
 mod desired;
 mod holding;
 mod intake;
 mod known;
 mod limiter;
-mod listing;
-mod live;
 mod outlook;
 mod quota;
 mod reconcile;
@@ -20,6 +19,11 @@ mod settle;
 mod tests;
 
 pub use self::{
-    admission::Admission, budgets::MemoryBounds, declarations::Declarations, live::Sources,
-    outlook::outlook, quota::InformerLimits, run::Controller,
+    admission::Admission,
+    budgets::MemoryBounds,
+    cluster::Sources,
+    declarations::{Declarations, running_cells, running_targets},
+    outlook::outlook,
+    quota::InformerLimits,
+    run::Controller,
 };

@@ -4,15 +4,16 @@
 use super::{
     admission::Admission,
     budgets::{Budgets, MemoryBounds, overrun_by_informers},
+    cluster::ClusterView,
     desired::{LeftOut, Wishes},
     intake::Found,
     known::Known,
     limiter::{Limiter, Running},
     quota::{InformerLimits, InformerQuotas},
-    resolve::{Cluster, is_denied, resolve},
+    resolve::resolve,
     settle::{settle, within},
 };
-use crate::{forecast::Order, status::Observed};
+use crate::status::Observed;
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
@@ -46,8 +47,6 @@ pub(super) struct Reconciler {
 pub(super) struct Outcome {
     /// The cells of all profiles.
     pub(super) desired: Desired,
-    /// The profiles whose cost is to be forecast.
-    pub(super) orders: Vec<Order>,
     /// The profiles, for those who report on them.
     pub(super) observed: Vec<Observed>,
     /// Whether some kind is not served, so that discovery should hurry.
@@ -90,7 +89,7 @@ impl Reconciler {
     pub(super) fn reconcile(
         &mut self,
         profiles: &[Found],
-        cluster: &dyn Cluster,
+        cluster: &ClusterView<'_>,
         subject: Option<&Subject>,
         now: Duration,
     ) -> Outcome {
@@ -112,13 +111,14 @@ impl Reconciler {
             })
             .collect();
         declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
-        let (desired, left_out) = wishes.settle(|key| cluster.gauge(key));
+        let (desired, left_out) = wishes.settle();
         outcome.desired = desired;
         for (found, mut declared) in declared {
             tell(&mut declared, &left_out);
             outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
             let cells = declared.targets.iter().flat_map(|target| target.cells.iter());
-            outcome.is_discovery_behind |= cells.into_iter().any(|key| is_denied(key, cluster));
+            outcome.is_discovery_behind |=
+                cells.into_iter().any(|cell| cluster.is_denied(&cell.key));
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
@@ -129,7 +129,7 @@ impl Reconciler {
     }
 
     /// Stops what does not fit into its budgets, and lets go on what does by now.
-    fn limit(&mut self, cluster: &dyn Cluster, now: Duration) -> Vec<Overrun> {
+    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<Overrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
             let Known { created, budget, targets, .. } = known;
@@ -156,29 +156,25 @@ impl Reconciler {
         now: Duration,
     ) -> (Option<Known>, Option<Refusal>) {
         let profile = &found.profile;
-        let unrunnable = match (&found.parsed, known) {
-            (Ok(valid), known) => {
+        let unrunnable = match &found.parsed {
+            Ok(valid) => {
                 self.dropped.remove(profile);
-                let known = match known {
-                    Some(mut known) => {
-                        known.accept(found, valid, &self.admission, now);
-                        known
-                    }
-                    None => Known::new(found, valid, self.budgets.profile(&profile.namespace), now),
-                };
+                let mut known = known.unwrap_or_else(|| {
+                    Known::new(found, valid, self.budgets.profile(&profile.namespace), now)
+                });
+                known.accept(found, valid, &self.admission, now);
                 return (Some(known), None);
             }
-            (Err(unrunnable), Some(mut known)) => {
-                let Err(note) = known.keep(unrunnable, &self.admission) else {
-                    return (Some(known), Some(unrunnable.refusal.clone()));
-                };
-                tracing::warn!(%profile, %note, "an edited profile runs no longer");
-                self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
-                unrunnable
-            }
-            (Err(unrunnable), None) => unrunnable,
+            Err(unrunnable) => unrunnable,
         };
         let mut refusal = unrunnable.refusal.clone();
+        if let Some(mut known) = known {
+            let Err(note) = known.keep(unrunnable, &self.admission) else {
+                return (Some(known), Some(refusal));
+            };
+            tracing::warn!(%profile, %note, "an edited profile runs no longer");
+            self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
+        }
         if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {
             refusal.message = format!("{}; {note}", refusal.message);
         }
@@ -188,7 +184,7 @@ impl Reconciler {
     fn declare(
         &mut self,
         found: &Found,
-        (cluster, now): (&dyn Cluster, Duration),
+        (cluster, now): (&ClusterView<'_>, Duration),
         (outcome, wishes): (&mut Outcome, &mut Wishes),
         quotas: &mut InformerQuotas<'_>,
     ) -> Declared {
@@ -199,31 +195,32 @@ impl Reconciler {
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
         let mut former = std::mem::take(&mut known.targets);
-        let (mut taken, mut targets, mut planned) = (0, Vec::new(), Vec::new());
+        let (mut taken, mut targets) = (0, Vec::new());
         for target in &valid.targets {
             let mut state = former.remove(&target.name).unwrap_or_default();
             if valid.mode == Mode::Plan {
                 state.forget_cells();
             }
             state.renew(target, &valid.identity(), cluster);
-            let answer = cluster.resolve(&target.of, target.version.as_deref());
-            let kind = answer.map(|answer| state.believe(target, answer, cluster, now));
+            let kind =
+                (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let names = |key: &CellKey| cluster.names(key);
-            let resolved = resolve(&valid, target, &self.home, kind, &names);
+            let names = |key: &CellKey| state.names(key, cluster);
+            let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let resolved = within(&mut quota, resolved);
-            state.retain(&resolved.declared, |cells| quota(cells).is_ok());
+            state.retain(&resolved, |cells| quota(cells).is_ok());
+            if resolved.namespaces.is_none() {
+                state.forget_names();
+            }
             let is_tenants = *found.profile.namespace != *self.home.namespace;
             if valid.mode == Mode::Plan {
-                planned.extend(resolved.ordered());
-                targets.push(resolved.declared);
+                targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
                 continue;
             }
             if is_tenants && !state.is_stopped() {
-                let cells = resolved.cells.iter().chain(&resolved.namespaces);
-                let overrun = overrun_by_informers(&known.budget, cells, cluster);
+                let overrun = overrun_by_informers(&known.budget, resolved.all_cells());
                 if let Some(overrun) = overrun {
                     state.stop((&found.profile, &target.name), overrun, now);
                     outcome.exceeded.push(overrun);
@@ -233,32 +230,14 @@ impl Reconciler {
             targets.push(settle(resolved, &valid, cluster, &mut state, payer, wishes));
             known.targets.insert(Arc::clone(&target.name), state);
         }
-        if valid.mode == Mode::Plan {
-            outcome.orders.push(Order {
-                profile: found.profile.clone(),
-                uid: Arc::clone(&found.uid),
-                generation: found.generation,
-                max_concurrent_lists: valid.warmup.max_concurrent_lists,
-                targets: planned,
-            });
-        }
         let accepted_at = known.accepted_at;
         self.known.insert(found.profile.clone(), known);
         Declared {
-            profile: found.profile.clone(),
-            uid: Arc::clone(&found.uid),
             generation: found.generation,
             refused,
-            service_account: valid.service_account.clone(),
-            authors: cluster.authors(),
-            mode: valid.mode,
-            targets,
-            objective: valid.warmup.objective,
-            max_staleness: valid.max_staleness,
-            on_access_lost: valid.on_access_lost,
-            reads: valid.reads,
-            limits: valid.limits,
+            authors: cluster.authors,
             accepted_at,
+            ..Declared::of(&valid, targets)
         }
     }
 

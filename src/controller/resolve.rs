@@ -1,103 +1,52 @@
 //! From a target of a spec to its cells on this cluster. Pure.
 
-use crate::forecast::OrderTarget;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge,
-    GroupResource, Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck,
-    Projection, Reason, Refusal, RefusalReason, Resource, ResourceInfo, SensitiveData, Target,
-    TargetScope, Tuning, ValidatedProfile,
+    CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
+    Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+    RefusalReason, Resource, ResourceInfo, SensitiveData, Target, TargetScope, Tuning,
+    ValidatedProfile,
 };
-use kubewarm_cache::informer::CellReport;
 use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
 const LEAVING: &str = ".metadata.deletionTimestamp";
 
-/// What reconciling asks of the cluster. A port: tests answer from tables of their own.
-pub(super) trait Cluster {
-    /// The kind of a target; `None` before discovery has answered.
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResourceInfo, Refusal>>;
-    /// What a cell says; `None` if it does not exist.
-    fn report(&self, key: &CellKey) -> Option<CellReport>;
-    /// Whether authors are held to the accounts that they may act as.
-    fn authors(&self) -> AuthorCheck;
-    /// What a cell holds, also of one that does not exist (yet).
-    fn gauge(&self, key: &CellKey) -> Arc<Gauge>;
-    /// The names that a cell of namespaces holds, or held when it could last be read, without those
-    /// that are being deleted; `None` before it is synced.
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>>;
-}
-
-/// A target, resolved as far as the cluster has answered.
-#[derive(Debug)]
-pub(super) struct Resolved {
-    /// What observers see of it. Its cells are these.
-    pub(super) declared: DeclaredTarget,
-    pub(super) cells: Vec<CellSpec>,
-    /// The cell that watches namespaces for a selector.
-    pub(super) namespaces: Option<CellSpec>,
-}
-
-impl Resolved {
-    /// Is not accepted, and has no cells but the one that watches namespaces, if that `fits`.
-    pub(super) fn refuse(&mut self, refusal: Refusal, mut fits: impl FnMut(usize) -> bool) {
-        self.declared.resolved = Some(Err(refusal));
-        (self.declared.cells, self.cells) = ([].into(), Vec::new());
-        if self.namespaces.is_some() && !fits(1) {
-            (self.declared.namespaces, self.namespaces) = (None, None);
-        }
-    }
-
-    /// What is to be found out of it; `None` for one that is refused, or not resolved yet.
-    pub(super) fn ordered(&self) -> Option<OrderTarget> {
-        self.declared.resolved.as_ref()?.as_ref().ok()?;
-        Some(OrderTarget {
-            name: Arc::clone(&self.declared.name),
-            cells: self.cells.clone(),
-            namespaces: self.namespaces.clone(),
-        })
-    }
-}
-
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
-/// the operator's namespace may name other namespaces than their own. `names`: as [`Cluster::names`].
+/// the operator's namespace may name other namespaces than their own. `names` finds those that the cell of a
+/// selector matches. What a cell holds is in its `gauge`.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
     kind: Option<Result<ResourceInfo, Refusal>>,
-    names: &dyn Fn(&CellKey) -> Option<Vec<Arc<str>>>,
-) -> Resolved {
-    let accepted = accept(profile, target, home, kind);
+    names: impl FnOnce(&CellKey) -> Option<Vec<Arc<str>>>,
+    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
+) -> DeclaredTarget {
+    let resolved = accept(profile, target, home, kind);
     let (mut cells, mut namespaces) = (Vec::new(), None);
-    if let Some(Ok(kind)) = &accepted {
+    if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            namespaces = namespaces_cell(profile, labels);
+            namespaces = namespaces_cell(profile, labels, gauge);
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
             let names = namespaces.as_ref().and_then(|cell| names(&cell.key));
             names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
         });
-        let cell = |extent| cell(profile, target, &kind.resource, extent);
+        let cell = |extent| cell(profile, target, &kind.resource, extent, gauge);
         cells = extents.into_iter().map(cell).collect();
     }
-    let declared = DeclaredTarget {
+    DeclaredTarget {
         name: Arc::clone(&target.name),
         requirement: target.requirement,
         declared_as: target.of.to_string().into(),
-        resolved: accepted,
-        cells: cells.iter().map(|cell| cell.key.clone()).collect(),
-        namespaces: namespaces.as_ref().map(|cell| cell.key.clone()),
+        resolved,
+        cells: cells.into(),
+        namespaces,
         serving: None,
         named: Arc::clone(&target.indexes),
         left_out: [].into(),
         limited: None,
-    };
-    Resolved { declared, cells, namespaces }
+    }
 }
 
 /// The kind of a target, or why the target is not accepted.
@@ -136,6 +85,7 @@ fn cell(
     target: &Target,
     resource: &Resource,
     extent: Extent,
+    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
 ) -> CellSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
@@ -147,23 +97,26 @@ fn cell(
         IndexBy::Label(_) => None,
     });
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
-    CellSpec {
-        key: CellKey {
-            resource: resource.clone(),
-            extent,
-            labels: target.labels.clone(),
-            fields: target.fields.clone(),
-            projection: target.projection,
-            sensitive_data,
-            identity: profile.identity(),
-            declared_in: Some(Arc::clone(&profile.profile.namespace)),
-        },
-        tuning: tuning(profile, target.priority, check),
-        indexes: indexes.collect(),
-    }
+    let key = CellKey {
+        resource: resource.clone(),
+        extent,
+        labels: target.labels.clone(),
+        fields: target.fields.clone(),
+        projection: target.projection,
+        sensitive_data,
+        identity: profile.identity(),
+        declared_in: Some(Arc::clone(&profile.profile.namespace)),
+    };
+    let tuning = tuning(profile, target.priority, check, gauge(&key));
+    CellSpec { key, tuning, indexes: indexes.collect() }
 }
 
-fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceCheck) -> Tuning {
+fn tuning(
+    profile: &ValidatedProfile,
+    priority: u16,
+    namespace_check: NamespaceCheck,
+    gauge: Arc<Gauge>,
+) -> Tuning {
     let warmup = &profile.warmup;
     Tuning {
         member_of: MemberOf {
@@ -178,35 +131,31 @@ fn tuning(profile: &ValidatedProfile, priority: u16, namespace_check: NamespaceC
         verify_interval: profile.verify_interval,
         namespace_check,
         on_access_lost: profile.on_access_lost,
-        gauge: Arc::default(),
+        gauge,
     }
 }
 
 /// The cell that watches the namespaces of a selector: our own engine, metadata only. It warms
 /// before everything that depends on it. `None` never happens: the names are constants.
-fn namespaces_cell(profile: &ValidatedProfile, labels: &LabelSelector) -> Option<CellSpec> {
+fn namespaces_cell(
+    profile: &ValidatedProfile,
+    labels: &LabelSelector,
+    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
+) -> Option<CellSpec> {
     let of = GroupResource::new("", "namespaces").ok()?;
-    Some(CellSpec {
-        key: CellKey {
-            resource: Resource::new(of, "v1").ok()?,
-            extent: Extent::Cluster,
-            labels: labels.clone(),
-            fields: FieldSelector::default(),
-            projection: Projection::MetadataOnly(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
-            // Whoever reads them also sees which there are, and nobody else does.
-            identity: profile.identity(),
-            declared_in: Some(Arc::clone(&profile.profile.namespace)),
-        },
-        tuning: tuning(profile, 1_000, NamespaceCheck::Known),
-        indexes: leaving().into_iter().collect(),
-    })
-}
-
-/// Whether the server answers 404 for a cell's kind.
-pub(super) fn is_denied(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    let fault = cluster.report(key).and_then(|report| report.fault);
-    fault.is_some_and(|fault| fault.reason == Reason::NotServed)
+    let key = CellKey {
+        resource: Resource::new(of, "v1").ok()?,
+        extent: Extent::Cluster,
+        labels: labels.clone(),
+        fields: FieldSelector::default(),
+        projection: Projection::MetadataOnly(ManagedFields::Drop),
+        sensitive_data: SensitiveData::Deny,
+        // Whoever reads them also sees which there are, and nobody else does.
+        identity: profile.identity(),
+        declared_in: Some(Arc::clone(&profile.profile.namespace)),
+    };
+    let tuning = tuning(profile, 1_000, NamespaceCheck::Known, gauge(&key));
+    Some(CellSpec { key, tuning, indexes: leaving().into_iter().collect() })
 }
 
 /// The field by which namespaces that are being deleted are told from the others. `None` never

@@ -1,18 +1,17 @@
 //! The loop: when to reconcile, and what is done with the outcome.
 
 use super::{
+    cluster::Sources,
     declarations::Declarations,
     intake::{Found, Intake, own_cells},
-    listing::Listing,
-    live::{Live, Selected, Sources},
     reconcile::{Outcome, Reconciler},
 };
-use crate::metrics::OperatorMetrics;
+use crate::{metrics::OperatorMetrics, status::Observed};
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
 use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Changes that come together are one: the end of a warm-up is many.
@@ -29,7 +28,8 @@ const READMIT: Duration = Duration::from_mins(2);
 pub struct Controller {
     sources: Sources,
     informers: Registry,
-    declarations: Declarations,
+    /// The profiles as they are run; see [`Declarations`].
+    declarations: watch::Sender<Option<Arc<Vec<Observed>>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
@@ -42,7 +42,6 @@ pub struct Controller {
     /// When they were last listed again because of profiles that had been left out.
     readmitted: Option<Instant>,
     intake: Intake,
-    selected: Selected,
 }
 
 impl Controller {
@@ -64,7 +63,7 @@ impl Controller {
         };
         Ok(Self {
             informers,
-            declarations: Declarations::default(),
+            declarations: watch::Sender::default(),
             _own_charges: own.iter().map(charge).collect(),
             own,
             listed: BTreeSet::new(),
@@ -73,7 +72,6 @@ impl Controller {
             metrics,
             started,
             intake: Intake::default(),
-            selected: Selected::default(),
             sources,
         })
     }
@@ -81,7 +79,7 @@ impl Controller {
     /// A view of the profiles that outlives the controller.
     #[must_use]
     pub fn declarations(&self) -> Declarations {
-        self.declarations.clone()
+        self.declarations.subscribe()
     }
 
     /// The cells of the profiles themselves.
@@ -132,20 +130,15 @@ impl Controller {
             return;
         }
         let subject = self.sources.subject.borrow().clone();
-        let (sources, selected) = (&self.sources, &self.selected);
-        let cluster = Live { sources, served: served.as_deref(), selected };
+        let cluster = self.sources.cluster(served.as_deref());
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
-        let Outcome {
-            mut desired,
-            orders,
-            mut observed,
-            exceeded,
-            is_kind_missing,
-            is_discovery_behind,
-        } = outcome;
-        self.sources.forecasts.order(orders);
+        let Outcome { mut desired, mut observed, exceeded, is_kind_missing, is_discovery_behind } =
+            outcome;
+        let planned = observed.iter().map(|found| &found.declared);
+        let planned = planned.filter(|declared| declared.mode == Mode::Plan).cloned();
+        self.sources.forecasts.order(planned);
         for found in &mut observed {
             found.plan = self.sources.forecasts.get(&found.declared.profile);
         }
@@ -155,10 +148,6 @@ impl Controller {
         for own in &self.own {
             desired.insert(own.key.clone(), (own.clone(), Mode::Active));
         }
-        let targets = observed.iter().flat_map(|found| &found.declared.targets);
-        let found = targets.filter(|target| !target.cells.is_empty());
-        let found: BTreeSet<_> = found.filter_map(|target| target.namespaces.as_ref()).collect();
-        self.selected.get_mut().retain(|key, _| desired.contains_key(key) || found.contains(key));
         self.informers.apply(plan(&desired, &running));
         let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
         self.sources.discovery.set_pace(pace);
@@ -166,7 +155,7 @@ impl Controller {
             self.sources.discovery.refresh();
         }
         if profiles.is_some() && served.is_some() {
-            *self.declarations.0.write() = Some(Arc::new(observed));
+            self.declarations.send_replace(Some(Arc::new(observed)));
         }
     }
 
@@ -189,14 +178,14 @@ impl Controller {
         let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
         for CellSpec { key, .. } in &self.own {
             let report = self.sources.reports.get(key)?;
-            match Listing::of(&report, self.listed.contains(key)) {
-                Listing::Done => {
-                    tables.push(self.sources.catalog.reader(key)?);
-                    self.listed.insert(key.clone());
-                }
-                Listing::Open => return None,
-                Listing::Kept => kept.extend(key.extent.namespace().map(Arc::from)),
-                Listing::Failed => {}
+            if report.is_warm() {
+                tables.push(self.sources.catalog.reader(key)?);
+                self.listed.insert(key.clone());
+            } else if self.listed.contains(key) {
+                // That they cannot be read now does not mean that they are gone.
+                kept.extend(key.extent.namespace().map(Arc::from));
+            } else if report.fault.is_none() {
+                return None;
             }
         }
         (!tables.is_empty()).then(|| self.intake.read(&tables, &kept))
@@ -239,7 +228,6 @@ mod tests {
         future::pending,
         sync::atomic::{AtomicUsize, Ordering},
     };
-    use tokio::sync::watch;
 
     /// One whose API server never answers.
     fn controller(watched: Watched) -> Controller {
@@ -274,12 +262,16 @@ mod tests {
         Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
     }
 
-    /// An API server without profiles. It counts complete lists, and does not answer watches.
+    /// An API server without profiles. It counts complete lists, does not answer watches, and refuses what is asked
+    /// of namespace `closed`.
     fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
         let lists = Arc::clone(lists);
         let answer = move |request: Request<Body>| {
             let lists = Arc::clone(&lists);
             async move {
+                if request.uri().path().contains("/closed/") {
+                    return Ok(Response::builder().status(403).body(Body::empty()).unwrap());
+                }
                 let query = request.uri().query().unwrap_or_default();
                 if query.contains("watch=1") {
                     return pending().await;
@@ -321,19 +313,18 @@ mod tests {
         assert_eq!(controller.informers.running().len(), 1, "its own cell");
         let mut found = profile();
         let seen = |controller: &mut Controller, found: &Found| {
-            let (sources, selected) = (&controller.sources, &controller.selected);
-            let cluster = Live { sources, served: None, selected };
+            let cluster = controller.sources.cluster(None);
             let found = std::slice::from_ref(found);
             let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
             outcome.observed[0].declared.targets.len()
         };
         assert_eq!(seen(&mut controller, &found), 1);
         let declared = Arc::new(Vec::new());
-        *controller.declarations.0.write() = Some(Arc::clone(&declared));
+        controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
         // The own cell has no synced table: it was purged.
         controller.reconcile();
-        assert!(Arc::ptr_eq(&controller.declarations.get().unwrap(), &declared));
+        assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
         found.generation = 2;
         let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
         found.parsed = Err(Unrunnable { refusal, identity: Some(Identity::Operator) });
@@ -348,6 +339,17 @@ mod tests {
         let running: Vec<_> = controller.informers.running().into_keys().collect();
         assert_eq!(running[..], controller.own()[..]);
         assert_eq!(running.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_profiles_cannot_be_listed_holds_up_no_other() {
+        let names = ["closed", "open"].map(Arc::from);
+        let server = empty_server(&Arc::default());
+        let mut controller = controller_of(Watched::Namespaces(names.into()), server);
+        controller.reconcile();
+        assert!(controller.profiles().is_none(), "no list has been answered");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(controller.profiles().map(|all| all.len()), Some(0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,10 +1,6 @@
 //! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
 
-use super::{
-    desired::Wishes,
-    holding::Holding,
-    resolve::{Cluster, Resolved},
-};
+use super::{cluster::ClusterView, desired::Wishes, holding::Holding};
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
     Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
@@ -28,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Answering {
     serving: Serving,
     kind: ResourceInfo,
-    cells: Vec<CellSpec>,
 }
 
 /// What is remembered of a target between two runs.
@@ -45,6 +40,15 @@ pub(super) struct KnownTarget {
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
+    /// The namespaces that its selector matched when that could last be read.
+    selected: Option<MatchedNamespaces>,
+}
+
+/// The namespaces that the cell of a selector matched.
+#[derive(Debug)]
+struct MatchedNamespaces {
+    cell: CellKey,
+    names: Vec<Arc<str>>,
 }
 
 impl KnownTarget {
@@ -54,7 +58,7 @@ impl KnownTarget {
         &mut self,
         target: &Target,
         answer: Result<ResourceInfo, Refusal>,
-        cluster: &dyn Cluster,
+        cluster: &ClusterView<'_>,
         now: Duration,
     ) -> Result<ResourceInfo, Refusal> {
         let known = self.kind.take();
@@ -82,6 +86,31 @@ impl KnownTarget {
         Ok(kind)
     }
 
+    /// The names of the namespaces that its selector matches; `None` before they are known.
+    ///
+    /// The last known ones count on after a loss of access to namespaces, since cells live by their own access,
+    /// and while the selector's cell does not exist: a target that a limit has stopped declares what it had.
+    pub(super) fn names(
+        &mut self,
+        cell: &CellKey,
+        cluster: &ClusterView<'_>,
+    ) -> Option<Vec<Arc<str>>> {
+        if cluster.is_synced(cell) {
+            let names = (cluster.names)(cell)?;
+            self.selected = Some(MatchedNamespaces { cell: cell.clone(), names: names.clone() });
+            return Some(names);
+        }
+        let report = cluster.reports.get(cell);
+        let is_lost = report.is_none_or(|report| report.lost.is_some());
+        let last = self.selected.as_ref().filter(|last| is_lost && last.cell == *cell);
+        (cluster.planned_names)(cell).or_else(|| last.map(|last| last.names.clone()))
+    }
+
+    /// Forgets the namespaces of a target that is refused.
+    pub(super) fn forget_names(&mut self) {
+        self.selected = None;
+    }
+
     /// Whether discovery does not list its kind, and the last answer still counts.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
@@ -89,12 +118,19 @@ impl KnownTarget {
 
     /// Nothing answers for what is only planned.
     pub(super) fn forget_cells(&mut self) {
-        *self = Self { kind: self.kind.take(), ..Self::default() };
+        let (kind, selected) = (self.kind.take(), self.selected.take());
+        *self = Self { kind, selected, ..Self::default() };
     }
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
-    pub(super) fn renew(&mut self, target: &Target, identity: &Identity, cluster: &dyn Cluster) {
-        let is_synced = |it: &Answering| it.cells.iter().all(|cell| is_warm(&cell.key, cluster));
+    pub(super) fn renew(
+        &mut self,
+        target: &Target,
+        identity: &Identity,
+        cluster: &ClusterView<'_>,
+    ) {
+        let is_synced =
+            |it: &Answering| it.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
@@ -103,7 +139,7 @@ impl KnownTarget {
     /// it. A target that has grown too large keeps what it had, if that fits.
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
-        let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
+        let cells = self.serving.as_ref().map_or(0, |old| old.serving.cells.len());
         if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
             self.serving = None;
         }
@@ -140,7 +176,7 @@ impl KnownTarget {
     }
 
     /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
-    pub(super) fn try_again(&mut self, cluster: &dyn Cluster, now: Duration) {
+    pub(super) fn try_again(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let holding = self.holding.as_ref();
         if limited.is_stopped() {
@@ -165,7 +201,7 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
         data == SensitiveData::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.sensitive_data, target.projection);
-    old.cells.iter().all(|CellSpec { key, .. }| {
+    old.serving.cells.iter().all(|CellSpec { key, .. }| {
         key.identity == *identity
             && (may_hold_whole || !holds_whole(key.sensitive_data, key.projection))
     })
@@ -179,11 +215,12 @@ const PASSING_FAILURES: u32 = 3;
 /// fewer namespaces match, if at least that one fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
-    mut target: Resolved,
-) -> Resolved {
-    let cells = target.cells.len() + usize::from(target.namespaces.is_some());
-    if let Err(refusal) = quota(cells) {
-        target.refuse(refusal, |cells| quota(cells).is_ok());
+    mut target: DeclaredTarget,
+) -> DeclaredTarget {
+    if let Err(refusal) = quota(target.all_cells().count()) {
+        target.resolved = Some(Err(refusal));
+        target.cells = [].into();
+        target.namespaces.take_if(|_| quota(1).is_err());
     }
     target
 }
@@ -191,9 +228,9 @@ pub(super) fn within(
 /// Wants the target's cells, and those that still answer for it until these are synced, and has `budget` pay for
 /// both.
 pub(super) fn settle(
-    resolved: Resolved,
+    mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
-    cluster: &dyn Cluster,
+    cluster: &ClusterView<'_>,
     state: &mut KnownTarget,
     (budget, priority): (&Arc<Budget>, u16),
     wishes: &mut Wishes,
@@ -204,54 +241,51 @@ pub(super) fn settle(
         // the same cells warm.
         state.serving = None;
     }
-    let Resolved { mut declared, cells, namespaces } = resolved;
-    let cells_known = namespaces.as_ref().is_none_or(|cell| is_warm(&cell.key, cluster));
+    let is_warm = |cell: &CellSpec| cluster.is_warm(&cell.key);
+    let cells_known = declared.namespaces.as_ref().is_none_or(is_warm);
     if let Some(Ok(kind)) = &declared.resolved
         && cells_known
         && !is_stopped
     {
         let serving = Serving { generation: valid.generation, cells: Arc::clone(&declared.cells) };
-        let now = Answering { serving, kind: kind.clone(), cells: cells.clone() };
-        let is_warm = cells.iter().all(|cell| is_warm(&cell.key, cluster));
+        let now = Answering { serving, kind: kind.clone() };
+        let is_warm = declared.cells.iter().all(is_warm);
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
-    let is_old = |spec: &&CellSpec| !declared.cells.contains(&spec.key);
-    let old_cells: Vec<_> = old.iter().flat_map(|old| &old.cells).filter(is_old).collect();
+    let is_old = |spec: &&CellSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
+    let old_cells = old.iter().flat_map(|old| &*old.serving.cells).filter(is_old);
+    let old_cells: Vec<_> = old_cells.cloned().collect();
     for spec in &old_cells {
         wishes.add(spec, valid.mode, None);
     }
     if is_stopped {
         state.holding = None;
     } else {
-        for spec in &cells {
+        for spec in &*declared.cells {
             wishes.add(spec, valid.mode, Some(&declared.name));
         }
         // Its index is not the author's, and no loss where it has no room.
-        if let Some(spec) = &namespaces {
+        let selector = declared.namespaces.as_ref();
+        if let Some(spec) = selector {
             wishes.add(spec, valid.mode, None);
         }
-        let old_keys: Vec<_> = old_cells.iter().map(|spec| spec.key.clone()).collect();
-        let all = (&declared.cells, &*old_keys, declared.namespaces.as_ref());
-        state.holding = Some(Holding::new(budget, priority, all, cluster));
+        state.holding = Some(Holding::new(budget, priority, &declared.cells, &old_cells, selector));
     }
     if let (Some(Ok(kind)), Some(old)) = (&mut declared.resolved, old)
-        && stands_in(old, kind, &cells, valid.generation, cluster)
+        && stands_in(old, kind, &declared.cells, valid.generation, cluster)
     {
         *kind = old.kind.clone();
         declared.cells = Arc::clone(&old.serving.cells);
     }
-    let refused = declared.cells.iter().find_map(|key| refusal(&declared.name, key, cluster));
+    let refused =
+        declared.cells.iter().find_map(|cell| refusal(&declared.name, &cell.key, cluster));
     if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
         declared.resolved = Some(Err(refusal));
     }
     declared.serving = old.map(|old| old.serving.clone());
     declared.limited = state.limited;
     declared
-}
-
-fn is_warm(key: &CellKey, cluster: &dyn Cluster) -> bool {
-    cluster.report(key).is_some_and(|report| report.is_warm())
 }
 
 /// Whether the cells of a version that is no longer preferred still are the target: its author has
@@ -261,22 +295,21 @@ fn stands_in(
     kind: &ResourceInfo,
     new: &[CellSpec],
     generation: i64,
-    cluster: &dyn Cluster,
+    cluster: &ClusterView<'_>,
 ) -> bool {
     let is_promising = |cell: &CellSpec| {
-        let fault = cluster.report(&cell.key).and_then(|report| report.fault);
-        fault.is_none_or(|fault| fault.attempts < PASSING_FAILURES)
+        cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
     old.serving.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.cells.iter().all(|cell| is_warm(&cell.key, cluster))
+        && old.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key))
         && new.iter().all(is_promising)
 }
 
 /// What only the server can say, and only when it is asked: the cell runs on, so that it is
 /// noticed when the answer changes.
-fn refusal(target: &str, key: &CellKey, cluster: &dyn Cluster) -> Option<Refusal> {
-    let fault = cluster.report(key)?.fault?;
+fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
+    let fault = cluster.fault(key)?;
     match fault.reason {
         Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,

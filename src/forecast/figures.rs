@@ -1,8 +1,8 @@
 //! From what a sample showed to what all of it would cost. Pure.
 
-use super::Order;
+use super::accepted;
 use kubewarm_api::{
-    model::{CellKey, CellSpec, Verb},
+    model::{CellKey, CellSpec, Declared, Verb},
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
 };
 use kubewarm_cache::{
@@ -77,26 +77,25 @@ pub struct Forecast {
     pub refused: Vec<CellKey>,
 }
 
-/// Computes the forecast of `order` from what was `found` of its cells, and what a sample of each
+/// Computes the forecast of a profile from what was `found` of its cells, and what a sample of each
 /// kind weighed.
 ///
 /// Of the time: an API server sends the rest of a list as fast as the largest page of that kind, and
 /// as many lists at once as the profile allows.
 pub(super) fn forecast(
-    order: &Order,
+    profile: &Declared,
     found: &BTreeMap<CellKey, Finding>,
     weights: &BTreeMap<Alike, Weight>,
 ) -> Forecast {
     let seen = Seen { found, weights, speeds: speeds(found) };
-    let lists = order.max_concurrent_lists;
-    let targets = order.targets.iter().map(|target| {
-        let figures = seen.figures(target.cells.iter(), target.namespaces.iter(), lists);
+    let targets = accepted(profile).map(|target| {
+        let figures = seen.figures(target.cells.iter(), target.namespaces.iter());
         (Arc::clone(&target.name), figures)
     });
     let targets = targets.collect();
-    let cells = order.targets.iter().flat_map(|target| &target.cells);
-    let selectors = order.targets.iter().filter_map(|target| target.namespaces.as_ref());
-    let total = seen.figures(cells, selectors, lists);
+    let cells = accepted(profile).flat_map(|target| &*target.cells);
+    let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
+    let total = seen.figures(cells, selectors);
     let mut caveats: Vec<_> = found
         .iter()
         .filter_map(|(key, found)| Some(format!("{key}: {}", found.trouble.as_deref()?)))
@@ -137,7 +136,6 @@ impl Seen<'_> {
         &self,
         cells: impl Iterator<Item = &'s CellSpec>,
         selectors: impl Iterator<Item = &'s CellSpec>,
-        lists: usize,
     ) -> Figures {
         let cells: BTreeMap<_, _> = cells.map(|spec| (&spec.key, spec)).collect();
         let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
@@ -171,7 +169,9 @@ impl Seen<'_> {
             let weight = self.weights.get(&kind).copied().unwrap_or_default();
             figures.bytes = figures.bytes.saturating_add(weight.of(objects));
         }
-        let at_once = u32::try_from(lists.clamp(1, cells.len().max(1))).unwrap_or(u32::MAX);
+        let lists = cells.values().next().map(|cell| cell.tuning.member_of.max_concurrent_lists);
+        let at_once = lists.unwrap_or(1).clamp(1, cells.len().max(1));
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
         figures.took = before.saturating_add(longest.max(sum / at_once));
         figures.missing = missing.len();
         figures
@@ -216,22 +216,11 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{OrderTarget, samples::spec};
-    use kubewarm_api::model::ProfileRef;
+    use crate::forecast::samples::{self, declared, spec};
 
-    fn order(targets: &[(&str, &[CellSpec])]) -> Order {
-        let target = |&(name, cells): &(&str, &[CellSpec])| OrderTarget {
-            name: name.into(),
-            cells: cells.to_vec(),
-            namespaces: None,
-        };
-        Order {
-            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
-            uid: "u".into(),
-            generation: 1,
-            max_concurrent_lists: 2,
-            targets: targets.iter().map(target).collect(),
-        }
+    fn order(targets: &[(&str, &[CellSpec])]) -> Declared {
+        let target = |&(name, cells): &(&str, &[CellSpec])| samples::target(name, cells.to_vec());
+        declared("a", "p", targets.iter().map(target).collect())
     }
 
     fn found(objects: u64, way: Strategy) -> Finding {

@@ -1,11 +1,15 @@
 //! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
 //! minutes, or once more of it may be read.
 
-use super::{Forecast, Order, Surveyor, Trials, survey::Round};
-use kubewarm_api::model::{CellKey, ProfileRef};
-use kubewarm_client::{Buckets, Clients, KeyedSemaphore, WorkQueue};
+use super::{Forecast, Surveyor, accepted, survey::Round};
+use kubewarm_api::model::{CellKey, Declared, ProfileRef};
+use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -24,10 +28,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Profiles that are looked at at the same time, and of these those of one namespace.
 const AT_ONCE: usize = 4;
 const NAMESPACE_AT_ONCE: usize = 1;
-/// Before each request: with the bounds above at most 20 requests a second, 5 for one namespace.
-const REST: Duration = Duration::from_millis(200);
+/// The rest before each request of the operator's surveyor: with the bounds above at most 20 requests a second, 5 for
+/// one namespace.
+pub const REST: Duration = Duration::from_millis(200);
 
-/// Orders in, forecasts out. Clones share them.
+/// Planned profiles in, forecasts out. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Forecasts {
     book: Arc<Mutex<Book>>,
@@ -44,7 +49,7 @@ struct Book {
 
 #[derive(Debug)]
 struct Entry {
-    order: Arc<Order>,
+    order: Arc<Declared>,
     /// Of this generation of the profile.
     forecast: Option<Arc<Forecast>>,
     /// When it was looked at last.
@@ -60,29 +65,29 @@ impl Default for Book {
 }
 
 impl Forecasts {
-    /// Takes all orders there are; what was found for others is forgotten.
-    pub fn order(&self, orders: Vec<Order>) {
+    /// Takes all profiles that are planned; what was found for others is forgotten.
+    pub fn order(&self, planned: impl IntoIterator<Item = Arc<Declared>>) {
         let mut book = self.book.lock();
         let mut known = std::mem::take(&mut book.orders);
-        for order in orders {
+        for order in planned {
             let profile = order.profile.clone();
             let old = known.remove(&profile);
             let entry = match old {
-                Some(old) if *old.order == order => old,
+                Some(old) if old.order == order => old,
                 old => {
                     book.queue.add_at(profile.clone(), Instant::now());
                     let same = |old: &Entry| {
                         old.order.uid == order.uid && old.order.generation == order.generation
                     };
                     let forecast = old.filter(same).and_then(|old| old.forecast);
-                    Entry { order: Arc::new(order), forecast, looked_at: None }
+                    Entry { order, forecast, looked_at: None }
                 }
             };
             book.orders.insert(profile, entry);
         }
         let Book { orders, queue, names } = &mut *book;
         queue.retain(|profile| orders.contains_key(profile));
-        let targets = || orders.values().flat_map(|entry| &entry.order.targets);
+        let targets = || orders.values().flat_map(|entry| accepted(&entry.order));
         names.retain(|key, _| {
             targets().filter_map(|target| target.namespaces.as_ref()).any(|spec| spec.key == *key)
         });
@@ -113,7 +118,7 @@ impl Forecasts {
         may_read: &impl Fn(&CellKey) -> bool,
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
-    ) -> Vec<(Arc<Order>, P)> {
+    ) -> Vec<(Arc<Declared>, P)> {
         let mut book = self.book.lock();
         let Book { orders, queue, .. } = &mut *book;
         for (profile, entry) in &*orders {
@@ -127,7 +132,7 @@ impl Forecasts {
         taken.into_iter().filter_map(order).collect()
     }
 
-    fn done(&self, order: &Arc<Order>, forecast: Option<Forecast>, now: Instant) {
+    fn done(&self, order: &Arc<Declared>, forecast: Option<Forecast>, now: Instant) {
         let mut book = self.book.lock();
         let Book { orders, queue, .. } = &mut *book;
         queue.done(&order.profile);
@@ -150,92 +155,76 @@ impl Forecasts {
     }
 }
 
-/// Carries the orders out.
-#[derive(Debug)]
-pub struct Forecaster {
+/// Keeps forecasts until `stop`; asks nothing unless `leads` says that this replica writes statuses. Asks through
+/// `surveyor`, and once more where a cell was refused that `may_read` says is allowed by now.
+///
+/// Cancel safe.
+pub async fn run(
     forecasts: Forecasts,
-    surveyor: Arc<Surveyor>,
-    under_way: KeyedSemaphore<Arc<str>>,
-}
-
-impl Forecaster {
-    /// Asks through `clients`, as the identity of each cell. Each request waits for its turn at the bucket of
-    /// the profile's namespace.
-    #[must_use]
-    pub fn new(forecasts: Forecasts, clients: Arc<dyn Clients>, buckets: Buckets) -> Self {
-        let surveyor = Arc::new(Surveyor::new(clients, REST, buckets, Trials::Made));
-        let under_way = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
-        Self { forecasts, surveyor, under_way }
-    }
-
-    /// Runs until `stop`; asks nothing unless `leads` says that this replica writes statuses.
-    /// `may_read` tells whether a cell is known to be allowed.
-    ///
-    /// Cancel safe.
-    pub async fn run(
-        self,
-        leads: impl Fn() -> bool,
-        may_read: impl Fn(&CellKey) -> bool,
-        stop: CancellationToken,
-    ) {
-        let mut under_way = JoinSet::new();
-        let mut ticks = interval(LOOK);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                Some(_) = under_way.join_next() => {}
-                _ = ticks.tick() => {}
-            }
-            if !leads() {
-                continue;
-            }
-            let admit = |profile: &ProfileRef| self.under_way.try_acquire(&profile.namespace);
-            for (order, permit) in self.forecasts.due(&may_read, admit, Instant::now()) {
-                let (forecasts, surveyor) = (self.forecasts.clone(), Arc::clone(&self.surveyor));
-                under_way.spawn(async move {
-                    let forecast = look(&forecasts, &surveyor, &order).await;
-                    drop(permit);
-                    forecasts.done(&order, forecast, Instant::now());
-                });
-            }
+    surveyor: Surveyor,
+    leads: impl Fn() -> bool,
+    may_read: impl Fn(&CellKey) -> bool,
+    stop: CancellationToken,
+) {
+    let surveyor = Arc::new(surveyor);
+    let permits = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
+    let admit = |profile: &ProfileRef| permits.try_acquire(&profile.namespace);
+    let mut under_way = JoinSet::new();
+    let mut ticks = interval(LOOK);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(_) = under_way.join_next() => {}
+            _ = ticks.tick() => {}
+        }
+        if !leads() {
+            continue;
+        }
+        for (order, permit) in forecasts.due(&may_read, admit, Instant::now()) {
+            let (forecasts, surveyor) = (forecasts.clone(), Arc::clone(&surveyor));
+            under_way.spawn(async move {
+                let forecast = look(&forecasts, &surveyor, &order).await;
+                drop(permit);
+                forecasts.done(&order, forecast, Instant::now());
+            });
         }
     }
 }
 
-/// `None` if the order is of other namespaces than its selectors find.
-async fn look(forecasts: &Forecasts, surveyor: &Surveyor, order: &Order) -> Option<Forecast> {
+/// `None` if the profile declares cells of other namespaces than its selectors match.
+async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
     let mut is_current = true;
-    let mut round = Round::of(order);
-    for target in &order.targets {
+    let mut round = Round::of(profile);
+    for target in accepted(profile) {
         let Some(selector) = &target.namespaces else { continue };
         // What went wrong is met again by the survey, which says so.
         if let Ok(names) = surveyor.names(&selector.key, &mut round).await {
-            is_current &= target.is_of(&names);
+            let declared: BTreeSet<_> =
+                target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
+            is_current &= declared == names.iter().map(|name| &**name).collect();
             forecasts.found(&selector.key, names);
         }
     }
-    if is_current { Some(surveyor.survey_in(order, round).await) } else { None }
+    if is_current { Some(surveyor.survey_in(profile, round).await) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{OrderTarget, samples::spec};
+    use crate::forecast::{
+        Trials,
+        samples::{declared, spec, target},
+    };
     use http::{Request, Response};
     use kube::client::Body;
     use kubewarm_api::model::{FieldRequirement, FieldSelector, Identity};
+    use kubewarm_client::{Buckets, Clients};
     use std::{convert::Infallible, future::ready};
     use tokio::time::timeout;
     use tower::service_fn;
 
-    fn order(generation: i64) -> Order {
-        Order {
-            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
-            uid: "u".into(),
-            generation,
-            max_concurrent_lists: 4,
-            targets: Vec::new(),
-        }
+    fn order(generation: i64) -> Arc<Declared> {
+        Arc::new(Declared { generation, ..declared("a", "p", Vec::new()) })
     }
 
     fn nothing(_: &CellKey) -> bool {
@@ -246,7 +235,7 @@ mod tests {
         forecasts: &Forecasts,
         may_read: impl Fn(&CellKey) -> bool,
         now: Instant,
-    ) -> Vec<Arc<Order>> {
+    ) -> Vec<Arc<Declared>> {
         let taken = forecasts.due(&may_read, |_| Some(()), now);
         taken.into_iter().map(|(order, ())| order).collect()
     }
@@ -258,16 +247,16 @@ mod tests {
     #[test]
     fn an_order_is_looked_at_once_in_ten_minutes_and_at_once_when_it_changes() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
-        forecasts.order(vec![order(1)]);
+        forecasts.order([order(1)]);
         let taken = due(&forecasts, nothing, now);
         assert_eq!(taken.len(), 1);
-        forecasts.order(vec![order(1)]);
+        forecasts.order([order(1)]);
         assert!(due(&forecasts, nothing, now).is_empty(), "it is under way");
         forecasts.done(&taken[0], Some(Forecast::default()), now);
         assert!(get(&forecasts).is_some());
         assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
         assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
-        forecasts.order(vec![order(2)]);
+        forecasts.order([order(2)]);
         assert!(due(&forecasts, nothing, now).is_empty(), "its former is under way");
         forecasts.done(&taken[0], Some(Forecast::default()), now);
         assert_eq!(due(&forecasts, nothing, now).len(), 1);
@@ -318,14 +307,11 @@ mod tests {
                 spec.key.fields = FieldSelector::new([field]);
                 spec
             });
-            let cells = cells.collect();
-            let target = OrderTarget { name: "pods".into(), cells, namespaces: None };
-            let profile = ProfileRef { namespace: namespace.as_str().into(), name: name.into() };
-            Order { profile, targets: vec![target], ..order(1) }
+            Arc::new(declared(&namespace, &name, vec![target("pods", cells.collect())]))
         });
-        forecasts.order(orders.collect());
-        let forecaster = Forecaster::new(forecasts, Arc::new(server), Buckets::default());
-        let running = forecaster.run(|| true, nothing, CancellationToken::new());
+        forecasts.order(orders);
+        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default(), Trials::Made);
+        let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
         let _elapsed = timeout(Duration::from_mins(1), running).await;
         let noted = noted.lock();
         let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
@@ -341,19 +327,19 @@ mod tests {
     #[test]
     fn what_comes_too_late_for_an_order_is_dropped() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
-        forecasts.order(vec![order(1)]);
+        forecasts.order([order(1)]);
         let old = due(&forecasts, nothing, now);
-        forecasts.order(vec![order(2)]);
+        forecasts.order([order(2)]);
         forecasts.done(&old[0], Some(Forecast::default()), now);
         assert!(get(&forecasts).is_none());
-        forecasts.order(Vec::new());
+        forecasts.order([]);
         assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
     }
 
     #[test]
     fn what_was_refused_and_may_be_read_now_is_looked_at_again_soon() {
         let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
-        forecasts.order(vec![order(1)]);
+        forecasts.order([order(1)]);
         let taken = due(&forecasts, nothing, now);
         let refused = vec![spec("pods", "a").key];
         forecasts.done(&taken[0], Some(Forecast { refused, ..Forecast::default() }), now);

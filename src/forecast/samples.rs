@@ -1,31 +1,50 @@
-//! Cells for the tests of this folder.
+//! Planned profiles and their cells, for tests.
 
-use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, GroupResource, ListStrategy, ManagedFields, MemberOf,
-    NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+use kubewarm_api::{
+    model::{
+        CellKey, CellSpec, Declared, DeclaredTarget, Extent, GroupResource, ManagedFields,
+        ProfileRef, Projection, Requirement, Resource, ResourceInfo, ValidatedProfile,
+    },
+    v1alpha1::CacheProfile,
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use serde_json::json;
 
-/// A cell of a core kind in a namespace.
-pub(super) fn spec(resource: &str, namespace: &str) -> CellSpec {
-    let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-    CellSpec {
-        key: CellKey::all(
-            Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-            Extent::Namespace(namespace.into()),
-            Projection::Full(ManagedFields::Drop),
-        ),
-        tuning: Tuning {
-            member_of: MemberOf { profile, max_concurrent_lists: 2, priority: 500 },
-            strategy: ListStrategy::Auto,
-            page_size: 500,
-            streaming_deadline: Duration::from_secs(30),
-            max_staleness: Duration::from_mins(2),
-            verify_interval: None,
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
+/// A cell of a core kind in a namespace, of which two are listed at once.
+pub(crate) fn spec(resource: &str, namespace: &str) -> CellSpec {
+    let key = CellKey::all(
+        Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
+        Extent::Namespace(namespace.into()),
+        Projection::Full(ManagedFields::Drop),
+    );
+    let mut spec = CellSpec::new(key, ProfileRef { namespace: "a".into(), name: "p".into() });
+    spec.tuning.member_of.max_concurrent_lists = 2;
+    spec
+}
+
+/// An accepted target of pods.
+pub(crate) fn target(name: &str, cells: Vec<CellSpec>) -> DeclaredTarget {
+    let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+    DeclaredTarget {
+        name: name.into(),
+        requirement: Requirement::Required,
+        declared_as: "pods".into(),
+        resolved: Some(Ok(ResourceInfo::new(pods, "Pod"))),
+        cells: cells.into(),
+        namespaces: None,
+        serving: None,
+        named: [].into(),
+        left_out: [].into(),
+        limited: None,
     }
+}
+
+/// Generation 1 of a profile.
+pub(crate) fn declared(namespace: &str, name: &str, targets: Vec<DeclaredTarget>) -> Declared {
+    let profile: CacheProfile = serde_json::from_value(json!({
+        "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
+        "metadata": {"namespace": namespace, "name": name, "uid": "u", "generation": 1},
+        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": {"resource": "pods"}}]},
+    }))
+    .unwrap();
+    Declared::of(&ValidatedProfile::parse(&profile).unwrap(), targets)
 }

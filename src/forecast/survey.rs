@@ -1,11 +1,11 @@
 //! Asks the API server for a sample of each cell, as the cell's identity, and within bounds.
 
 use super::{
-    Order,
+    accepted,
     figures::{Finding, Forecast, Speed, forecast},
 };
 use kubewarm_api::{
-    model::{CellKey, CellSpec, Extent, Fault, Identity, Item, Projection, Reason, Verb},
+    model::{CellKey, CellSpec, Declared, Fault, Identity, Item, Projection, Reason, Verb},
     v1alpha1::PlanCertainty,
 };
 use kubewarm_cache::{
@@ -120,21 +120,21 @@ impl Surveyor {
         Err(Fault::new(Reason::TooLarge, "the selector finds too many namespaces"))
     }
 
-    /// Looks at every cell of `order`. What cannot be found out is said in the forecast.
+    /// Looks at every cell of `profile`. What cannot be found out is said in the forecast.
     ///
     /// # Cost
     ///
     /// Three to five requests for each cell, with selectors up to 40 more; at most 512 requests, the
     /// last of them sent within 3 minutes. Up to 1,000 objects of each kind are held meanwhile, packed.
-    pub async fn survey(&self, order: &Order) -> Forecast {
-        self.survey_in(order, Round::of(order)).await
+    pub async fn survey(&self, profile: &Declared) -> Forecast {
+        self.survey_in(profile, Round::of(profile)).await
     }
 
     /// The same, with what is left of a round.
-    pub(super) async fn survey_in(&self, order: &Order, mut round: Round) -> Forecast {
+    pub(super) async fn survey_in(&self, profile: &Declared, mut round: Round) -> Forecast {
         let mut found = BTreeMap::new();
-        let selectors = order.targets.iter().filter_map(|target| target.namespaces.as_ref());
-        let cells = order.targets.iter().flat_map(|target| &target.cells);
+        let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
+        let cells = accepted(profile).flat_map(|target| &*target.cells);
         for spec in selectors.chain(cells) {
             if !found.contains_key(&spec.key) {
                 found.insert(spec.key.clone(), self.cell(spec, &mut round).await);
@@ -143,7 +143,7 @@ impl Surveyor {
         // Training a dictionary blocks.
         let sample = round.sample;
         let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
-        forecast(order, &found, &weights.unwrap_or_default())
+        forecast(profile, &found, &weights.unwrap_or_default())
     }
 
     async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Finding {
@@ -245,9 +245,9 @@ fn enough() -> Fault {
 }
 
 impl Round {
-    pub(super) fn of(order: &Order) -> Self {
+    pub(super) fn of(profile: &Declared) -> Self {
         Self {
-            payer: Arc::clone(&order.profile.namespace),
+            payer: Arc::clone(&profile.profile.namespace),
             requests: REQUESTS,
             until: Instant::now() + TIME,
             sample: Sample::default(),
@@ -299,18 +299,6 @@ impl Finding {
     }
 }
 
-impl super::OrderTarget {
-    /// Whether its cells are those of these namespaces.
-    pub(super) fn is_of(&self, names: &[Arc<str>]) -> bool {
-        let of = |spec: &CellSpec| match &spec.key.extent {
-            Extent::Namespace(name) => Some(Arc::clone(name)),
-            Extent::AllNamespaces | Extent::Cluster => None,
-        };
-        let cells: BTreeSet<_> = self.cells.iter().filter_map(of).collect();
-        cells == names.iter().cloned().collect()
-    }
-}
-
 impl std::fmt::Debug for Surveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The clients hold credentials.
@@ -321,10 +309,10 @@ impl std::fmt::Debug for Surveyor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{OrderTarget, samples::spec};
+    use crate::forecast::samples::{declared, spec, target};
     use http::{Request, Response};
     use kube::client::Body;
-    use kubewarm_api::model::ProfileRef;
+    use kubewarm_api::model::Extent;
     use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
     use tower::service_fn;
 
@@ -355,14 +343,8 @@ mod tests {
         (forecast, asked.load(Ordering::Relaxed))
     }
 
-    fn order(cells: Vec<CellSpec>) -> Order {
-        Order {
-            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
-            uid: "u".into(),
-            generation: 1,
-            max_concurrent_lists: 4,
-            targets: vec![OrderTarget { name: "pods".into(), cells, namespaces: None }],
-        }
+    fn order(cells: Vec<CellSpec>) -> Declared {
+        declared("a", "p", vec![target("pods", cells)])
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use super::{
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AuthorCheck, Declared, Mode, RefusalReason},
+    model::{AuthorCheck, Declared, DeclaredTarget, Mode, RefusalReason},
     v1alpha1::AccessStatus,
 };
 use std::time::Duration;
@@ -94,10 +94,10 @@ fn required(targets: &[Target<'_>]) -> String {
 
 /// Whether manifests that the cells need are left out of `access`: they do not fit into a status.
 fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
-    let mut cells = declared.targets.iter().flat_map(|t| t.cells.iter().chain(&t.namespaces));
+    let mut cells = declared.targets.iter().flat_map(DeclaredTarget::all_cells);
     cells.any(|cell| {
         let manifests =
-            if is_elevated(cell) { &access.manifests_elevated } else { &access.manifests };
+            if is_elevated(&cell.key) { &access.manifests_elevated } else { &access.manifests };
         manifests.is_none()
     })
 }

@@ -156,8 +156,9 @@ fn held<'a>(
 ) -> BTreeMap<&'a CellKey, Usage> {
     let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
-        Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
-            serving.cells.iter().filter_map(|key| Some((key, size(&cells(key)?)))).collect()
+        Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
+            let keys = serving.cells.iter().map(|cell| &cell.key);
+            keys.filter_map(|key| Some((key, size(&cells(key)?)))).collect()
         }
         Some(_) | None => {
             let cells = target.cells.iter();
@@ -170,7 +171,7 @@ fn held<'a>(
 /// controller on; it is said at once, so that a target that is warm never names an older generation.
 fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
-    let is_new = serving.is_none_or(|serving| serving.cells != target.declared.cells);
+    let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.cells));
     if is_new && target.is_warm() && declared.refused.is_none() {
         return Some(declared.generation);
     }

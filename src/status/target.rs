@@ -62,8 +62,8 @@ impl<'a> Target<'a> {
         // Another profile may keep the same cells warm: they are none of this target's then.
         let is_stopped = declared.is_stopped();
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
-        let cells: Vec<_> = declared.cells.iter().map(own).collect();
-        let selector = declared.namespaces.as_ref().map(own);
+        let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
+        let selector = declared.namespaces.as_ref().map(|cell| own(&cell.key));
         let voice = Voice { target: &declared.name, access: access.as_deref() };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);

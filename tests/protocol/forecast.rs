@@ -13,15 +13,17 @@ use futures::{
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
-use kubewarm::forecast::{Order, OrderTarget, Surveyor, Trials};
+use kubewarm::forecast::{Surveyor, Trials};
 use kubewarm_api::model::{
-    CellSpec, Identity, LabelRequirement, LabelSelector, ListStrategy, Operator,
+    CellSpec, Declared, DeclaredTarget, Identity, LabelRequirement, LabelSelector, ListStrategy,
+    Operator, Requirement, ResourceInfo, ValidatedProfile,
 };
 use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Registry, Timing},
     store::Catalog,
 };
 use kubewarm_client::{Buckets, Clients};
+use serde_json::json;
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
@@ -110,29 +112,46 @@ fn pieces(
     stream::iter(numbers.chunks(CHUNK).map(piece).collect::<Vec<_>>())
 }
 
+/// A profile of one target with these cells.
+fn declared(cells: &[CellSpec]) -> Declared {
+    let profile = serde_json::from_value(json!({
+        "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
+        "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
+        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": {"resource": "pods"}}]},
+    }))
+    .unwrap();
+    let target = DeclaredTarget {
+        name: "pods".into(),
+        requirement: Requirement::Required,
+        declared_as: "pods".into(),
+        resolved: Some(Ok(ResourceInfo::new(cells[0].key.resource.clone(), "Pod"))),
+        cells: cells.into(),
+        namespaces: None,
+        serving: None,
+        named: [].into(),
+        left_out: [].into(),
+        limited: None,
+    };
+    Declared::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
+}
+
 /// The seconds that are said, and those that the engine takes.
 async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     let clients: Arc<dyn Clients> = Arc::new(server);
-    let member = &cells[0].tuning.member_of;
-    let order = Order {
-        profile: member.profile.clone(),
-        uid: "u".into(),
-        generation: 1,
-        max_concurrent_lists: lists,
-        targets: vec![OrderTarget { name: "pods".into(), cells: cells.to_vec(), namespaces: None }],
-    };
+    let mut cells = cells.to_vec();
+    for cell in &mut cells {
+        cell.tuning.member_of.max_concurrent_lists = lists;
+    }
     let surveyor =
         Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default(), Trials::Made);
-    let said = surveyor.survey(&order).await.total.status().seconds;
+    let said = surveyor.survey(&declared(&cells)).await.total.status().seconds;
 
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
     let mut engine = Registry::new(clients, catalog, metrics, bounds, Timing::default());
     let (reports, began) = (engine.reports(), Instant::now());
-    for cell in cells {
-        let mut cell = cell.clone();
-        cell.tuning.member_of.max_concurrent_lists = lists;
-        engine.start(&cell);
+    for cell in &cells {
+        engine.start(cell);
     }
     let is_warm = |cell: &CellSpec| reports.get(&cell.key).is_some_and(|it| it.warmed.is_some());
     while !cells.iter().all(is_warm) {

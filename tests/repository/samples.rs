@@ -11,10 +11,10 @@ use kubewarm::{
 };
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource,
-        Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection,
-        ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo, SensitiveData, Serving,
-        Verb, VerificationMethod,
+        AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, FieldSelector,
+        GroupResource, Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost,
+        ProfileRef, Projection, ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo,
+        SensitiveData, Serving, Verb, VerificationMethod,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -158,6 +158,10 @@ impl World {
     }
 }
 
+fn spec(key: &CellKey) -> CellSpec {
+    CellSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
+}
+
 fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
     let resource = cells.first().expect("a cell").resource.clone();
     DeclaredTarget {
@@ -168,7 +172,7 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
             verbs: Arc::new(["list".into(), "watch".into()]),
             ..ResourceInfo::new(resource, kind)
         })),
-        cells: cells.into(),
+        cells: cells.iter().map(spec).collect(),
         namespaces: None,
         serving: None,
         named: [].into(),
@@ -241,7 +245,7 @@ fn warming() -> serde_json::Value {
     world.runs(&stock, world.failing(), &[], (0, 0));
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
-    let serving = Some(Serving { generation: 1, cells: [orders].into() });
+    let serving = Some(Serving { generation: 1, cells: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
     // As the controller names the field.

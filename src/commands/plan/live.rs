@@ -12,14 +12,14 @@ use super::{
 use crate::{
     access::attributes,
     controller,
-    forecast::{Order, Surveyor, Trials},
+    forecast::{Surveyor, Trials, accepted},
 };
 use kube::Client;
 use kubewarm_api::{
     manifests::FoundNamespaces,
     model::{
-        CellKey, Extent, FieldSelector, GroupResource, Home, Identity, LabelSelector, Subject,
-        TargetScope, ValidatedProfile, Verb,
+        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Home, Identity,
+        LabelSelector, Subject, TargetScope, ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -84,11 +84,13 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let (order, refused) = controller::outlook(profile, home, &self.served, &found);
-        outlook.faults.extend(refused.into_iter().map(|(_, refusal)| refusal.message));
-        let forecast = self.surveyor.survey(&order).await;
+        let declared = controller::outlook(profile, home, &self.served, &found);
+        let refusals =
+            declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
+        outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));
+        let forecast = self.surveyor.survey(&declared).await;
         outlook.notes.extend(forecast.caveats);
-        let reviewed = self.review(&order, reader, &mut outlook).await;
+        let reviewed = self.review(&declared, reader, &mut outlook).await;
 
         let open = |name: &str| {
             profile.targets.iter().any(|target| {
@@ -96,24 +98,29 @@ impl Cluster {
                 *target.name == *name && !found.contains_key(labels)
             })
         };
-        for (target, (name, figures)) in order.targets.iter().zip(&forecast.targets) {
-            let keys = target.cells.iter().chain(&target.namespaces).map(|spec| &spec.key);
+        for (target, (name, figures)) in accepted(&declared).zip(&forecast.targets) {
+            let keys = target.all_cells().map(|cell| &cell.key);
             let costs = Costs::of(figures, reviewed.missing(keys));
             let costs = if open(name) { Costs::default() } else { costs };
             outlook.targets.push((Arc::clone(name), costs));
         }
         let mut total = forecast.total;
-        if order.targets.iter().any(|target| open(&target.name)) {
+        if accepted(&declared).any(|target| open(&target.name)) {
             total.certainty = PlanCertainty::LowerBound;
         }
-        outlook.total = Costs::of(&total, reviewed.missing(keys(&order)));
+        outlook.total = Costs::of(&total, reviewed.missing(keys(&declared)));
         Ok(outlook)
     }
 
     /// Asks what `reader` may do, and names what not.
-    async fn review(&self, order: &Order, reader: &Subject, outlook: &mut Outlook) -> Reviewed {
+    async fn review(
+        &self,
+        profile: &Declared,
+        reader: &Subject,
+        outlook: &mut Outlook,
+    ) -> Reviewed {
         let mut reviewed = Reviewed::default();
-        for key in keys(order) {
+        for key in keys(profile) {
             for verb in [Verb::List, Verb::Watch] {
                 let need = need(key, verb);
                 if reviewed.answers.contains_key(&need) {
@@ -143,10 +150,8 @@ impl Cluster {
 }
 
 /// The cells of all targets, and those that find namespaces.
-fn keys(order: &Order) -> impl Iterator<Item = &CellKey> {
-    let specs =
-        order.targets.iter().flat_map(|target| target.cells.iter().chain(&target.namespaces));
-    specs.map(|spec| &spec.key)
+fn keys(profile: &Declared) -> impl Iterator<Item = &CellKey> {
+    accepted(profile).flat_map(DeclaredTarget::all_cells).map(|cell| &cell.key)
 }
 
 fn need(key: &CellKey, verb: Verb) -> Need {

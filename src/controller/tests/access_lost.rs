@@ -37,7 +37,7 @@ fn cells_that_a_selector_found_outlive_the_access_to_namespaces() {
     }
     let before = run(&mut reconciler, &found, &cluster);
     let selector = first(&before).targets[0].namespaces.clone().unwrap();
-    cluster.lost.insert(selector);
+    cluster.lost.insert(selector.key);
     let after = run(&mut reconciler, &found, &cluster);
     assert_eq!((desired(&after), desired(&after).len()), (desired(&before), 3));
     assert_eq!(first(&after).targets, first(&before).targets);
@@ -54,7 +54,7 @@ fn cells_that_may_not_be_read_replace_none_that_may() {
     let edited = [profile("a", "p", 2, spec)];
     let outcome = run(&mut reconciler, &edited, &cluster);
     sync(&mut cluster, &outcome);
-    cluster.lost.extend(first(&outcome).targets[0].cells.iter().cloned());
+    cluster.lost.extend(first(&outcome).targets[0].cells.iter().map(|cell| cell.key.clone()));
     let generation = |outcome: &Outcome| {
         first(outcome).targets[0].serving.as_ref().map(|serving| serving.generation)
     };

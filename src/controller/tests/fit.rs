@@ -8,7 +8,7 @@ use crate::controller::{
     settle::KnownTarget,
 };
 use kubewarm_api::model::{
-    Bound, Budget, Extent, INFORMER_BYTES, Limits, ManagedFields, Overrun, Projection,
+    Bound, Budget, CellSpec, Extent, INFORMER_BYTES, Limits, ManagedFields, Overrun, Projection,
 };
 
 const MIB: u64 = 1 << 20;
@@ -56,17 +56,19 @@ impl Scene {
             None => self.budgets.profile(&profile.namespace),
         };
         budget.set_limits(Limits { max_objects: self.max_objects, max_bytes: None });
-        let keys = |cells: &[(&str, u64)]| -> Vec<_> {
+        let specs = |cells: &[(&str, u64)]| -> Vec<_> {
             let key = |&(cell, objects): &(&str, u64)| {
                 let key = key(&format!("{namespace}-{cell}"));
-                self.cluster.gauge(&key).set(objects, objects << 10);
-                key
+                let mut spec = CellSpec::new(key, profile.clone());
+                spec.tuning.gauge = self.cluster.gauge(&spec.key);
+                spec.tuning.gauge.set(objects, objects << 10);
+                spec
             };
             cells.iter().map(key).collect()
         };
-        let (cells, old): (Arc<[CellKey]>, _) = (keys(cells).into(), keys(old));
-        self.cluster.synced.extend(cells.iter().cloned());
-        let holding = Holding::new(&budget, priority, (&cells, &old, None), &self.cluster);
+        let (cells, old): (Arc<[CellSpec]>, _) = (specs(cells).into(), specs(old));
+        self.cluster.synced.extend(cells.iter().map(|cell| cell.key.clone()));
+        let holding = Holding::new(&budget, priority, &cells, &old, None);
         let mut state = KnownTarget::default();
         state.holding = Some(holding);
         self.targets.push(Target { profile, name: target.into(), budget, state });
@@ -89,7 +91,8 @@ impl Scene {
             Running { profile, created, target: name, budget, state }
         });
         let (home, now) = ("kubewarm-system", Duration::ZERO);
-        let mut limiter = Limiter { home, cluster: &self.cluster, now, exceeded: Vec::new() };
+        let cluster = &self.cluster.cluster();
+        let mut limiter = Limiter { home, cluster, now, exceeded: Vec::new() };
         limiter.fit_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
         stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()

@@ -44,7 +44,7 @@ fn one_incomplete_answer_of_discovery_takes_no_table() {
         cluster.kinds.remove("widgets");
         for second in [20, 29] {
             let now = Duration::from_secs(second);
-            let outcome = reconciler.reconcile(&found, &cluster, None, now);
+            let outcome = reconciler.reconcile(&found, &cluster.cluster(), None, now);
             assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
             assert!(first(&outcome).targets[0].serving.is_some());
             assert!(outcome.is_kind_missing, "discovery should hurry");
@@ -54,7 +54,7 @@ fn one_incomplete_answer_of_discovery_takes_no_table() {
             assert!(!run(&mut reconciler, &found, &cluster).is_kind_missing);
         }
     }
-    let outcome = reconciler.reconcile(&found, &cluster, None, Duration::from_secs(30));
+    let outcome = reconciler.reconcile(&found, &cluster.cluster(), None, Duration::from_secs(30));
     assert!(desired(&outcome).is_empty());
     assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
     let stranger = run(&mut self::reconciler(), &found, &cluster);
@@ -71,7 +71,7 @@ fn another_preferred_version_is_warmed_beside_the_old() {
     cluster.kinds.insert("pods", ("v2", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
-    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].to_string();
+    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].key.to_string();
     assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
 
     let old = cluster.synced.clone();

@@ -4,7 +4,7 @@ use super::{Tables, desired, first, home, profile, reconciler, run, sync};
 use crate::controller::{
     admission::Admission,
     budgets::MemoryBounds,
-    declarations::Declarations,
+    declarations::running_cells,
     intake::Found,
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
@@ -21,7 +21,6 @@ fn with(limits: &Value) -> Value {
 
 /// The table of the cell of this kind holds so many objects, of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &Outcome, kind: &str, objects: u64) {
-    use crate::controller::resolve::Cluster as _;
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
     keys.for_each(|key: &CellKey| cluster.gauge(key).set(objects, objects << 10));
 }
@@ -31,7 +30,7 @@ fn target(outcome: &Outcome, at: usize) -> &DeclaredTarget {
 }
 
 fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u64) -> Outcome {
-    reconciler.reconcile(found, cluster, None, Duration::from_mins(minutes))
+    reconciler.reconcile(found, &cluster.cluster(), None, Duration::from_mins(minutes))
 }
 
 fn bounded(bounds: MemoryBounds) -> Reconciler {
@@ -91,9 +90,8 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
     holds(&cluster, &outcome, "pods", 11);
     let outcome = run(&mut reconciler, &found(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
-    for key in outcome.observed[0].declared.targets[1].cells.iter() {
-        use crate::controller::resolve::Cluster as _;
-        cluster.gauge(key).set(0, 0);
+    for cell in &*target(&outcome, 1).cells {
+        cell.tuning.gauge.set(0, 0);
     }
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
@@ -176,9 +174,7 @@ fn idle_informers_count_and_those_that_do_not_fit_never_start() {
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
         // Readiness waits for what runs alone.
-        let declarations = Declarations::default();
-        *declarations.0.write() = Some(Arc::new(outcome.observed.clone()));
-        assert_eq!(declarations.cells().unwrap().len(), outcome.desired.len());
+        assert_eq!(running_cells(&outcome.observed).len(), outcome.desired.len());
         // What runs goes on.
         let again = run(&mut reconciler, &found, &cluster);
         assert_eq!(desired(&again), desired(&outcome));

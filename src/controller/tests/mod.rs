@@ -15,11 +15,12 @@ mod watched;
 use super::{
     admission::Admission,
     budgets::MemoryBounds,
+    cluster::ClusterView,
     intake::{Found, validate},
     quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
-    resolve::Cluster,
 };
+use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
@@ -63,20 +64,28 @@ impl Default for Tables {
     }
 }
 
-impl Cluster for Tables {
-    fn resolve(
-        &self,
-        of: &GroupResource,
-        version: Option<&str>,
-    ) -> Option<Result<ResourceInfo, Refusal>> {
-        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
-            return Some(Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown")));
-        };
-        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
-        Some(Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") }))
+impl Tables {
+    fn cluster(&self) -> ClusterView<'_> {
+        let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
+        ClusterView {
+            reports: known.map(|key| (key.clone(), self.report(key))).collect(),
+            authors: AuthorCheck::Enforced,
+            kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
+            gauge: Box::new(|key| self.gauge(key)),
+            names: Box::new(|_| Some(self.names.iter().map(|&name| name.into()).collect())),
+            planned_names: Box::new(|_| None),
+        }
     }
 
-    fn report(&self, key: &CellKey) -> Option<CellReport> {
+    fn resolve(&self, of: &GroupResource, version: Option<&str>) -> Result<ResourceInfo, Refusal> {
+        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
+            return Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown"));
+        };
+        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
+        Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") })
+    }
+
+    fn report(&self, key: &CellKey) -> CellReport {
         let now = Timestamp::UNIX_EPOCH;
         let fault = self.faults.get(key).map(|&reason| CellFault {
             reason,
@@ -87,26 +96,18 @@ impl Cluster for Tables {
             attempts: 1,
             next_retry: None,
         });
-        Some(CellReport {
+        CellReport {
             phase: Phase::Watching,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
             lost: self.lost.contains(key).then(|| Loss { at: Instant::now(), time: now }),
             ..CellReport::queued(now)
-        })
-    }
-
-    fn authors(&self) -> AuthorCheck {
-        AuthorCheck::Enforced
+        }
     }
 
     fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
         let new = || Arc::new(Gauge::of_informer());
         Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
-    }
-
-    fn names(&self, key: &CellKey) -> Option<Vec<Arc<str>>> {
-        self.synced.contains(key).then(|| self.names.iter().map(|&name| name.into()).collect())
     }
 }
 
@@ -156,7 +157,7 @@ fn reconciler_of(home: Home) -> Reconciler {
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {
-    reconciler.reconcile(profiles, cluster, None, Duration::ZERO)
+    reconciler.reconcile(profiles, &cluster.cluster(), None, Duration::ZERO)
 }
 
 fn desired(outcome: &Outcome) -> Vec<String> {
@@ -218,23 +219,25 @@ fn a_cell_watches_while_one_active_profile_declares_it() {
 }
 
 #[test]
-fn a_profile_that_is_planned_orders_a_forecast_and_wants_no_cell() {
+fn a_profile_that_is_planned_wants_no_cell_and_is_the_same_until_it_changes() {
     let mut reconciler = reconciler();
     let mut spec = targets(&["pods", "gone"]);
     spec["mode"] = json!("Plan");
-    let outcome = run(&mut reconciler, &[profile("a", "p", 1, spec)], &Tables::default());
+    let (planned, cluster) = ([profile("a", "p", 1, spec)], Tables::default());
+    let outcome = run(&mut reconciler, &planned, &cluster);
     assert_eq!(desired(&outcome), Vec::<String>::new());
+    let again = run(&mut reconciler, &planned, &cluster);
+    assert_eq!(first(&again), first(&outcome), "else its forecast would begin again and again");
     assert_eq!(first(&outcome).targets[0].cells.len(), 1, "declared all the same");
-    let [order] = outcome.orders.as_slice() else { panic!("{:?}", outcome.orders) };
-    let names: Vec<_> = order.targets.iter().map(|target| &*target.name).collect();
-    assert_eq!((names, order.targets[0].cells.len()), (vec!["pods"], 1));
+    let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
+    assert_eq!((names, first(&outcome).mode), (vec!["pods"], Mode::Plan));
 
     let outcome =
         run(&mut reconciler, &[profile("a", "p", 2, targets(&["pods"]))], &Tables::default());
-    assert_eq!((desired(&outcome).len(), outcome.orders.len()), (1, 0));
+    assert_eq!((desired(&outcome).len(), first(&outcome).mode), (1, Mode::Active));
 
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Plan");
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &Tables::default());
-    assert_eq!((desired(&outcome).len(), outcome.orders.len()), (0, 1), "what ran ends");
+    assert_eq!(desired(&outcome).len(), 0, "what ran ends");
 }

@@ -1,7 +1,6 @@
 //! Limits, and what answers for a target until it is synced: old and new tables together.
 
 use super::*;
-use crate::controller::resolve::Cluster as _;
 use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES};
 
 /// `pods` of this `app`, and configmaps.
@@ -148,7 +147,7 @@ fn statuses_take_their_part_of_what_a_namespace_has() {
     assert_eq!((overrun.limit, overrun.others), (room(300, 1), 150 << 10));
     let outcome = run(&mut reconciler, &small, &cluster);
     assert_eq!(stopped(&outcome), ["a/p"], "it is tried again later");
-    let outcome = reconciler.reconcile(&small, &cluster, None, Duration::from_mins(13));
+    let outcome = reconciler.reconcile(&small, &cluster.cluster(), None, Duration::from_mins(13));
     assert_eq!(stopped(&outcome), [""; 0]);
 }
 

@@ -1,6 +1,8 @@
 //! From reports of cells to conditions, as tables.
 
-use super::fixtures::{World, declared, key, message, one, pods, said, serving, summary, target};
+use super::fixtures::{
+    World, declared, key, message, one, pods, said, serving, spec, summary, target,
+};
 use crate::status::{Inputs, Observed, compute};
 use kubewarm_api::{
     model::{
@@ -191,8 +193,7 @@ fn paused_is_not_ready_and_keeps_what_it_has() {
 fn a_selector_that_matches_nothing_is_warm_and_says_so() {
     let mut world = World::new();
     let namespaces = key("namespaces", Extent::Cluster);
-    let by_selector =
-        DeclaredTarget { namespaces: Some(namespaces.clone()), ..target("pods", &[]) };
+    let by_selector = DeclaredTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
     let profile = declared(vec![by_selector]);
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");

@@ -1,6 +1,6 @@
 //! Counts, times and problems of a status.
 
-use super::fixtures::{World, declared, message, one, pods, said, target};
+use super::fixtures::{World, declared, message, one, pods, said, spec, target};
 use kubewarm_api::{
     model::{Declared, DeclaredTarget, Reason, Requirement, Serving},
     v1alpha1::CellCounts,
@@ -54,7 +54,7 @@ fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_
         (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))
     };
     assert_eq!(memory(&profile), ("60Mi".to_owned(), "60Mi 60Mi".to_owned()));
-    let serving = Serving { generation: 2, cells: [pods("a")].into() };
+    let serving = Serving { generation: 2, cells: [spec(&pods("a"))].into() };
     profile.targets = vec![DeclaredTarget { serving: Some(serving), ..target("x", &[pods("b")]) }];
     assert_eq!(memory(&profile).0, "60Mi");
 }
@@ -74,7 +74,7 @@ fn time_to_warm_is_that_of_the_slowest_required_target() {
     targets[1].requirement = Requirement::Optional;
     let status = world.compute(&declared(targets.clone()), None);
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
-    targets[0].cells = [pods("c")].into();
+    targets[0].cells = [spec(&pods("c"))].into();
     let status = world.compute(&declared(targets), None);
     assert_eq!(status.time_to_warm_milliseconds, None);
 }

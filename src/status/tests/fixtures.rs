@@ -7,7 +7,7 @@ use crate::{
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, Declared, DeclaredTarget, Extent, GroupResource, Limits,
+        AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, GroupResource, Limits,
         ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
         Resource, ResourceInfo, Serving, VerificationMethod,
     },
@@ -137,6 +137,10 @@ pub(super) fn pods(namespace: &str) -> CellKey {
     key("pods", Extent::Namespace(namespace.into()))
 }
 
+pub(super) fn spec(key: &CellKey) -> CellSpec {
+    CellSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
+}
+
 /// A required target of those cells, resolved, that serves nothing yet.
 pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
     let resource = cells.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
@@ -148,7 +152,7 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
             verbs: Arc::new(["list".into(), "watch".into()]),
             ..ResourceInfo::new(resource, "Pod")
         })),
-        cells: cells.into(),
+        cells: cells.iter().map(spec).collect(),
         namespaces: None,
         serving: None,
         named: [].into(),
@@ -162,7 +166,7 @@ pub(super) fn serving(
     generation: i64,
     cells: &[CellKey],
 ) -> DeclaredTarget {
-    let serving = Serving { generation, cells: cells.into() };
+    let serving = Serving { generation, cells: cells.iter().map(spec).collect() };
     DeclaredTarget { serving: Some(serving), ..target }
 }
 

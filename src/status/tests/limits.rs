@@ -1,6 +1,6 @@
 //! Targets that a limit has stopped, and what is said of the others.
 
-use super::fixtures::{World, declared, message, pods, said, target};
+use super::fixtures::{World, declared, message, pods, said, spec, target};
 use crate::status::Notices;
 use kubewarm_api::{
     model::{
@@ -58,8 +58,11 @@ fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
 fn a_stopped_selector_looks_for_no_namespaces_and_is_not_warm() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    let by_selector =
-        |limited| DeclaredTarget { namespaces: Some(pods("a")), limited, ..target("chosen", &[]) };
+    let by_selector = |limited| DeclaredTarget {
+        namespaces: Some(spec(&pods("a"))),
+        limited,
+        ..target("chosen", &[])
+    };
     let runs = compute(&world, vec![by_selector(None)]);
     assert_eq!(summary(&runs), ["True/Ready", "True/Synced", "True/BelowLimits"]);
     let stopped = by_selector(limited().limited);

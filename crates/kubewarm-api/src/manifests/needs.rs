@@ -62,15 +62,15 @@ impl Needs {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
             let cells = target.cells.iter();
-            let cells = cells.map(|cell| (cell.resource.group_resource(), &cell.extent));
+            let cells = cells.map(|cell| (cell.key.resource.group_resource(), &cell.key.extent));
             let Some(watch) = &target.namespaces else {
                 cells.for_each(|(of, extent)| needs.add(of, extent));
                 continue;
             };
-            needs.everywhere.insert(watch.resource.group_resource().clone());
+            needs.everywhere.insert(watch.key.resource.group_resource().clone());
             let namespaces = cells.clone().filter_map(|(_, extent)| extent.namespace());
             let namespaces = Some(namespaces.map(Arc::from).collect());
-            needs.select(&target.name, &watch.labels, namespaces, cells.map(|(of, _)| of));
+            needs.select(&target.name, &watch.key.labels, namespaces, cells.map(|(of, _)| of));
         }
         needs.limited(watched)
     }

@@ -136,6 +136,28 @@ pub struct CellSpec {
     pub indexes: BTreeSet<FieldPath>,
 }
 
+impl CellSpec {
+    /// A cell of `profile` that runs by the defaults, is compared with no list, and has no declared indexes.
+    #[must_use]
+    pub fn new(key: CellKey, profile: ProfileRef) -> Self {
+        Self {
+            key,
+            tuning: Tuning {
+                member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
+                strategy: ListStrategy::Auto,
+                page_size: 500,
+                streaming_deadline: Duration::from_secs(30),
+                max_staleness: Duration::from_mins(2),
+                verify_interval: None,
+                namespace_check: NamespaceCheck::Known,
+                on_access_lost: OnAccessLost::Fence,
+                gauge: Arc::default(),
+            },
+            indexes: BTreeSet::new(),
+        }
+    }
+}
+
 impl Extent {
     /// The namespace, where it is one.
     #[must_use]

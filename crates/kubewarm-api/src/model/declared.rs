@@ -4,8 +4,8 @@
 //! not look like everything synced.
 
 use super::{
-    CellKey, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
-    Requirement, ResourceInfo,
+    CellSpec, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
+    Requirement, ResourceInfo, ValidatedProfile,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -62,7 +62,7 @@ pub struct Serving {
     /// The generation of the profile that declared them.
     pub generation: i64,
     /// The declared cells once all are synced; until then those of the last generation that was.
-    pub cells: Arc<[CellKey]>,
+    pub cells: Arc<[CellSpec]>,
 }
 
 /// One target of a profile, resolved.
@@ -78,10 +78,10 @@ pub struct DeclaredTarget {
     /// yet.
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
     /// The declared cells, in order. Empty if not accepted, or if the selector matches nothing.
-    pub cells: Arc<[CellKey]>,
+    pub cells: Arc<[CellSpec]>,
     /// For a namespace selector: the cell that watches namespaces for it. The target's own cells
     /// are not known, and the target is not warm, before this one is synced.
-    pub namespaces: Option<CellKey>,
+    pub namespaces: Option<CellSpec>,
     /// Which cells answer; `None` before the first sync.
     pub serving: Option<Serving>,
     /// What its cells are selected by beside fields of the API server's: all indexes of the spec, whether
@@ -128,7 +128,43 @@ pub struct Declared {
     pub accepted_at: Duration,
 }
 
+impl Declared {
+    /// What `profile` comes to, whose targets are these: just accepted, as the process starts.
+    #[must_use]
+    pub fn of(profile: &ValidatedProfile, targets: Vec<DeclaredTarget>) -> Self {
+        Self {
+            profile: profile.profile.clone(),
+            uid: Arc::clone(&profile.uid),
+            generation: profile.generation,
+            refused: None,
+            service_account: profile.service_account.clone(),
+            authors: AuthorCheck::Unknown,
+            mode: profile.mode,
+            targets,
+            objective: profile.warmup.objective,
+            max_staleness: profile.max_staleness,
+            on_access_lost: profile.on_access_lost,
+            reads: profile.reads,
+            limits: profile.limits,
+            accepted_at: Duration::ZERO,
+        }
+    }
+}
+
+impl Serving {
+    /// Whether the cells that answer are these, however they are tuned.
+    #[must_use]
+    pub fn is_of(&self, cells: &[CellSpec]) -> bool {
+        self.cells.iter().map(|cell| &cell.key).eq(cells.iter().map(|cell| &cell.key))
+    }
+}
+
 impl DeclaredTarget {
+    /// The declared cells, and the one that watches namespaces for the selector.
+    pub fn all_cells(&self) -> impl Iterator<Item = &CellSpec> {
+        self.cells.iter().chain(&self.namespaces)
+    }
+
     /// Whether a limit keeps its cells from running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

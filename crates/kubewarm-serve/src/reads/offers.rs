@@ -54,8 +54,8 @@ impl Offers {
             let mut cells: BTreeMap<&CellKey, Vec<Arc<[Index]>>> = BTreeMap::new();
             for target in profile.targets.iter().filter(|target| !target.is_stopped()) {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-                for key in target.cells.iter().chain(serving) {
-                    let indexes = cells.entry(key).or_default();
+                for cell in target.cells.iter().chain(serving) {
+                    let indexes = cells.entry(&cell.key).or_default();
                     // Also of cells that were declared before them: bodies can be looked into.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
@@ -99,10 +99,16 @@ impl Offers {
 mod tests {
     use super::*;
     use crate::reads::sample::cell;
-    use kubewarm_api::model::{AuthorCheck, DeclaredTarget, Limits, Requirement, Serving};
+    use kubewarm_api::model::{
+        AuthorCheck, CellSpec, DeclaredTarget, Limits, Requirement, Serving,
+    };
 
     fn index(name: &str) -> Index {
         Index { name: name.into(), by: IndexBy::Label(name.into()) }
+    }
+
+    fn spec(key: &CellKey) -> CellSpec {
+        CellSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
     /// A target of one cell, for which another one answers.
@@ -112,9 +118,9 @@ mod tests {
             requirement: Requirement::Required,
             declared_as: "pods".into(),
             resolved: None,
-            cells: [cell.clone()].into(),
+            cells: [spec(cell)].into(),
             namespaces: None,
-            serving: Some(Serving { generation: 1, cells: [old.clone()].into() }),
+            serving: Some(Serving { generation: 1, cells: [spec(old)].into() }),
             named: indexes.iter().copied().map(index).collect(),
             left_out: [].into(),
             limited: None,

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     manifests::needs::Kinds,
     model::{
-        AuthorCheck, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
+        AuthorCheck, CellSpec, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
         ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
     },
     v1alpha1::CacheProfile,
@@ -52,6 +52,9 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
     let within = |name: &str| Extent::Namespace(name.into());
     let identity = profile.identity();
+    let spec = |of: &GroupResource, extent| {
+        CellSpec::new(cell(of, extent, &identity), profile.profile.clone())
+    };
     let targets = profile.targets.iter().map(|target| {
         let extents: Vec<_> = match &target.scope {
             TargetScope::OwnNamespace => vec![within("shop")],
@@ -62,7 +65,8 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         };
         let namespaces = if let TargetScope::NamespaceSelector(labels) = &target.scope {
             let of = GroupResource::new("", "namespaces").unwrap();
-            Some(CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster, &identity) })
+            let key = CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster, &identity) };
+            Some(CellSpec::new(key, profile.profile.clone()))
         } else {
             None
         };
@@ -71,7 +75,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             requirement: Requirement::Required,
             declared_as: target.of.to_string().into(),
             resolved: None,
-            cells: extents.into_iter().map(|extent| cell(&target.of, extent, &identity)).collect(),
+            cells: extents.into_iter().map(|extent| spec(&target.of, extent)).collect(),
             namespaces,
             serving: None,
             named: [].into(),
