@@ -1,7 +1,7 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
 use super::{
-    body::{Content, Response},
+    body::{Response, ResponseBody},
     gzip,
 };
 use crate::{
@@ -74,7 +74,7 @@ pub(super) async fn objects(
             if takes_gzip(asked) {
                 compressed(&mut headers, pieces)
             } else {
-                Content::streamed(pieces)
+                ResponseBody::streamed(pieces)
             }
         }
     };
@@ -124,7 +124,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     }
 }
 
-pub(super) fn response(code: StatusCode, headers: HeaderMap, content: Content) -> Response {
+pub(super) fn response(code: StatusCode, headers: HeaderMap, content: ResponseBody) -> Response {
     let mut response = Response::new(content);
     (*response.status_mut(), *response.headers_mut()) = (code, headers);
     response
@@ -138,7 +138,7 @@ pub(super) fn json(asked: &HeaderMap, body: Bytes) -> Response {
 }
 
 /// Sends what is there.
-fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> Content {
+fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && takes_gzip(asked) {
         return compressed(headers, stream::iter([Ok(body)]));
     }
@@ -149,10 +149,10 @@ fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> Content {
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, Cut>> + 'static,
-) -> Content {
+) -> ResponseBody {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Content::streamed(gzip::compressed(pieces))
+    ResponseBody::streamed(gzip::compressed(pieces))
 }
 
 fn takes_gzip(asked: &HeaderMap) -> bool {

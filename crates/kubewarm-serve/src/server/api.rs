@@ -156,7 +156,7 @@ impl ReadApi {
                 What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
             })
         })?;
-        request.connection.counted.accept(|| self.callers.connection(&caller.authentication));
+        request.connection.accept(|| self.callers.connection(&caller.authentication));
         let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -173,8 +173,8 @@ impl ReadApi {
         match what {
             What::Document(document, listing) => {
                 let of = (&document, listing);
-                let mut response = self.document(request, of, profile.as_ref()).await?;
-                response.body_mut().permit = Some(self.permit(caller));
+                let response = self.document(request, of, profile.as_ref()).await?;
+                response.body().keep(self.permit(caller));
                 Ok((CacheUse::Hit, response))
             }
             What::Objects(objects) => {
@@ -201,8 +201,8 @@ impl ReadApi {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let turns = self.callers.large_answers(&caller);
-        let mut response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
-        response.body_mut().permit = Some(self.permit(caller));
+        let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
+        response.body().keep(self.permit(caller));
         Ok((from, response))
     }
 

@@ -23,7 +23,6 @@ use super::{
     api::ReadApi,
     body::{Request, Response},
     connection::converse,
-    counted::ConnectionCount,
     identity::{Asking, Authority},
 };
 use crate::{
@@ -298,10 +297,10 @@ async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections
         if taken.is_none() && !was_full {
             tracing::warn!(%peer, "too many connections to the read address; some are closed");
         }
-        let Some((of_all, place)) = taken else { continue };
+        let Some((of_all, slot)) = taken else { continue };
         let shared = Arc::clone(&shared);
         connections.spawn_local(async move {
-            converse(stream, peer, shared, ConnectionCount::of_address(place)).await;
+            converse(stream, peer, shared, slot).await;
             drop(of_all);
         });
     }

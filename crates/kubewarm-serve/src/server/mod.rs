@@ -4,14 +4,12 @@ mod answer;
 mod api;
 mod body;
 mod connection;
-mod counted;
 mod forward;
 mod gzip;
 mod identity;
 mod listen;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 mod unwritten;
 mod watching;
 

@@ -3,7 +3,7 @@ mod permits;
 
 use super::{
     bind,
-    body::{Content, Request, Response},
+    body::{Request, Response, ResponseBody},
     listen::{Limits, ReadError, Reading, RequestHandler},
 };
 use crate::callers::ReaderLimits;
@@ -46,7 +46,7 @@ async fn routes(request: Request) -> Response {
     match request.head.uri.path() {
         "/ok" => answered("ok"),
         "/known" => {
-            request.connection.counted.accept(|| KeyedSemaphore::new(1, 1).try_acquire(&()));
+            request.connection.accept(|| KeyedSemaphore::new(1, 1).try_acquire(&()));
             answered("ok")
         }
         "/slow" => {
@@ -64,7 +64,7 @@ async fn routes(request: Request) -> Response {
 }
 
 pub(super) fn answered(body: impl Into<Bytes>) -> Response {
-    Response::new(Content::from(body))
+    Response::new(ResponseBody::from(body))
 }
 
 fn coded(code: StatusCode) -> Response {
@@ -82,7 +82,7 @@ fn connections(limits: &mut Limits, all: usize, of_address: usize) {
 fn much() -> Response {
     let part = Bytes::from(vec![b'x'; PART]);
     let parts = (0..PARTS).map(move |_| Ok::<_, io::Error>(part.clone()));
-    Response::new(Content::streamed(stream::iter(parts)))
+    Response::new(ResponseBody::streamed(stream::iter(parts)))
 }
 
 /// A read address on the loopback interface.
