@@ -6,10 +6,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use self::{
-    headers::Sender,
-    look::{Looked, Looks},
-};
+use self::{headers::Sender, look::Looks};
 use super::{
     answer::response,
     api::refusal,
@@ -138,12 +135,9 @@ impl Forward {
         if let Some(written) = writes.filter(|_| head.status.is_success())
             && let Some(encoding) = encoding(&head.headers)
         {
-            let looked = timeout(HEAD, self.looks.look(&mut body, encoding)).await;
-            let looked = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
-            if let Some(version) = looked.version {
-                (self.wrote)(written, version);
-            }
-            Looked { first, room, .. } = looked;
+            let found = |version| (self.wrote)(written, version);
+            let looked = timeout(HEAD, self.looks.look(&mut body, encoding, found)).await;
+            (first, room) = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
         }
         let body = if first.is_empty() {
             ResponseBody::new(body)
