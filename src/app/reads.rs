@@ -14,9 +14,9 @@ use aws_lc_rs::{
 use kubewarm_cache::informer::Proofs;
 use kubewarm_client::Connection;
 use kubewarm_serve::{
-    Watchers,
+    ServeError, Watchers,
     callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
-    certificate::{Certificate, CertificateError, CertificateFiles, names},
+    certificate::{Certificate, names},
     reads::{Offers, Reads, Surroundings},
     server::{Authority, Forward, ReadApi, Wrote},
 };
@@ -103,9 +103,9 @@ fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error
 pub(super) fn certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
-) -> Result<Arc<Certificate>, CertificateError> {
+) -> Result<Arc<Certificate>, ServeError> {
     let certificate = if let Some((certificate, key)) = files {
-        Certificate::of_files(CertificateFiles { certificate, key })?
+        Certificate::of_files(certificate, key)?
     } else {
         let host = std::env::var("HOSTNAME").unwrap_or_default();
         Certificate::self_signed(names(&host, namespace))?
@@ -114,8 +114,9 @@ pub(super) fn certificate(
 }
 
 /// The CAs whose client certificates count on the read address, if any do.
-pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, CertificateError> {
-    args.client_ca_file.as_deref().map(|file| Authority::of_file(file).map(Arc::new)).transpose()
+pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, ServeError> {
+    let file = args.client_ca_file.clone();
+    file.map(|file| Authority::of_file(file).map(Arc::new)).transpose()
 }
 
 /// What profiles offer, computed once for each round of the controller.

@@ -13,7 +13,8 @@ use actix_web::{
     web,
 };
 use kubewarm_serve::{
-    certificate::{Certificate, CertificateError, look_after},
+    ServeError,
+    certificate::{Certificate, look_after},
     everywhere,
 };
 use rustls::ServerConfig;
@@ -37,6 +38,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// From connect to the last byte of the answer, however slowly it is read: scrapes give up sooner, and
 /// those who read nothing would keep the probes out.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
+const ENDED: &str = "the admin server ended";
 /// How long the last answers may take when the process ends.
 const STOP_SECONDS: u64 = 2;
 /// How long the other end may take to close what has been answered.
@@ -52,35 +54,16 @@ pub struct Listening {
     connection_timeout: Duration,
 }
 
-/// The admin address cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// It cannot be bound.
-    #[error("--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091")]
-    Bind {
-        /// As the user wrote it.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no certificate to serve with.
-    #[error("the admin address has no certificate")]
-    Certificate(#[from] CertificateError),
-    /// Serving ended.
-    #[error("the admin server ended")]
-    Serve(#[source] io::Error),
-}
-
 /// Binds `address`. `[::]` means every address of both families: where the kernel keeps IPv4 apart
 /// it is bound too, and where there is no IPv6, alone.
 ///
 /// # Errors
 ///
-/// [`ServeError::Bind`].
+/// [`ServeError`] if the kernel refuses the address.
 pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-    let (listeners, address) =
-        everywhere(address).map_err(|source| ServeError::Bind { address, source })?;
+    let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
+        "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
+    )))?;
     Ok(Listening { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
 }
 
@@ -96,7 +79,7 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// [`ServeError::Certificate`]; [`ServeError::Serve`] if the listener breaks.
+    /// [`ServeError`] if the certificate cannot be used, or the listener breaks.
     pub async fn serve(
         self,
         admin: Arc<Admin>,
@@ -106,20 +89,21 @@ impl Listening {
         let started = match &certificate {
             None => self.start(admin),
             Some(certificate) => {
-                let mut tls = ServerConfig::clone(&*certificate.tls(None)?);
+                let no_certificate = ServeError::of("the admin address has no certificate");
+                let mut tls = ServerConfig::clone(&*certificate.tls(None).map_err(no_certificate)?);
                 tls.alpn_protocols = vec![PROTOCOL.to_vec()];
                 self.start_over_tls(&admin, &tls)
             }
         };
-        let mut running = started.map_err(ServeError::Serve)?;
+        let mut running = started.map_err(ServeError::of(ENDED))?;
         let handle = running.handle();
         select! {
-            ended = &mut running => return ended.map_err(ServeError::Serve),
+            ended = &mut running => return ended.map_err(ServeError::of(ENDED)),
             () = look_after(certificate.as_ref(), Certificate::refresh) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
-        ended.map_err(ServeError::Serve)
+        ended.map_err(ServeError::of(ENDED))
     }
 
     /// Not part of [`Self::serve`]: the builder cannot be sent between threads.

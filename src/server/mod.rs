@@ -14,6 +14,6 @@ mod sample;
 pub use self::{
     admin::{Admin, Scrapers, SetLogFilter},
     guard::Guard,
-    listen::{Listening, ServeError, bind},
+    listen::{Listening, bind},
     readiness::{DeclaredCells, Gate, PendingCell, Readiness},
 };

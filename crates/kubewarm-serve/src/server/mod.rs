@@ -17,5 +17,5 @@ pub use self::{
     api::{ReadApi, Version},
     forward::{Forward, Wrote},
     identity::Authority,
-    listen::{ReadError, Reading, bind},
+    listen::{Reading, bind},
 };
