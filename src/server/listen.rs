@@ -2,12 +2,16 @@
 //! if there is a certificate for it.
 
 use super::admin::{Admin, Held, routes};
-use actix_http::HttpService;
-use actix_service::map_config;
+use actix_http::{
+    HttpService, Request, Response,
+    body::{BoxBody, MessageBody},
+    h1::H1Service,
+};
+use actix_service::{Service, ServiceFactory, map_config};
 use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::{
-    App, HttpServer,
-    dev::{AppConfig, Extensions, Server},
+    App,
+    dev::{AppConfig, Extensions, Server, ServiceResponse},
     http::KeepAlive,
     rt::net::TcpStream,
     web,
@@ -19,7 +23,6 @@ use kubewarm_serve::{
 };
 use rustls::ServerConfig;
 use std::{
-    any::Any,
     io,
     net::{self, Shutdown, SocketAddr, TcpListener},
     os::fd::AsFd as _,
@@ -86,16 +89,9 @@ impl Listening {
         certificate: Option<Arc<Certificate>>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let started = match &certificate {
-            None => self.start(admin),
-            Some(certificate) => {
-                let no_certificate = ServeError::of("the admin address has no certificate");
-                let mut tls = ServerConfig::clone(&*certificate.tls(None).map_err(no_certificate)?);
-                tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-                self.start_over_tls(&admin, &tls)
-            }
-        };
-        let mut running = started.map_err(ServeError::of(ENDED))?;
+        let tls = certificate.as_ref().map(|it| it.tls(None, &[PROTOCOL])).transpose();
+        let tls = tls.map_err(ServeError::of("the admin address has no certificate"))?;
+        let mut running = self.start(admin, tls.as_ref()).map_err(ServeError::of(ENDED))?;
         let handle = running.handle();
         select! {
             ended = &mut running => return ended.map_err(ServeError::of(ENDED)),
@@ -106,64 +102,53 @@ impl Listening {
         ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
-    fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
+    /// Not part of [`Self::serve`]: the builder cannot be sent between threads. Builds the server from its parts, since
+    /// actix-web's own TLS server offers HTTP/2, too.
+    fn start(self, admin: Arc<Admin>, tls: Option<&ServerConfig>) -> io::Result<Server> {
         let held = Arc::new(Held::default());
         let most = self.connection_timeout;
-        let mut server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::from(Arc::clone(&admin)))
-                .app_data(web::Data::from(Arc::clone(&held)))
-                .configure(routes)
-        })
-        .workers(WORKERS)
-        .max_connections(MAX_CONNECTIONS / WORKERS)
-        .client_request_timeout(REQUEST_TIMEOUT)
-        .on_connect(move |connection: &dyn Any, data| {
-            if let Some(stream) = connection.downcast_ref() {
-                end_after(most, stream, data);
-            }
-        })
-        // One request a connection: idle ones would keep the probes out.
-        .keep_alive(KeepAlive::Disabled)
-        .shutdown_timeout(STOP_SECONDS)
-        .disable_signals();
-        for listener in self.listeners {
-            server = server.listen(listener)?;
-        }
-        Ok(server.run())
-    }
-
-    /// The same over TLS, with the same bounds, and 3 s for a handshake. Put together by hand: the
-    /// library's own way has HTTP/2 as well.
-    fn start_over_tls(self, admin: &Arc<Admin>, tls: &ServerConfig) -> io::Result<Server> {
-        let held = Arc::new(Held::default());
-        let most = self.connection_timeout;
+        let app = move || {
+            let (admin, held) = (Arc::clone(&admin), Arc::clone(&held));
+            let app = App::new().app_data(web::Data::from(admin)).app_data(web::Data::from(held));
+            map_config(app.configure(routes), |()| AppConfig::default())
+        };
         let mut server = Server::build()
             .workers(WORKERS)
             .max_concurrent_connections(MAX_CONNECTIONS / WORKERS)
             .shutdown_timeout(STOP_SECONDS)
             .disable_signals();
         for listener in self.listeners {
-            let (admin, held, tls) = (Arc::clone(admin), Arc::clone(&held), tls.clone());
-            server = server.listen("admin", listener, move || {
-                let app = App::new()
-                    .app_data(web::Data::from(Arc::clone(&admin)))
-                    .app_data(web::Data::from(Arc::clone(&held)))
-                    .configure(routes);
-                HttpService::build()
-                    .keep_alive(KeepAlive::Disabled)
-                    .client_request_timeout(REQUEST_TIMEOUT)
-                    .client_disconnect_timeout(CLOSE)
-                    .on_connect_ext(move |connection: &TlsStream<TcpStream>, data| {
-                        end_after(most, connection.get_ref().0, data);
-                    })
-                    .h1(map_config(app, |()| AppConfig::default()))
-                    .rustls_0_23(tls.clone())
-            })?;
+            let app = app.clone();
+            server = match tls.cloned() {
+                None => server.listen("admin", listener, move || {
+                    http(app(), most, |stream: &TcpStream| stream).tcp()
+                })?,
+                Some(tls) => server.listen("admin", listener, move || {
+                    let http = http(app(), most, |stream: &TlsStream<_>| stream.get_ref().0);
+                    http.rustls_0_23(tls.clone())
+                })?,
+            };
         }
         Ok(server.run())
     }
+}
+
+/// HTTP/1.1 for `app`. A connection lasts for `most` and carries one request, since idle connections would keep the
+/// probes out.
+fn http<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
+where
+    T: 'static,
+    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, InitError = ()>,
+    S::Error: Into<Response<BoxBody>> + 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    HttpService::build()
+        .keep_alive(KeepAlive::Disabled)
+        .client_request_timeout(REQUEST_TIMEOUT)
+        .client_disconnect_timeout(CLOSE)
+        .on_connect_ext(move |stream, data| end_after(most, socket(stream), data))
+        .h1(app)
 }
 
 /// What is kept of a connection for as long as it lives.

@@ -22,8 +22,6 @@ use std::{
     sync::Arc,
 };
 
-/// What clients may speak, best first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const UNUSABLE: &str = "the certificate and the key cannot be used together";
 
 /// What an address shows of itself: a certificate chain and its key.
@@ -98,8 +96,8 @@ impl Certificate {
         }
     }
 
-    /// What a server needs that shows this certificate, whichever there is at each handshake, and has clients
-    /// show theirs to `clients`, if that is wanted.
+    /// The TLS configuration of a server that shows the certificate of the time of each handshake, and speaks `protocols`,
+    /// best first. With `clients`, the server asks for client certificates.
     ///
     /// # Errors
     ///
@@ -107,7 +105,8 @@ impl Certificate {
     pub fn tls(
         self: &Arc<Self>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
-    ) -> Result<Arc<ServerConfig>, ServeError> {
+        protocols: &[&[u8]],
+    ) -> Result<ServerConfig, ServeError> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
@@ -120,8 +119,8 @@ impl Certificate {
             .with_client_cert_verifier(clients)
             .with_cert_resolver(resolver);
         config.ignore_client_order = true;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-        Ok(Arc::new(config))
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Ok(config)
     }
 }
 

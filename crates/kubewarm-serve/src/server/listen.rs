@@ -161,7 +161,7 @@ impl Reading {
         let Self { listeners, address, limits } = self;
         let asking = authority.is_some().then(Asking::verifier);
         let no_certificate = ServeError::of("the read address has no certificate");
-        let tls = TlsAcceptor::from(certificate.tls(asking).map_err(no_certificate)?);
+        let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         let (all, of_address) =
@@ -170,7 +170,7 @@ impl Reading {
         let stop = stop.child_token();
         let _told = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
-            tls,
+            tls: Arc::new(tls).into(),
             authority: authority.clone(),
             handler,
             limits,
