@@ -15,5 +15,5 @@ pub use self::{
     admin::{Admin, Scrapers, SetLogFilter},
     guard::Guard,
     listen::{Listening, bind},
-    readiness::{DeclaredCells, Gate, PendingCell, Readiness},
+    readiness::{DeclaredCells, Gate},
 };

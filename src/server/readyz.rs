@@ -3,7 +3,7 @@
 use super::{
     admin::{Admin, Held, text},
     local::is_local,
-    readiness::Readiness,
+    readiness::{Readiness, WaitEnd},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -26,9 +26,9 @@ pub(super) async fn readyz(
     let mut readiness = held.readiness.get_if(Instant::now(), |found| found.listed, look);
     // News that cannot wait a second.
     if admin.gate.is_stopping() {
-        readiness = Arc::new(Readiness { ready: false, stopping: true, ..(*readiness).clone() });
+        readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
     }
-    let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
@@ -91,7 +91,7 @@ fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
     if let Some(deadline) = readiness.deadline {
         let _written = writeln!(page, "    waiting until {deadline} at the longest");
     }
-    if readiness.gave_up {
+    if readiness.end == WaitEnd::GaveUp {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
     }
     let _written = writeln!(page, "{readiness}");
