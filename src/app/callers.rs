@@ -4,7 +4,7 @@ use super::Error;
 use crate::{
     cli::{MetricsAuth, RunArgs},
     metrics::Metrics,
-    server::{Guard, Scrapers},
+    server::Scrapers,
 };
 use kubewarm_client::Connection;
 use kubewarm_serve::callers::{CallerLimits, Callers, Note};
@@ -32,7 +32,7 @@ pub(super) fn scrapers(
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
     let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics))?;
-    Ok(Scrapers::Reviewed(Box::new(Guard::new(callers))))
+    Ok(Scrapers::Reviewed(Box::new(callers)))
 }
 
 /// What is decided about callers, for the metrics.

@@ -2,14 +2,9 @@
 
 use super::{
     admin::{Admin, Held, text},
-    local::is_local,
     readiness::{Readiness, WaitEnd},
 };
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::{StatusCode, header},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
 
@@ -32,34 +27,13 @@ pub(super) async fn readyz(
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    let names = names_for(&request, &admin).await;
-    text(code, in_full(&readiness, &(admin.unlisted)(), names))
+    // A caller without a token is a probe, or somebody who is content with counts.
+    let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
+    text(code, in_full(&readiness, &(admin.unlisted)(), shows_names))
 }
 
-/// A caller without a token is a probe, or somebody who is content with counts.
-async fn names_for(request: &HttpRequest, admin: &Admin) -> Names {
-    if is_local(request) {
-        return Names::Shown;
-    }
-    match admin.scrapers.guard() {
-        Some(guard)
-            if request.headers().contains_key(header::AUTHORIZATION)
-                && guard.admit(request, "/readyz").await.is_ok() =>
-        {
-            Names::Shown
-        }
-        Some(_) | None => Names::Hidden,
-    }
-}
-
-/// Whether names of cells may be told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
-    Shown,
-    Hidden,
-}
-
-fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
+/// `shows_names`: whether the page may name cells.
+fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
     let mut page = format!(
@@ -72,11 +46,11 @@ fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
     // A String takes everything, so that the results below say nothing.
     if !unlisted.is_empty() {
         let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
-        for line in unlisted.iter().filter(|_| names == Names::Shown) {
+        for line in unlisted.iter().filter(|_| shows_names) {
             let _written = writeln!(page, "    {line}");
         }
     }
-    if names == Names::Shown {
+    if shows_names {
         for cell in &readiness.pending_cells {
             let _written = writeln!(page, "    {cell}");
         }
