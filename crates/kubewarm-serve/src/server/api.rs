@@ -283,14 +283,19 @@ fn credentials(request: &Request) -> Result<Credentials, Failure> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let shown = request.connection.shown.clone();
-    Credentials::beside(shown, headers).map_err(|none| match none {
+    Credentials::beside(shown, headers).map_err(no_credentials)
+}
+
+/// The failure of a request without credentials.
+pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
+    match problem {
         NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
         NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
         NoCredentials::Missing
         | NoCredentials::NoBearer
         | NoCredentials::Empty
         | NoCredentials::TooLong => Failure::unauthorized(),
-    })
+    }
 }
 
 /// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
