@@ -41,5 +41,5 @@ pub use self::{
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},
-    written::{Encoding, version_of},
+    written::{has_object, version_of},
 };

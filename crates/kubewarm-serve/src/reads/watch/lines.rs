@@ -4,7 +4,7 @@ use crate::reads::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
-    Encoding, EventFrame, EventType, Form, Included, Part, TableForm, TableFrame, tables::Printer,
+    EventFrame, EventType, Form, Included, Part, TableForm, TableFrame, tables::Printer,
 };
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Rows {
     }
 
     fn frame(&self, stored: &[u8], columns: Columns) -> TableFrame {
-        let version = kubewarm_wire::version_of(stored, Encoding::Json);
+        let version = kubewarm_wire::version_of(stored);
         TableFrame {
             api_version: Arc::clone(&self.api_version),
             kind: Arc::clone(&self.kind),

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_wire::{Encoding, version_of};
+use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -33,7 +33,6 @@ impl Looks {
     pub(super) async fn look(
         &self,
         body: &mut Incoming,
-        encoding: Encoding,
         found: impl FnOnce(ResourceVersion),
     ) -> hyper::Result<(Bytes, Option<OwnedSemaphorePermit>)> {
         let (mut first, mut room, mut next) = (BytesMut::new(), None, FIRST);
@@ -47,7 +46,7 @@ impl Looks {
             if !is_end && has_room && first.len() < next {
                 continue;
             }
-            let version = version_of(&first, encoding);
+            let version = version_of(&first);
             if is_end || !has_room || version.is_some() || first.len() >= MOST {
                 if let Some(version) = version {
                     found(version);

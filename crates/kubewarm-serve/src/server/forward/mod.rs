@@ -26,7 +26,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_client::{KeyedPermit, NotSent, Piped, Upstream};
-use kubewarm_wire::{Encoding, Failure, Onward, Written};
+use kubewarm_wire::{Failure, Onward, Written, has_object};
 use std::{
     fmt,
     sync::{
@@ -132,11 +132,12 @@ impl Forward {
             return Ok(response(head.status, head.headers, body));
         }
         let (mut first, mut room) = (Bytes::new(), None);
+        let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
         if let Some(written) = writes.filter(|_| head.status.is_success())
-            && let Some(encoding) = encoding(&head.headers)
+            && content_type.is_some_and(has_object)
         {
             let found = |version| (self.wrote)(written, version);
-            let looked = timeout(HEAD, self.looks.look(&mut body, encoding, found)).await;
+            let looked = timeout(HEAD, self.looks.look(&mut body, found)).await;
             (first, room) = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
         }
         let body = if first.is_empty() {
@@ -201,10 +202,6 @@ async fn carry(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, HELD, HELD).await;
-}
-
-fn encoding(headers: &HeaderMap) -> Option<Encoding> {
-    headers.get(header::CONTENT_TYPE)?.to_str().ok().and_then(Encoding::of)
 }
 
 impl fmt::Debug for Forward {
