@@ -68,7 +68,7 @@ pub(super) fn api(
     (connection, callers): (&Connection, Arc<Callers>),
     (view, proofs): (&View, Proofs),
     metrics: &Metrics,
-    watched: (Watchers, CancellationToken),
+    (watchers, stop): (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
     let served = view.served.clone();
     let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
@@ -86,9 +86,17 @@ pub(super) fn api(
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version::known(connection.client(), Handle::current());
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
-    let metrics = metrics.reads().clone();
-    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
-    Ok((Arc::new(api.forwarding(forward)), reads))
+    let api = ReadApi {
+        reads: Arc::clone(&reads),
+        callers,
+        version,
+        forward,
+        metrics: metrics.reads().clone(),
+        names,
+        watchers,
+        stop,
+    };
+    Ok((Arc::new(api), reads))
 }
 
 /// Where goes what is not served; the reads are told what was written on the way.

@@ -34,48 +34,28 @@ pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Se
 
 /// What the read API answers from.
 pub struct ReadApi {
-    reads: Arc<Reads>,
-    callers: Arc<Callers>,
-    version: Version,
-    /// Where goes what is not served here, if anywhere.
-    forward: Option<Forward>,
-    metrics: ReadMetrics,
-    /// Names cells.
-    names: hmac::Key,
-    watchers: Watchers,
+    /// The stores.
+    pub reads: Arc<Reads>,
+    /// Who a caller is, and what it may read.
+    pub callers: Arc<Callers>,
+    /// The API server's version.
+    pub version: Version,
+    /// Sends what is not served here to the API server. `None`: that gets an error.
+    pub forward: Option<Forward>,
+    /// Counts requests and watches.
+    pub metrics: ReadMetrics,
+    /// A key of this process, which makes opaque names of cells and users.
+    pub names: hmac::Key,
+    /// The open watches.
+    pub watchers: Watchers,
     /// Ends watches.
-    stop: CancellationToken,
+    pub stop: CancellationToken,
 }
 
 /// An answer, and where it is from.
 type Answered = Result<(CacheUse, Response), Failure>;
 
 impl ReadApi {
-    /// Answers from `reads` those whom `callers` let in; watches, which are entered in `watchers`, until
-    /// `stop`. `names` is a key of this process.
-    #[must_use]
-    pub fn new(
-        reads: Arc<Reads>,
-        callers: Arc<Callers>,
-        version: Version,
-        metrics: ReadMetrics,
-        names: hmac::Key,
-        (watchers, stop): (Watchers, CancellationToken),
-    ) -> Self {
-        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
-    }
-
-    /// Has what is not served here sent on by `forward`.
-    #[must_use]
-    pub fn forwarding(mut self, forward: Option<Forward>) -> Self {
-        self.forward = forward;
-        self
-    }
-
-    pub(super) fn metrics(&self) -> &ReadMetrics {
-        &self.metrics
-    }
-
     /// Answers any request of the read address.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();

@@ -143,7 +143,7 @@ impl Reading {
         api: Arc<ReadApi>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let metrics = api.metrics().clone();
+        let metrics = api.metrics.clone();
         let handler: RequestHandler = Box::new(move |request| {
             let api = Arc::clone(&api);
             Box::pin(async move { api.handle(request).await })
