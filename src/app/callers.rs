@@ -37,6 +37,6 @@ pub(super) fn scrapers(
 
 /// What is decided about callers, for the metrics.
 pub(super) fn note(metrics: &Metrics) -> Note {
-    let metrics = metrics.callers().clone();
+    let metrics = metrics.operator().clone();
     Box::new(move |by, decision, took| metrics.decided(by, decision, took))
 }
