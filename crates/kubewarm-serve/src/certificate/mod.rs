@@ -17,7 +17,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
-    fmt::{self, Write as _},
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -146,14 +146,9 @@ fn pair(
 }
 
 fn fingerprint(pair: &CertifiedKey) -> String {
-    let mut text = String::new();
     let hash = pair.cert.first().map(|certificate| digest(&SHA256, certificate));
-    for (at, byte) in hash.iter().flat_map(AsRef::as_ref).enumerate() {
-        let colon = if at == 0 { "" } else { ":" };
-        // A `String` takes all.
-        let _written = write!(text, "{colon}{byte:02X}");
-    }
-    text
+    let bytes = hash.iter().flat_map(AsRef::as_ref).map(|byte| format!("{byte:02X}"));
+    bytes.collect::<Vec<_>>().join(":")
 }
 
 /// The chain of one PEM file, and the key of another.

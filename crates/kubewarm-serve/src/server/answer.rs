@@ -20,7 +20,7 @@ use http::{
 };
 use kubewarm_api::model::CellKey;
 use kubewarm_wire::{Failure, Sent, is_known};
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
@@ -39,10 +39,8 @@ pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
 /// The same for whatever `text` says.
 pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     let tag = hmac::sign(key, text.as_bytes());
-    tag.as_ref().iter().take(8).fold(String::new(), |mut name, byte| {
-        let _written = write!(name, "{byte:02x}");
-        name
-    })
+    let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 /// Sends objects to whoever `asked` with these headers; a large answer in the user's `turns`.
