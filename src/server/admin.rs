@@ -127,7 +127,7 @@ async fn metrics(
             .ok()
             .map(Bytes::from)
     };
-    match held.exposition.get(Instant::now(), render) {
+    match held.exposition.get(Instant::now(), |_| true, render) {
         Some(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
         None => text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n"),
     }

@@ -71,9 +71,7 @@ pub(super) struct Readiness {
 
 /// Remembers what has been: readiness, once reached, stays until the shutdown begins.
 #[derive(Debug, Default)]
-pub struct Gate {
-    stage: Mutex<Stage>,
-}
+pub struct Gate(Mutex<Stage>);
 
 #[derive(Debug, Default)]
 struct Stage {
@@ -101,12 +99,12 @@ pub(super) enum WaitEnd {
 impl Gate {
     /// Says no from here on.
     pub fn begin_shutdown(&self) {
-        self.stage.lock().end = WaitEnd::Stopping;
+        self.0.lock().end = WaitEnd::Stopping;
     }
 
     /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stage.lock().end == WaitEnd::Stopping
+        self.0.lock().end == WaitEnd::Stopping
     }
 
     /// Looks at the cells and answers.
@@ -123,7 +121,7 @@ impl Gate {
             let end = if self.is_stopping() { WaitEnd::Stopping } else { WaitEnd::Open };
             return Readiness { end, ..Readiness::default() };
         };
-        let mut stage = self.stage.lock();
+        let mut stage = self.0.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
         if declared.complete && stage.first.is_none() {
             stage.first = Some(declared.cells.iter().cloned().collect());

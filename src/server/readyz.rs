@@ -18,7 +18,7 @@ pub(super) async fn readyz(
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
     // Before the profiles are listed there is next to nothing to look at, and everybody waits for it.
-    let mut readiness = held.readiness.get_if(Instant::now(), |found| found.listed, look);
+    let mut readiness = held.readiness.get(Instant::now(), |found| found.listed, look);
     // News that cannot wait a second.
     if admin.gate.is_stopping() {
         readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
