@@ -4,7 +4,7 @@ use super::Error;
 use crate::{
     cli::{MetricsAuth, RunArgs},
     metrics::Metrics,
-    server::{Guard, Scrapers},
+    server::Scrapers,
 };
 use kubewarm_client::Connection;
 use kubewarm_serve::callers::{CallerLimits, Callers, Note};
@@ -37,11 +37,11 @@ pub(super) fn scrapers(
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
     let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics))?;
-    Ok(Scrapers::Reviewed(Box::new(Guard::new(callers))))
+    Ok(Scrapers::Reviewed(Box::new(callers)))
 }
 
 /// What is decided about callers, for the metrics.
 pub(super) fn note(metrics: &Metrics) -> Note {
-    let metrics = metrics.callers().clone();
+    let metrics = metrics.operator().clone();
     Box::new(move |by, decision, took| metrics.decided(by, decision, took))
 }

@@ -17,10 +17,11 @@ mod view;
 
 use crate::{
     cli::{self, Cli, Command},
-    commands, metrics, server, telemetry,
+    commands, metrics, telemetry,
 };
 use jiff::Timestamp;
 use kubewarm_api::{manifests, model};
+use kubewarm_serve::ServeError;
 use std::process::ExitCode;
 
 /// Why the process ends without having done what it was called for.
@@ -44,11 +45,11 @@ pub enum Error {
 
     /// The admin address cannot be served.
     #[error("cannot serve the admin address")]
-    Serve(#[from] server::ServeError),
+    Serve(#[source] ServeError),
 
     /// The read address cannot be served.
     #[error("cannot serve the read API")]
-    Read(#[from] kubewarm_serve::server::ReadError),
+    Read(#[source] ServeError),
 
     /// Flags that do not go together.
     #[error("{0}")]

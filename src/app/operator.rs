@@ -15,7 +15,7 @@ use crate::{
     controller::{Admission, Controller, InformerLimits, Sources},
     forecast::{self, Forecasts, Surveyor, Trials},
     metrics::{BuildInfo, Metrics, OperatorMetrics},
-    server::{self, Admin, Gate, Scrapers, ServeError},
+    server::{self, Admin, Gate, Scrapers},
     status::{self, ApiServer},
     telemetry,
 };
@@ -30,10 +30,7 @@ use kubewarm_cache::{
 };
 use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState};
 use kubewarm_serve::{
-    Watchers,
-    callers::Callers,
-    certificate::Certificate,
-    server::{ReadError, bind as bind_reads},
+    ServeError, Watchers, callers::Callers, certificate::Certificate, server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -52,8 +49,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let home = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
-    let listening = server::bind(args.admin_addr)?;
-    let certificate = certificate(&args, &namespace)?;
+    let listening = server::bind(args.admin_addr).map_err(Error::Serve)?;
+    let certificate = certificate(&args, &namespace).map_err(Error::Serve)?;
     tracing::info!(
         addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
@@ -98,7 +95,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
 fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
     let is_tls = args.admin_tls || files.is_some();
-    Ok(is_tls.then(|| reads::certificate(files, namespace)).transpose()?)
+    let certificate = is_tls.then(|| reads::certificate(files, namespace)).transpose();
+    certificate.map_err(ServeError::of("the admin address has no certificate"))
 }
 
 /// What both halves need.
@@ -207,10 +205,14 @@ fn spawn_reads(
     frame: &Frame,
 ) -> Result<(), Error> {
     let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(()) };
-    let listening = bind_reads(address, frame.memory.limits(args))?;
+    let listening = bind_reads(address, frame.memory.limits(args)).map_err(Error::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
-    let certificate = reads::certificate(files, &frame.namespace).map_err(ReadError::from)?;
-    let authority = reads::client_authority(&args.api).map_err(ReadError::ClientAuthority)?;
+    let certificate = reads::certificate(files, &frame.namespace)
+        .map_err(ServeError::of("the read address has no certificate"))
+        .map_err(Error::Read)?;
+    let authority = reads::client_authority(&args.api)
+        .map_err(ServeError::of("the read address does not know whose client certificates count"))
+        .map_err(Error::Read)?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, (connection, callers), (view, proofs), metrics, watched)?

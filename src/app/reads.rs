@@ -13,9 +13,9 @@ use aws_lc_rs::{
 use kubewarm_cache::informer::Proofs;
 use kubewarm_client::Connection;
 use kubewarm_serve::{
-    Watchers,
+    ServeError, Watchers,
     callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
-    certificate::{Certificate, CertificateError, CertificateFiles, names},
+    certificate::{Certificate, names},
     reads::{Offers, Reads, Surroundings},
     server::{Authority, Forward, ReadApi, Wrote},
 };
@@ -81,7 +81,7 @@ pub(super) fn api(
     (connection, callers): (&Connection, Arc<Callers>),
     (view, proofs): (&View, Proofs),
     metrics: &Metrics,
-    watched: (Watchers, CancellationToken),
+    (watchers, stop): (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
     let served = view.served.clone();
     let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
@@ -99,9 +99,17 @@ pub(super) fn api(
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let version = version::known(connection.client(), Handle::current());
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
-    let metrics = metrics.reads().clone();
-    let api = ReadApi::new(Arc::clone(&reads), callers, version, metrics, names, watched);
-    Ok((Arc::new(api.forwarding(forward)), reads))
+    let api = ReadApi {
+        reads: Arc::clone(&reads),
+        callers,
+        version,
+        forward,
+        metrics: metrics.reads().clone(),
+        names,
+        watchers,
+        stop,
+    };
+    Ok((Arc::new(api), reads))
 }
 
 /// Where goes what is not served; the reads are told what was written on the way.
@@ -116,9 +124,9 @@ fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error
 pub(super) fn certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
-) -> Result<Arc<Certificate>, CertificateError> {
+) -> Result<Arc<Certificate>, ServeError> {
     let certificate = if let Some((certificate, key)) = files {
-        Certificate::of_files(CertificateFiles { certificate, key })?
+        Certificate::of_files(certificate, key)?
     } else {
         let host = std::env::var("HOSTNAME").unwrap_or_default();
         Certificate::self_signed(names(&host, namespace))?
@@ -127,8 +135,9 @@ pub(super) fn certificate(
 }
 
 /// The CAs whose client certificates count on the read address, if any do.
-pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, CertificateError> {
-    args.client_ca_file.as_deref().map(|file| Authority::of_file(file).map(Arc::new)).transpose()
+pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, ServeError> {
+    let file = args.client_ca_file.clone();
+    file.map(|file| Authority::of_file(file).map(Arc::new)).transpose()
 }
 
 /// What profiles offer, computed once for each round of the controller.

@@ -27,89 +27,69 @@ pub struct CellSnapshot {
     pub undecodable: u64,
 }
 
-/// A gauge of a resource, or of a resource by scope: its name, its help, and its value if it has one.
-type GaugeRow<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
+/// A gauge of the cells of one resource, or of one resource and scope: its name, its help, and its value if it has one.
+type GaugeRow = (&'static str, &'static str, fn(&[&CellSnapshot]) -> Option<f64>);
 
-const OF_RESOURCE: &[GaugeRow<OfResource>] = &[
+const OF_RESOURCE: &[GaugeRow] = &[
     (
         "kubewarm_warmup_progress_ratio",
         "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
-        |of| Some(of.progress / f64::from(of.cells.max(1))),
+        |cells| Some(sum(cells, |cell| progress(&cell.report)) / sum(cells, |_| 1.0)),
     ),
-    ("kubewarm_watch_active", "Watches that are open.", |of| Some(f64::from(of.watching))),
+    ("kubewarm_watch_active", "Watches that are open.", |cells| {
+        Some(sum(cells, |cell| f64::from(u8::from(is_watching(&cell.report)))))
+    }),
     (
         "kubewarm_watch_backoff_seconds",
         "The longest wait between two attempts that a cell is in; 0 if none waits.",
-        |of| Some(of.backoff),
+        |cells| Some(cells.iter().map(|cell| wait(&cell.report)).fold(0.0, f64::max)),
     ),
     (
         "kubewarm_resource_version",
         "The newest resource version seen, its last 15 digits; compare with apiserver_watch_cache_resource_version.",
-        |of| of.version.as_ref().and_then(last_digits).map(real),
+        |cells| newest(cells).and_then(last_digits).map(real),
     ),
 ];
 
-const OF_SCOPE: &[GaugeRow<OfScope>] = &[
-    ("kubewarm_objects", "Objects in memory.", |of| Some(real(of.objects))),
-    ("kubewarm_store_bytes", "Bytes of memory that their tables take, indexes included.", |of| {
-        Some(real(of.bytes))
-    }),
+const OF_SCOPE: &[GaugeRow] = &[
+    ("kubewarm_objects", "Objects in memory.", |cells| Some(sum(cells, |cell| real(cell.objects)))),
+    (
+        "kubewarm_store_bytes",
+        "Bytes of memory that their tables take, indexes included.",
+        |cells| Some(sum(cells, |cell| real(cell.bytes))),
+    ),
     (
         "kubewarm_store_decode_errors",
         "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.",
-        |of| Some(real(of.undecodable)),
+        |cells| Some(sum(cells, |cell| real(cell.undecodable))),
     ),
     (
         "kubewarm_warmup_start_timestamp_seconds",
         "When the first of the synced cells was declared.",
-        |of| of.declared.map(seconds),
+        |cells| reports(cells).filter_map(|it| Some(it.warmed?.started)).min().map(seconds),
     ),
     (
         "kubewarm_warmup_synced_timestamp_seconds",
         "When the last of the cells was first synced; absent while one is not.",
-        |of| of.synced.filter(|_| !of.unsynced).map(seconds),
+        |cells| {
+            let mut synced = reports(cells).map(|it| Some(it.warmed?.synced));
+            synced.try_fold(Timestamp::MIN, |last, synced| Some(last.max(synced?))).map(seconds)
+        },
     ),
-    ("kubewarm_last_event_timestamp_seconds", "When the last event came, in any cell.", |of| {
-        of.last_event.map(seconds)
+    ("kubewarm_last_event_timestamp_seconds", "When the last event came, in any cell.", |cells| {
+        reports(cells).filter_map(|it| it.event_time).max().map(seconds)
     }),
     (
         "kubewarm_last_bookmark_timestamp_seconds",
         "When the last bookmark came, in the cell where that is longest ago. Paused and fenced cells are left out.",
-        |of| of.oldest_bookmark.map(seconds),
+        |cells| current(cells).filter_map(|it| it.bookmark_time).min().map(seconds),
     ),
     (
         "kubewarm_last_progress_timestamp_seconds",
         "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.",
-        |of| of.oldest_progress.map(seconds),
+        |cells| current(cells).filter_map(|it| it.current_time).min().map(seconds),
     ),
 ];
-
-/// All cells of one resource.
-#[derive(Debug, Default)]
-struct OfResource {
-    by_scope: BTreeMap<&'static str, OfScope>,
-    cells: u32,
-    progress: f64,
-    watching: u32,
-    backoff: f64,
-    version: Option<ResourceVersion>,
-}
-
-/// All cells of one resource and scope.
-#[derive(Debug, Default)]
-struct OfScope {
-    objects: u64,
-    bytes: u64,
-    undecodable: u64,
-    /// Of the synced ones, the first.
-    declared: Option<Timestamp>,
-    /// The last; `unsynced` says whether it counts.
-    synced: Option<Timestamp>,
-    unsynced: bool,
-    last_event: Option<Timestamp>,
-    oldest_bookmark: Option<Timestamp>,
-    oldest_progress: Option<Timestamp>,
-}
 
 /// How `cells` stand, and what their informers have counted. Ends the series of resources that have
 /// no cell.
@@ -118,76 +98,63 @@ pub(super) fn cell_families(
     cells: &[CellSnapshot],
 ) -> prometheus::Result<Vec<MetricFamily>> {
     engine.retain(&cells.iter().map(|cell| &cell.key.resource).collect::<HashSet<_>>());
-    let mut resources = BTreeMap::<[String; 3], OfResource>::new();
+    let (mut by_resource, mut by_scope) = (CellsByLabels::new(), CellsByLabels::new());
     for cell in cells {
-        let labels = engine.of(&cell.key.resource).labels().clone();
-        resources.entry(labels).or_default().add(cell);
+        let mut labels = engine.of(&cell.key.resource).labels().to_vec();
+        by_resource.entry(labels.clone()).or_default().push(cell);
+        labels.push(scope(&cell.key.extent).to_owned());
+        by_scope.entry(labels).or_default().push(cell);
     }
     let registry = Registry::new();
-    for (name, help, value) in OF_RESOURCE {
-        let gauge = register_gauge_vec_with_registry!(*name, *help, &RESOURCE_LABELS, registry)?;
-        for (labels, of) in &resources {
-            if let Some(value) = value(of) {
-                gauge.with_label_values(labels).set(value);
-            }
-        }
-    }
-    let scoped = resources.iter().flat_map(|(labels, of)| {
-        of.by_scope.iter().map(move |(scope, of)| {
-            let [group, version, resource] = labels.each_ref().map(String::as_str);
-            ([group, version, resource, *scope], of)
-        })
-    });
+    register_gauges(&registry, OF_RESOURCE, &RESOURCE_LABELS, &by_resource)?;
     let labels = [&RESOURCE_LABELS[..], &["scope"]].concat();
-    for (name, help, value) in OF_SCOPE {
-        let gauge = register_gauge_vec_with_registry!(*name, *help, &labels, registry)?;
-        for (labels, of) in scoped.clone() {
-            if let Some(value) = value(of) {
-                gauge.with_label_values(&labels).set(value);
-            }
-        }
-    }
+    register_gauges(&registry, OF_SCOPE, &labels, &by_scope)?;
     let mut families = registry.gather();
     families.extend(engine.all().iter().flat_map(|metrics| metrics.gather()));
     Ok(families)
 }
 
-impl OfResource {
-    fn add(&mut self, cell: &CellSnapshot) {
-        let report = &*cell.report;
-        self.cells = self.cells.saturating_add(1);
-        self.progress += progress(report);
-        self.watching += u32::from(matches!(report.phase, Phase::Watching | Phase::Silent));
-        self.backoff = self.backoff.max(wait(report));
-        if let Some(version) = report.version.as_ref().filter(|version| !version.is_opaque())
-            && self.version.as_ref().is_none_or(|newest| newest.is_older_than(version))
-        {
-            self.version = Some(version.clone());
+/// The cells that one series is about, by the values of its labels.
+type CellsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellSnapshot>>;
+
+fn register_gauges(
+    registry: &Registry,
+    rows: &[GaugeRow],
+    labels: &[&str],
+    groups: &CellsByLabels<'_>,
+) -> prometheus::Result<()> {
+    for (name, help, value) in rows {
+        let gauge = register_gauge_vec_with_registry!(*name, *help, labels, registry)?;
+        for (labels, cells) in groups {
+            if let Some(value) = value(cells) {
+                gauge.with_label_values(labels).set(value);
+            }
         }
-        self.by_scope.entry(scope(&cell.key.extent)).or_default().add(cell);
     }
+    Ok(())
 }
 
-impl OfScope {
-    fn add(&mut self, cell: &CellSnapshot) {
-        let report = &*cell.report;
-        self.objects = self.objects.saturating_add(cell.objects);
-        self.bytes = self.bytes.saturating_add(cell.bytes);
-        self.undecodable = self.undecodable.saturating_add(cell.undecodable);
-        match report.warmed {
-            Some(warmed) => {
-                self.declared = earlier(self.declared, Some(warmed.started));
-                self.synced = self.synced.max(Some(warmed.synced));
-            }
-            None => self.unsynced = true,
-        }
-        self.last_event = self.last_event.max(report.event_time);
-        // A paused or fenced cell opens no watch, on purpose: its age is no sign of trouble.
-        if !matches!(report.phase, Phase::Paused | Phase::Fenced) {
-            self.oldest_bookmark = earlier(self.oldest_bookmark, report.bookmark_time);
-            self.oldest_progress = earlier(self.oldest_progress, report.current_time);
-        }
-    }
+fn sum(cells: &[&CellSnapshot], value: fn(&CellSnapshot) -> f64) -> f64 {
+    cells.iter().map(|cell| value(cell)).sum()
+}
+
+fn reports<'c>(cells: &[&'c CellSnapshot]) -> impl Iterator<Item = &'c CellReport> {
+    cells.iter().map(|cell| &*cell.report)
+}
+
+/// Without paused and fenced cells. Those open no watch, on purpose: their age is no sign of trouble.
+fn current<'c>(cells: &[&'c CellSnapshot]) -> impl Iterator<Item = &'c CellReport> {
+    reports(cells).filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
+}
+
+fn is_watching(report: &CellReport) -> bool {
+    matches!(report.phase, Phase::Watching | Phase::Silent)
+}
+
+fn newest<'c>(cells: &[&'c CellSnapshot]) -> Option<&'c ResourceVersion> {
+    let versions = reports(cells).filter_map(|report| report.version.as_ref());
+    let versions = versions.filter(|version| !version.is_opaque());
+    versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
 /// How far the first list is, 0 to 1.
@@ -226,13 +193,6 @@ fn scope(extent: &Extent) -> &'static str {
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()
-}
-
-fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
-    }
 }
 
 #[cfg(test)]

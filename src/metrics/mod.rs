@@ -1,7 +1,6 @@
 //! Prometheus metrics: what happens is pushed, what is the case is read at each scrape.
 
 mod build;
-mod callers;
 mod cells;
 mod operator;
 mod process;
@@ -9,7 +8,6 @@ mod profiles;
 
 pub use self::{
     build::BuildInfo,
-    callers::CallerMetrics,
     cells::CellSnapshot,
     operator::{OperatorMetrics, StatusWrite},
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
@@ -35,7 +33,6 @@ pub struct Metrics {
     engine: Arc<InformerMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
-    callers: CallerMetrics,
 }
 
 impl Metrics {
@@ -49,9 +46,8 @@ impl Metrics {
         build.register(&registry)?;
         let operator = OperatorMetrics::register(&registry)?;
         let reads = ReadMetrics::register(&registry)?;
-        let callers = CallerMetrics::register(&registry)?;
         let engine = Arc::new(InformerMetrics::new()?);
-        Ok(Self { registry, engine, operator, reads, callers })
+        Ok(Self { registry, engine, operator, reads })
     }
 
     /// Where informers count. Its series appear once [`Self::observe_cells`] has been called.
@@ -60,7 +56,7 @@ impl Metrics {
         Arc::clone(&self.engine)
     }
 
-    /// Where the controller, the status writer and the lease report.
+    /// Where the controller, the status writer, the lease and decisions about callers report.
     #[must_use]
     pub fn operator(&self) -> &OperatorMetrics {
         &self.operator
@@ -70,12 +66,6 @@ impl Metrics {
     #[must_use]
     pub fn reads(&self) -> &ReadMetrics {
         &self.reads
-    }
-
-    /// Where decisions about callers are reported.
-    #[must_use]
-    pub fn callers(&self) -> &CallerMetrics {
-        &self.callers
     }
 
     /// Reads `cells` at each scrape. Must return every declared cell, and must not block.

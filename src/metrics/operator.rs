@@ -1,7 +1,11 @@
-//! What the operator itself does: reconciles, writes status, holds the lease.
+//! What the operator itself does: reconciles, writes status, holds the lease, decides about callers.
 
 use crate::access::{Check, CheckOutcome};
-use kubewarm_api::{manifests::LEASE, model::Measure};
+use kubewarm_api::{
+    manifests::LEASE,
+    model::{DecidedBy, Decision, Measure},
+};
+use kubewarm_cache::informer::REQUEST_BUCKETS;
 use kubewarm_client::LeaseState;
 use prometheus::{
     HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
@@ -31,6 +35,8 @@ pub struct OperatorMetrics {
     status_writes: IntCounterVec,
     access_checks: IntCounterVec,
     limit_rejections: IntCounterVec,
+    decisions: IntCounterVec,
+    decision_duration: HistogramVec,
     leader: IntGauge,
     memory_limit: IntGaugeVec,
 }
@@ -43,13 +49,15 @@ impl OperatorMetrics {
         let gauges = |name: &str, labels: &[&str], help: &str| {
             register_int_gauge_vec_with_registry!(name, help, labels, registry)
         };
+        let histograms = |name: &str, buckets: &[f64], labels: &[&str], help: &str| {
+            register_histogram_vec_with_registry!(name, help, labels, buckets.to_vec(), registry)
+        };
         let metrics = Self {
-            reconcile: register_histogram_vec_with_registry!(
+            reconcile: histograms(
                 "kubewarm_reconcile_duration_seconds",
-                "Seconds of one run over all profiles.",
+                RECONCILE,
                 &["outcome"],
-                RECONCILE.to_vec(),
-                registry
+                "Seconds of one run over all profiles.",
             )?,
             status_writes: counters(
                 "kubewarm_status_writes_total",
@@ -65,6 +73,17 @@ impl OperatorMetrics {
                 "kubewarm_limit_rejections_total",
                 &["limit"],
                 "Targets that were stopped because of a limit, tries included.",
+            )?,
+            decisions: counters(
+                "kubewarm_authz_decisions_total",
+                &["source", "decision"],
+                "Decisions on whether a caller may, who it is included, and each check of an open watch; by who said so: the API server now (api), or what it had said a moment ago (cache).",
+            )?,
+            decision_duration: histograms(
+                "kubewarm_authz_duration_seconds",
+                REQUEST_BUCKETS,
+                &["source"],
+                "Seconds until that was decided, the wait for a turn to ask included.",
             )?,
             leader: gauges(
                 "leader_election_master_status",
@@ -116,6 +135,12 @@ impl OperatorMetrics {
     /// Counts a target that did not fit into a limit.
     pub fn limit_exceeded(&self, measure: Measure) {
         self.limit_rejections.with_label_values(&[measure]).inc();
+    }
+
+    /// Counts a decision about a caller that took so long.
+    pub fn decided(&self, by: DecidedBy, decision: Decision, took: Duration) {
+        self.decisions.with_label_values(&[by.as_ref(), decision.as_ref()]).inc();
+        self.decision_duration.with_label_values(&[by]).observe(took.as_secs_f64());
     }
 
     /// Says how many bytes all tables may take together. Without a limit there is no series.

@@ -1,8 +1,7 @@
 //! The routes of the admin address, and what they answer from.
 
 use super::{
-    debug,
-    guard::Guard,
+    debug, guard,
     hold::Hold,
     local::is_local,
     readiness::{DeclaredCells, Gate, Readiness},
@@ -16,7 +15,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 use jiff::Timestamp;
-use kubewarm_serve::Watchers;
+use kubewarm_serve::{Watchers, callers::Callers};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
@@ -26,6 +25,10 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Said to a scraper where metrics are for a loopback peer.
 const LOCAL_ONLY: &str = "metrics are for a loopback peer here: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
+
+/// The response to others than a loopback peer.
+pub(super) const INSIDE_ONLY: &str = "only for a loopback peer that asks for localhost, without a proxy; use \
+     kubectl port-forward to the pod\n";
 
 /// Puts another log filter in force, or says what is wrong with it.
 pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -58,8 +61,8 @@ pub struct Admin {
 pub enum Scrapers {
     /// A loopback peer, as for `/debug`.
     Loopback,
-    /// Whom the guard lets in; they may ask for what is for a loopback peer, too.
-    Reviewed(Box<Guard>),
+    /// Callers whom the API server allows; they may request what is for a loopback peer, too.
+    Reviewed(Box<Callers>),
     /// Everybody.
     Anybody,
 }
@@ -72,11 +75,16 @@ pub(super) struct Held {
 }
 
 impl Scrapers {
-    /// Who else than a loopback peer may look inside.
-    pub(super) fn guard(&self) -> Option<&Guard> {
+    /// Lets `request` see what is for a loopback peer at `path`, or returns the response.
+    pub(super) async fn admit_inside(
+        &self,
+        request: &HttpRequest,
+        path: &'static str,
+    ) -> Result<(), HttpResponse> {
         match self {
-            Self::Reviewed(guard) => Some(guard),
-            Self::Loopback | Self::Anybody => None,
+            _ if is_local(request) => Ok(()),
+            Self::Reviewed(callers) => guard::admit(callers, request, path).await,
+            Self::Loopback | Self::Anybody => Err(text(StatusCode::FORBIDDEN, INSIDE_ONLY)),
         }
     }
 
@@ -84,7 +92,7 @@ impl Scrapers {
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
             // From this host too: who asks for reviews means all.
-            Self::Reviewed(guard) => guard.admit(request, "/metrics").await,
+            Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Anybody => Ok(()),
         }
@@ -119,7 +127,7 @@ async fn metrics(
             .ok()
             .map(Bytes::from)
     };
-    match held.exposition.get(Instant::now(), render) {
+    match held.exposition.get(Instant::now(), |_| true, render) {
         Some(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
         None => text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n"),
     }

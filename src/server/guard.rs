@@ -16,35 +16,21 @@ use std::{
 /// How much of a caller's name is repeated, in characters.
 const MAX_NAME: usize = 253;
 
-/// Lets callers in whom the API server knows and who may.
-#[derive(Debug)]
-pub struct Guard(Callers);
-
-impl Guard {
-    /// One that asks by `callers`.
-    #[must_use]
-    pub fn new(callers: Callers) -> Self {
-        Self(callers)
-    }
-
-    /// Lets `request` pass if its bearer token is of somebody who may ask for `path`; else what to
-    /// answer: 401, 403 or, where that is not known, 503, each with what to do.
-    pub(super) async fn admit(
-        &self,
-        request: &HttpRequest,
-        path: &'static str,
-    ) -> Result<(), HttpResponse> {
-        let verb = request.method().as_str().to_ascii_lowercase();
-        let headers = request.headers().iter();
-        let credentials =
-            Credentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
-                .map_err(|problem| unauthorized(problem, &verb, path))?;
-        let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-        match self.0.admit(&credentials, &review::path(&verb, path), peer).await {
-            Ok(_) => Ok(()),
-            Err(refused) => Err(refusal(refused, &verb, path)),
-        }
-    }
+/// Lets `request` pass if `callers` allow the owner of its bearer token to request `path`; else returns the response: 401, 403
+/// or, where the API server gives no answer, 503, each with what to do.
+pub(super) async fn admit(
+    callers: &Callers,
+    request: &HttpRequest,
+    path: &'static str,
+) -> Result<(), HttpResponse> {
+    let verb = request.method().as_str().to_ascii_lowercase();
+    let headers = request.headers().iter();
+    let credentials =
+        Credentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+            .map_err(|problem| unauthorized(problem, &verb, path))?;
+    let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+    let admitted = callers.admit(&credentials, &review::path(&verb, path), peer).await;
+    admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 
 /// What to answer to whoever is not let in.
@@ -193,7 +179,7 @@ mod tests {
         let note = Box::new(|_, _, _| ());
         let callers = Callers::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
-        let scrapers = Scrapers::Reviewed(Box::new(Guard::new(callers)));
+        let scrapers = Scrapers::Reviewed(Box::new(callers));
         (Arc::new(Admin { scrapers, ..plain }), asked)
     }
 

@@ -12,15 +12,11 @@ const AGE: Duration = Duration::from_secs(1);
 pub(super) struct Hold<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T: Clone> Hold<T> {
-    /// The last answer, or one that `make` makes if that is a second old.
+    /// The last answer, or one that `make` makes if that is a second old. An answer that is not `kept` is made again for
+    /// the next caller.
     ///
-    /// Others who ask wait until it is made, so that it is made once.
-    pub(super) fn get(&self, now: Instant, make: impl FnOnce() -> T) -> T {
-        self.get_if(now, |_| true, make)
-    }
-
-    /// The same, where an answer that is not `kept` is made anew for whoever asks next.
-    pub(super) fn get_if(
+    /// Other callers wait until it is made, so that it is made once.
+    pub(super) fn get(
         &self,
         now: Instant,
         kept: impl FnOnce(&T) -> bool,
@@ -53,7 +49,8 @@ mod tests {
     #[test]
     fn an_answer_is_made_once_in_a_second() {
         let (hold, start) = (Hold::default(), Instant::now());
-        let at = |millis, answer| hold.get(start + Duration::from_millis(millis), || answer);
+        let at =
+            |millis, answer| hold.get(start + Duration::from_millis(millis), |_| true, || answer);
         assert_eq!(at(0, 'a'), 'a');
         assert_eq!(at(999, 'b'), 'a');
         assert_eq!(at(1_000, 'c'), 'c');
@@ -63,7 +60,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_kept_is_made_for_each_who_asks() {
         let (hold, now) = (Hold::default(), Instant::now());
-        let of = |answer| hold.get_if(now, |answer| *answer != 'a', || answer);
+        let of = |answer| hold.get(now, |answer| *answer != 'a', || answer);
         assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);
     }
 }

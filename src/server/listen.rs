@@ -2,23 +2,27 @@
 //! if there is a certificate for it.
 
 use super::admin::{Admin, Held, routes};
-use actix_http::HttpService;
-use actix_service::map_config;
+use actix_http::{
+    HttpService, Request, Response,
+    body::{BoxBody, MessageBody},
+    h1::H1Service,
+};
+use actix_service::{Service, ServiceFactory, map_config};
 use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::{
-    App, HttpServer,
-    dev::{AppConfig, Extensions, Server},
+    App,
+    dev::{AppConfig, Extensions, Server, ServiceResponse},
     http::KeepAlive,
     rt::net::TcpStream,
     web,
 };
 use kubewarm_serve::{
-    certificate::{Certificate, CertificateError, look_after},
+    ServeError,
+    certificate::{Certificate, look_after},
     everywhere,
 };
 use rustls::ServerConfig;
 use std::{
-    any::Any,
     io,
     net::{self, Shutdown, SocketAddr, TcpListener},
     os::fd::AsFd as _,
@@ -37,6 +41,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// From connect to the last byte of the answer, however slowly it is read: scrapes give up sooner, and
 /// those who read nothing would keep the probes out.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
+const ENDED: &str = "the admin server ended";
 /// How long the last answers may take when the process ends.
 const STOP_SECONDS: u64 = 2;
 /// How long the other end may take to close what has been answered.
@@ -52,35 +57,16 @@ pub struct Listening {
     connection_timeout: Duration,
 }
 
-/// The admin address cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// It cannot be bound.
-    #[error("--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091")]
-    Bind {
-        /// As the user wrote it.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no certificate to serve with.
-    #[error("the admin address has no certificate")]
-    Certificate(#[from] CertificateError),
-    /// Serving ended.
-    #[error("the admin server ended")]
-    Serve(#[source] io::Error),
-}
-
 /// Binds `address`. `[::]` means every address of both families: where the kernel keeps IPv4 apart
 /// it is bound too, and where there is no IPv6, alone.
 ///
 /// # Errors
 ///
-/// [`ServeError::Bind`].
+/// [`ServeError`] if the kernel refuses the address.
 pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-    let (listeners, address) =
-        everywhere(address).map_err(|source| ServeError::Bind { address, source })?;
+    let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
+        "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
+    )))?;
     Ok(Listening { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
 }
 
@@ -96,90 +82,73 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// [`ServeError::Certificate`]; [`ServeError::Serve`] if the listener breaks.
+    /// [`ServeError`] if the certificate cannot be used, or the listener breaks.
     pub async fn serve(
         self,
         admin: Arc<Admin>,
         certificate: Option<Arc<Certificate>>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let started = match &certificate {
-            None => self.start(admin),
-            Some(certificate) => {
-                let mut tls = ServerConfig::clone(&*certificate.tls(None)?);
-                tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-                self.start_over_tls(&admin, &tls)
-            }
-        };
-        let mut running = started.map_err(ServeError::Serve)?;
+        let tls = certificate.as_ref().map(|it| it.tls(None, &[PROTOCOL])).transpose();
+        let tls = tls.map_err(ServeError::of("the admin address has no certificate"))?;
+        let mut running = self.start(admin, tls.as_ref()).map_err(ServeError::of(ENDED))?;
         let handle = running.handle();
         select! {
-            ended = &mut running => return ended.map_err(ServeError::Serve),
+            ended = &mut running => return ended.map_err(ServeError::of(ENDED)),
             () = look_after(certificate.as_ref(), Certificate::refresh) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
-        ended.map_err(ServeError::Serve)
+        ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Not part of [`Self::serve`]: the builder cannot be sent between threads.
-    fn start(self, admin: Arc<Admin>) -> io::Result<Server> {
+    /// Not part of [`Self::serve`]: the builder cannot be sent between threads. Builds the server from its parts, since
+    /// actix-web's own TLS server offers HTTP/2, too.
+    fn start(self, admin: Arc<Admin>, tls: Option<&ServerConfig>) -> io::Result<Server> {
         let held = Arc::new(Held::default());
         let most = self.connection_timeout;
-        let mut server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::from(Arc::clone(&admin)))
-                .app_data(web::Data::from(Arc::clone(&held)))
-                .configure(routes)
-        })
-        .workers(WORKERS)
-        .max_connections(MAX_CONNECTIONS / WORKERS)
-        .client_request_timeout(REQUEST_TIMEOUT)
-        .on_connect(move |connection: &dyn Any, data| {
-            if let Some(stream) = connection.downcast_ref() {
-                end_after(most, stream, data);
-            }
-        })
-        // One request a connection: idle ones would keep the probes out.
-        .keep_alive(KeepAlive::Disabled)
-        .shutdown_timeout(STOP_SECONDS)
-        .disable_signals();
-        for listener in self.listeners {
-            server = server.listen(listener)?;
-        }
-        Ok(server.run())
-    }
-
-    /// The same over TLS, with the same bounds, and 3 s for a handshake. Put together by hand: the
-    /// library's own way has HTTP/2 as well.
-    fn start_over_tls(self, admin: &Arc<Admin>, tls: &ServerConfig) -> io::Result<Server> {
-        let held = Arc::new(Held::default());
-        let most = self.connection_timeout;
+        let app = move || {
+            let (admin, held) = (Arc::clone(&admin), Arc::clone(&held));
+            let app = App::new().app_data(web::Data::from(admin)).app_data(web::Data::from(held));
+            map_config(app.configure(routes), |()| AppConfig::default())
+        };
         let mut server = Server::build()
             .workers(WORKERS)
             .max_concurrent_connections(MAX_CONNECTIONS / WORKERS)
             .shutdown_timeout(STOP_SECONDS)
             .disable_signals();
         for listener in self.listeners {
-            let (admin, held, tls) = (Arc::clone(admin), Arc::clone(&held), tls.clone());
-            server = server.listen("admin", listener, move || {
-                let app = App::new()
-                    .app_data(web::Data::from(Arc::clone(&admin)))
-                    .app_data(web::Data::from(Arc::clone(&held)))
-                    .configure(routes);
-                HttpService::build()
-                    .keep_alive(KeepAlive::Disabled)
-                    .client_request_timeout(REQUEST_TIMEOUT)
-                    .client_disconnect_timeout(CLOSE)
-                    .on_connect_ext(move |connection: &TlsStream<TcpStream>, data| {
-                        end_after(most, connection.get_ref().0, data);
-                    })
-                    .h1(map_config(app, |()| AppConfig::default()))
-                    .rustls_0_23(tls.clone())
-            })?;
+            let app = app.clone();
+            server = match tls.cloned() {
+                None => server.listen("admin", listener, move || {
+                    http(app(), most, |stream: &TcpStream| stream).tcp()
+                })?,
+                Some(tls) => server.listen("admin", listener, move || {
+                    let http = http(app(), most, |stream: &TlsStream<_>| stream.get_ref().0);
+                    http.rustls_0_23(tls.clone())
+                })?,
+            };
         }
         Ok(server.run())
     }
+}
+
+/// HTTP/1.1 for `app`. A connection lasts for `most` and carries one request, since idle connections would keep the
+/// probes out.
+fn http<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
+where
+    T: 'static,
+    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, InitError = ()>,
+    S::Error: Into<Response<BoxBody>> + 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    HttpService::build()
+        .keep_alive(KeepAlive::Disabled)
+        .client_request_timeout(REQUEST_TIMEOUT)
+        .client_disconnect_timeout(CLOSE)
+        .on_connect_ext(move |stream, data| end_after(most, socket(stream), data))
+        .h1(app)
 }
 
 /// What is kept of a connection for as long as it lives.

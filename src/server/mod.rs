@@ -13,7 +13,6 @@ mod sample;
 
 pub use self::{
     admin::{Admin, Scrapers, SetLogFilter},
-    guard::Guard,
-    listen::{Listening, ServeError, bind},
-    readiness::{DeclaredCells, Gate, PendingCell, Readiness},
+    listen::{Listening, bind},
+    readiness::{DeclaredCells, Gate},
 };

@@ -34,17 +34,6 @@ enum Standing {
     Pending,
 }
 
-/// A cell that is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingCell {
-    /// Which.
-    pub key: CellKey,
-    /// Where it stands; `None` if no informer has been started for it yet.
-    pub phase: Option<Phase>,
-    /// Why it failed, if it did.
-    pub reason: Option<Reason>,
-}
-
 /// The cells of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredCells {
@@ -56,40 +45,33 @@ pub struct DeclaredCells {
 }
 
 /// The answer of `/readyz`, and what it rests on.
-#[expect(clippy::struct_excessive_bools, reason = "each is a line of the page by itself")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
-    /// Whether this replica should get requests.
-    pub ready: bool,
-    /// Whether it is about to end.
-    pub stopping: bool,
+pub(super) struct Readiness {
+    /// How waiting for the first lists ended. It decides the answer.
+    pub(super) end: WaitEnd,
     /// Whether the profiles have been listed.
-    pub listed: bool,
+    pub(super) listed: bool,
     /// Whether the namespaces of some selector have not been: its cells are waited for, but unknown.
-    pub selecting: bool,
+    pub(super) selecting: bool,
     /// Cells that count: at a start those first declared and still declared, later all.
-    pub declared: usize,
+    pub(super) declared: usize,
     /// Of these, completely listed once, or paused.
-    pub synced: usize,
+    pub(super) synced: usize,
     /// Refused: 401, 403, 404, or invalid.
-    pub refused: usize,
+    pub(super) refused: usize,
     /// Failed for 60 s.
-    pub failing_long: usize,
+    pub(super) failing_long: usize,
     /// Not synced, and none of the above: waited for until `deadline`.
-    pub pending: usize,
-    /// At most 100 of those.
-    pub pending_cells: Vec<PendingCell>,
+    pub(super) pending: usize,
+    /// At most 100 of those: the key, the phase, and the reason of a failure.
+    pub(super) pending_cells: Vec<String>,
     /// At a start, when waiting ends: 10 minutes after the profiles were first listed.
-    pub deadline: Option<Timestamp>,
-    /// Whether waiting has ended there: readiness was reached without some cells.
-    pub gave_up: bool,
+    pub(super) deadline: Option<Timestamp>,
 }
 
 /// Remembers what has been: readiness, once reached, stays until the shutdown begins.
 #[derive(Debug, Default)]
-pub struct Gate {
-    stage: Mutex<Stage>,
-}
+pub struct Gate(Mutex<Stage>);
 
 #[derive(Debug, Default)]
 struct Stage {
@@ -97,18 +79,18 @@ struct Stage {
     listed_at: Option<Timestamp>,
     /// What they declared then. Cells declared later are not waited for.
     first: Option<HashSet<CellKey>>,
-    end: End,
+    end: WaitEnd,
 }
 
-/// How waiting ended.
+/// How waiting for the first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
+pub(super) enum WaitEnd {
     /// It did not.
     #[default]
     Open,
     /// Everything that can be synced was.
     Ready,
-    /// Time was up.
+    /// Time was up, so that readiness was reached without some cells.
     GaveUp,
     /// The process is about to end.
     Stopping,
@@ -117,29 +99,29 @@ enum End {
 impl Gate {
     /// Says no from here on.
     pub fn begin_shutdown(&self) {
-        self.stage.lock().end = End::Stopping;
+        self.0.lock().end = WaitEnd::Stopping;
     }
 
     /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stage.lock().end == End::Stopping
+        self.0.lock().end == WaitEnd::Stopping
     }
 
     /// Looks at the cells and answers.
     ///
     /// `declared` is `None` before the profiles have been listed; `cells` is what the informers say.
     /// A declared cell without an informer is pending.
-    pub fn look(
+    pub(super) fn look(
         &self,
         declared: Option<&DeclaredCells>,
         cells: &[CellSnapshot],
         now: Timestamp,
     ) -> Readiness {
         let Some(declared) = declared else {
-            let stopping = self.is_stopping();
-            return Readiness { stopping, ..Readiness::default() };
+            let end = if self.is_stopping() { WaitEnd::Stopping } else { WaitEnd::Open };
+            return Readiness { end, ..Readiness::default() };
         };
-        let mut stage = self.stage.lock();
+        let mut stage = self.0.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
         if declared.complete && stage.first.is_none() {
             stage.first = Some(declared.cells.iter().cloned().collect());
@@ -148,32 +130,35 @@ impl Gate {
         let mut readiness =
             Readiness { listed: true, selecting: !declared.complete, ..Readiness::default() };
         for key in &declared.cells {
-            let counts = |first: &HashSet<_>| stage.end != End::Open || first.contains(key);
+            let counts = |first: &HashSet<_>| stage.end != WaitEnd::Open || first.contains(key);
             if stage.first.as_ref().is_none_or(counts) {
                 readiness.add(key, reports.get(key).copied(), now);
             }
         }
-        if stage.end == End::Open {
+        if stage.end == WaitEnd::Open {
             // A selector that came later is not waited for either.
             if stage.first.is_some() && readiness.pending == 0 {
-                stage.end = End::Ready;
+                stage.end = WaitEnd::Ready;
             } else if now.duration_since(listed_at) >= LONGEST {
-                stage.end = End::GaveUp;
+                stage.end = WaitEnd::GaveUp;
             } else {
                 readiness.deadline = listed_at.checked_add(LONGEST).ok();
             }
         }
-        if stage.end != End::Open {
+        if stage.end != WaitEnd::Open {
             stage.first = None;
         }
-        readiness.ready = matches!(stage.end, End::Ready | End::GaveUp);
-        readiness.gave_up = stage.end == End::GaveUp;
-        readiness.stopping = stage.end == End::Stopping;
+        readiness.end = stage.end;
         readiness
     }
 }
 
 impl Readiness {
+    /// Whether this replica should get requests.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.end, WaitEnd::Ready | WaitEnd::GaveUp)
+    }
+
     fn add(&mut self, key: &CellKey, report: Option<&CellReport>, now: Timestamp) {
         self.declared += 1;
         match report.map_or(Standing::Pending, |report| standing(report, now)) {
@@ -183,11 +168,7 @@ impl Readiness {
             Standing::Pending => {
                 self.pending += 1;
                 if self.pending_cells.len() < MAX_NAMED {
-                    self.pending_cells.push(PendingCell {
-                        key: key.clone(),
-                        phase: report.map(|report| report.phase),
-                        reason: report.and_then(|r| r.fault.as_ref()).map(|fault| fault.reason),
-                    });
+                    self.pending_cells.push(pending(key, report));
                 }
             }
         }
@@ -218,9 +199,9 @@ fn standing(report: &CellReport, now: Timestamp) -> Standing {
 impl fmt::Display for Readiness {
     /// One line, without names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.stopping {
+        if self.end == WaitEnd::Stopping {
             f.write_str("not ready: shutting down")
-        } else if self.ready {
+        } else if self.is_ready() {
             f.write_str("ok")
         } else if self.listed && self.selecting && self.pending == 0 {
             f.write_str("not ready: namespaces not listed yet")
@@ -232,17 +213,12 @@ impl fmt::Display for Readiness {
     }
 }
 
-impl fmt::Display for PendingCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.key)?;
-        match self.phase {
-            Some(phase) => write!(f, "{phase:?}")?,
-            None => f.write_str("not started")?,
-        }
-        match self.reason {
-            Some(reason) => write!(f, ", {reason}"),
-            None => Ok(()),
-        }
+/// A cell that is waited for, and how it stands.
+fn pending(key: &CellKey, report: Option<&CellReport>) -> String {
+    let Some(report) = report else { return format!("{key}: not started") };
+    match &report.fault {
+        Some(fault) => format!("{key}: {:?}, {}", report.phase, fault.reason),
+        None => format!("{key}: {:?}", report.phase),
     }
 }
 
@@ -259,10 +235,10 @@ mod tests {
     fn nothing_listed_is_not_everything_synced() {
         let gate = Gate::default();
         let look = gate.look(None, &[], at(1_000));
-        assert!(!look.ready);
+        assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: profiles not listed yet");
         assert!(
-            gate.look(Some(&all(&[])), &[], at(1_000)).ready,
+            gate.look(Some(&all(&[])), &[], at(1_000)).is_ready(),
             "no profile is nothing to wait for"
         );
     }
@@ -273,9 +249,9 @@ mod tests {
         let declared = [key("pods", "a"), key("pods", "b")];
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = gate.look(Some(&all(&declared)), &cells, at(1_000));
-        assert!(!look.ready);
+        assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: 1 of 2 cells pending");
-        assert_eq!(look.pending_cells[0].to_string(), "pods.v1 in namespace b: not started");
+        assert_eq!(look.pending_cells[0], "pods.v1 in namespace b: not started");
     }
 
     #[test]
@@ -292,9 +268,9 @@ mod tests {
             ]
         };
         let look = gate.look(Some(&all(&names)), &cells(941), at(1_000));
-        assert_eq!((look.ready, look.synced, look.refused, look.pending), (false, 1, 2, 1));
+        assert_eq!((look.is_ready(), look.synced, look.refused, look.pending), (false, 1, 2, 1));
         let look = gate.look(Some(&all(&names)), &cells(940), at(1_000));
-        assert_eq!((look.ready, look.failing_long, look.pending), (true, 1, 0));
+        assert_eq!((look.is_ready(), look.failing_long, look.pending), (true, 1, 0));
     }
 
     #[test]
@@ -312,22 +288,22 @@ mod tests {
         let look = |report| {
             gate.look(Some(&all(&declared)), &[snapshot(key("pods", "a"), report)], at(1_000))
         };
-        assert!(look(synced()).ready);
+        assert!(look(synced()).is_ready());
         let later = look(listing());
-        assert_eq!((later.ready, later.pending), (true, 1));
+        assert_eq!((later.is_ready(), later.pending), (true, 1));
         gate.begin_shutdown();
         let last = look(synced());
-        assert_eq!((last.ready, last.stopping), (false, true));
+        assert_eq!((last.is_ready(), last.end), (false, WaitEnd::Stopping));
     }
 
     #[test]
     fn cells_that_come_later_or_go_are_not_waited_for() {
         let gate = Gate::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
-        assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).ready);
+        assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
         // b went with its profile, c came with another one.
         let look = gate.look(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
-        assert_eq!((look.ready, look.declared), (true, 1));
+        assert_eq!((look.is_ready(), look.declared), (true, 1));
     }
 
     #[test]
@@ -337,10 +313,10 @@ mod tests {
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = |second| gate.look(Some(&declared), &cells, at(second));
         assert_eq!(look(1_000).deadline, Some(at(1_600)));
-        assert!(!look(1_599).ready);
+        assert!(!look(1_599).is_ready());
         let last = look(1_600);
-        assert_eq!((last.ready, last.gave_up, last.pending), (true, true, 1));
-        assert_eq!((look(9_000).ready, look(9_000).gave_up), (true, true), "for good");
+        assert_eq!((last.is_ready(), last.end, last.pending), (true, WaitEnd::GaveUp, 1));
+        assert_eq!(look(9_000).end, WaitEnd::GaveUp, "for good");
     }
 
     #[test]
@@ -349,17 +325,17 @@ mod tests {
         let some = DeclaredCells { cells: vec![key("pods", "a")], complete: false };
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = gate.look(Some(&some), &cells, at(1_000));
-        assert_eq!((look.ready, look.pending), (false, 0));
+        assert_eq!((look.is_ready(), look.pending), (false, 0));
         assert_eq!(look.to_string(), "not ready: namespaces not listed yet");
-        assert!(gate.look(Some(&some), &cells, at(1_600)).ready);
+        assert!(gate.look(Some(&some), &cells, at(1_600)).is_ready());
     }
 
     #[test]
     fn a_selector_that_comes_later_is_not_waited_for() {
         let gate = Gate::default();
         let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
-        assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).ready);
+        assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready());
         let later = DeclaredCells { cells: vec![a.clone(), b], complete: false };
-        assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).ready);
+        assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }

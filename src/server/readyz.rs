@@ -2,14 +2,9 @@
 
 use super::{
     admin::{Admin, Held, text},
-    local::is_local,
-    readiness::Readiness,
+    readiness::{Readiness, WaitEnd},
 };
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::{StatusCode, header},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
 
@@ -23,43 +18,22 @@ pub(super) async fn readyz(
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
     // Before the profiles are listed there is next to nothing to look at, and everybody waits for it.
-    let mut readiness = held.readiness.get_if(Instant::now(), |found| found.listed, look);
+    let mut readiness = held.readiness.get(Instant::now(), |found| found.listed, look);
     // News that cannot wait a second.
     if admin.gate.is_stopping() {
-        readiness = Arc::new(Readiness { ready: false, stopping: true, ..(*readiness).clone() });
+        readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
     }
-    let code = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    let names = names_for(&request, &admin).await;
-    text(code, in_full(&readiness, &(admin.unlisted)(), names))
+    // A caller without a token is a probe, or somebody who is content with counts.
+    let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
+    text(code, in_full(&readiness, &(admin.unlisted)(), shows_names))
 }
 
-/// A caller without a token is a probe, or somebody who is content with counts.
-async fn names_for(request: &HttpRequest, admin: &Admin) -> Names {
-    if is_local(request) {
-        return Names::Shown;
-    }
-    match admin.scrapers.guard() {
-        Some(guard)
-            if request.headers().contains_key(header::AUTHORIZATION)
-                && guard.admit(request, "/readyz").await.is_ok() =>
-        {
-            Names::Shown
-        }
-        Some(_) | None => Names::Hidden,
-    }
-}
-
-/// Whether names of cells may be told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
-    Shown,
-    Hidden,
-}
-
-fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
+/// `shows_names`: whether the page may name cells.
+fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
     let mut page = format!(
@@ -72,11 +46,11 @@ fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
     // A String takes everything, so that the results below say nothing.
     if !unlisted.is_empty() {
         let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
-        for line in unlisted.iter().filter(|_| names == Names::Shown) {
+        for line in unlisted.iter().filter(|_| shows_names) {
             let _written = writeln!(page, "    {line}");
         }
     }
-    if names == Names::Shown {
+    if shows_names {
         for cell in &readiness.pending_cells {
             let _written = writeln!(page, "    {cell}");
         }
@@ -91,7 +65,7 @@ fn in_full(readiness: &Readiness, unlisted: &[String], names: Names) -> String {
     if let Some(deadline) = readiness.deadline {
         let _written = writeln!(page, "    waiting until {deadline} at the longest");
     }
-    if readiness.gave_up {
+    if readiness.end == WaitEnd::GaveUp {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
     }
     let _written = writeln!(page, "{readiness}");

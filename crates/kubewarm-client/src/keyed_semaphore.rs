@@ -40,13 +40,9 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// A permit for `key`, if there is one now.
     #[must_use]
     pub fn try_acquire(&self, key: &K) -> Option<KeyedPermit> {
-        self.take_now(key, 1)
-    }
-
-    /// `count` permits for `key` in one, at most the key's part. `None` if they are not free now.
-    #[must_use]
-    pub fn try_acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        self.take_now(key, self.within_part(count)?)
+        let of_part = self.part_of(key).try_acquire_owned().ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
     /// A permit for `key`, waiting for at most `patience`.
@@ -59,25 +55,12 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
 
     /// The same, waiting for as long as it takes; never `None`. Cancel safe.
     pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
-        self.take(key, 1).await
+        self.acquire_many(key, 1).await
     }
 
     /// The same for so many permits at once, or the part of `key` where that is less.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        self.take(key, self.within_part(count)?).await
-    }
-
-    fn within_part(&self, count: usize) -> Option<u32> {
-        u32::try_from(count.min(self.part)).ok()
-    }
-
-    fn take_now(&self, key: &K, count: u32) -> Option<KeyedPermit> {
-        let of_part = self.part_of(key).try_acquire_many_owned(count).ok()?;
-        let of_all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
-        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
-    }
-
-    async fn take(&self, key: &K, count: u32) -> Option<KeyedPermit> {
+        let count = u32::try_from(count.min(self.part)).ok()?;
         let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
         Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
@@ -123,18 +106,6 @@ mod tests {
         assert!(timeout(Duration::from_hours(1), waiting).await.is_err(), "two are left");
         drop(held);
         assert!(permits.acquire_many(&"b", 3).await.is_some());
-    }
-
-    #[test]
-    fn many_are_taken_at_once_or_none_of_them() {
-        let permits = KeyedSemaphore::new(6, 4);
-        let held = permits.try_acquire_many(&"a", 3);
-        assert!(held.is_some());
-        assert!(permits.try_acquire_many(&"a", 2).is_none(), "of its part");
-        assert!(permits.try_acquire_many(&"b", 4).is_none(), "of all");
-        assert!(permits.try_acquire_many(&"b", 3).is_some(), "nothing was kept of those");
-        drop(held);
-        assert!(permits.try_acquire_many(&"a", 9).is_some(), "its part, where that is less");
     }
 
     #[tokio::test(start_paused = true)]

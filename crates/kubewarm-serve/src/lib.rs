@@ -17,4 +17,7 @@ pub mod review;
 pub mod server;
 mod watchers;
 
-pub use self::{listen::everywhere, watchers::Watchers};
+pub use self::{
+    listen::{ServeError, everywhere},
+    watchers::Watchers,
+};

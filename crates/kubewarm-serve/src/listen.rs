@@ -1,9 +1,25 @@
-//! Listeners of an address.
+//! Listeners of an address, and why an address is not served.
 
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
 };
+use tower::BoxError;
+
+/// Why an address cannot be served: what failed, and the cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub struct ServeError {
+    problem: String,
+    source: BoxError,
+}
+
+impl ServeError {
+    /// Makes an error of its cause, for `map_err`.
+    pub fn of<E: Into<BoxError>>(problem: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |source| Self { problem: problem.into(), source: source.into() }
+    }
+}
 
 /// What listens to `address`, and the address that it is: of both families if it is `[::]`.
 ///

@@ -6,17 +6,6 @@ use zeroize::Zeroizing;
 /// What stands before the token.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The subprotocols that a WebSocket asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subprotocols {
-    /// Without a token.
-    Plain,
-    /// With one, and others beside it.
-    Bearer(Bearer),
-    /// With what is meant for one, and which the API server refuses or does not see.
-    Nonsense,
-}
-
 /// A token, and the subprotocols that are left without it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer {
@@ -26,23 +15,18 @@ pub struct Bearer {
     pub others: String,
 }
 
-impl Subprotocols {
+impl Bearer {
     /// Reads the values of `Sec-WebSocket-Protocol` as the API server does
-    /// (`k8s.io/apiserver/pkg/authentication/request/websocket`): one token, of text, and a protocol beside it.
-    pub fn parse<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
+    /// (`k8s.io/apiserver/pkg/authentication/request/websocket`): one token, of text, and a protocol beside it. `None` for
+    /// anything else, which the API server refuses or ignores.
+    pub fn of_websocket<'v>(values: impl IntoIterator<Item = &'v str>) -> Option<Self> {
         let protocols = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
         let (shown, others): (Vec<_>, Vec<_>) = protocols.partition(|it| it.starts_with(PREFIX));
-        let [shown] = *shown else {
-            return if shown.is_empty() { Self::Plain } else { Self::Nonsense };
-        };
-        let encoded = shown.strip_prefix(PREFIX).unwrap_or_default();
-        let token = base64::decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
-        match token {
-            Some(token) if is_token(&token) && !others.is_empty() => {
-                Self::Bearer(Bearer { token: Zeroizing::new(token), others: others.join(", ") })
-            }
-            _ => Self::Nonsense,
-        }
+        let [shown] = *shown else { return None };
+        let token = base64::decode(shown.strip_prefix(PREFIX)?).ok()?;
+        let token = String::from_utf8(token).ok().filter(|token| is_token(token))?;
+        let bearer = || Self { token: Zeroizing::new(token), others: others.join(", ") };
+        (!others.is_empty()).then(bearer)
     }
 }
 
@@ -67,23 +51,23 @@ mod tests {
         let t0k3n = shown("t0k3n");
         let bearer = |others: &str| {
             let token = Zeroizing::new("t0k3n".to_owned());
-            Subprotocols::Bearer(Bearer { token, others: others.to_owned() })
+            Some(Bearer { token, others: others.to_owned() })
         };
         for (values, expected) in [
-            (&[] as &[&str], Subprotocols::Plain),
-            (&["v5.channel.k8s.io"], Subprotocols::Plain),
+            (&[] as &[&str], None),
+            (&["v5.channel.k8s.io"], None),
             (&[&format!("v5.channel.k8s.io, {t0k3n},v4")], bearer("v5.channel.k8s.io, v4")),
             (&[&t0k3n, "v5", "v4"], bearer("v5, v4")),
-            (&[&t0k3n], Subprotocols::Nonsense),
-            (&[&t0k3n, &t0k3n, "v5"], Subprotocols::Nonsense),
-            (&[&t0k3n, PREFIX, "v5"], Subprotocols::Nonsense),
-            (&[PREFIX, "v5"], Subprotocols::Nonsense),
-            (&[&format!("{t0k3n}="), "v5"], Subprotocols::Nonsense),
-            (&[&shown("two words"), "v5"], Subprotocols::Nonsense),
-            (&[&shown("tök"), "v5"], Subprotocols::Nonsense),
-            (&[&format!("{PREFIX}_w"), "v5"], Subprotocols::Nonsense),
+            (&[&t0k3n], None),
+            (&[&t0k3n, &t0k3n, "v5"], None),
+            (&[&t0k3n, PREFIX, "v5"], None),
+            (&[PREFIX, "v5"], None),
+            (&[&format!("{t0k3n}="), "v5"], None),
+            (&[&shown("two words"), "v5"], None),
+            (&[&shown("tök"), "v5"], None),
+            (&[&format!("{PREFIX}_w"), "v5"], None),
         ] {
-            let found = Subprotocols::parse(values.iter().copied());
+            let found = Bearer::of_websocket(values.iter().copied());
             assert_eq!(found, expected, "{values:?}");
             assert!(!format!("{found:?}").contains("t0k3n"), "{found:?}");
         }

@@ -31,7 +31,7 @@ pub mod tables;
 pub use self::{
     accept::{Form, Included, Listing, MetaVersion, TableForm},
     asked::{Access, Asked, At, Objects, What},
-    bearer::{Bearer, Subprotocols},
+    bearer::Bearer,
     body::{ItemTypes, ListFrame, Part, object},
     discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
     event::{EventFrame, EventType, bookmark, ended, event, progress},
@@ -41,5 +41,5 @@ pub use self::{
     table::{Rows, TableFrame},
     token::Continue,
     watching::{Begin, Watching},
-    written::{Encoding, version_of},
+    written::{has_object, version_of},
 };

@@ -3,15 +3,6 @@
 use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
-/// How an answer is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// As JSON.
-    Json,
-    /// As Kubernetes' protobuf.
-    Protobuf,
-}
-
 /// What stands before every object in protobuf.
 const MAGIC: &[u8] = b"k8s\0";
 /// Of `runtime.Unknown`: the object.
@@ -21,31 +12,21 @@ const METADATA: u64 = 1;
 /// Of `ObjectMeta`. In `ListMeta`, which a `Status` has, there is no such field.
 const RESOURCE_VERSION: u64 = 6;
 
-impl Encoding {
-    /// Of a media type; `None` for those that objects do not come in.
-    #[must_use]
-    pub fn of(content_type: &str) -> Option<Self> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        match media_type {
-            "application/json" => Some(Self::Json),
-            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
-            _ => None,
-        }
-    }
+/// Whether a body of this media type may be an object: JSON, or Kubernetes' protobuf.
+#[must_use]
+pub fn has_object(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    matches!(media_type, "application/json" | "application/vnd.kubernetes.protobuf")
 }
 
 /// `metadata.resourceVersion` of the object in `body`; `None` where there is none, as in a `Status`.
 #[must_use]
-pub fn version_of(body: &[u8], encoding: Encoding) -> Option<ResourceVersion> {
-    let text = match encoding {
-        Encoding::Json => {
-            let version = body.get(find(body, &["metadata", "resourceVersion"])?)?;
-            version.strip_prefix(b"\"")?.strip_suffix(b"\"")?
-        }
-        Encoding::Protobuf => {
-            let raw = field(body.strip_prefix(MAGIC)?, RAW)?;
-            field(field(raw, METADATA)?, RESOURCE_VERSION)?
-        }
+pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
+    let text = if let Some(message) = body.strip_prefix(MAGIC) {
+        field(field(field(message, RAW)?, METADATA)?, RESOURCE_VERSION)?
+    } else {
+        let version = body.get(find(body, &["metadata", "resourceVersion"])?)?;
+        version.strip_prefix(b"\"")?.strip_suffix(b"\"")?
     };
     ResourceVersion::parse(str::from_utf8(text).ok()?)
 }
@@ -91,8 +72,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn version(body: &[u8], encoding: Encoding) -> Option<String> {
-        version_of(body, encoding).map(|version| version.to_string())
+    fn version(body: &[u8]) -> Option<String> {
+        version_of(body).map(|version| version.to_string())
     }
 
     fn bytes(number: u64, value: &[u8]) -> Vec<u8> {
@@ -122,7 +103,7 @@ mod tests {
             (r#"{"metadata":{"resourceVersion":7}}"#, None),
             ("[]", None),
         ] {
-            assert_eq!(version(body.as_bytes(), Encoding::Json).as_deref(), expected, "{body}");
+            assert_eq!(version(body.as_bytes()).as_deref(), expected, "{body}");
         }
         let labels = bytes(11, &[b'x'; 200]);
         let metadata =
@@ -132,27 +113,26 @@ mod tests {
             let raw = bytes(1, metadata);
             [MAGIC, &bytes(1, b"\x0a\x02v1\x12\x03Pod"), &bytes(2, &raw)].concat()
         };
-        assert_eq!(version(&whole(&metadata), Encoding::Protobuf).as_deref(), Some("12"));
+        assert_eq!(version(&whole(&metadata)).as_deref(), Some("12"));
         // The metadata of a Status, whose second field is a version.
-        assert_eq!(version(&whole(&bytes(2, b"99")), Encoding::Protobuf), None);
-        assert_eq!(version(b"{}", Encoding::Protobuf), None);
+        assert_eq!(version(&whole(&bytes(2, b"99"))), None);
+        assert_eq!(version(b"{}"), None);
+        assert_eq!(version(MAGIC), None);
     }
 
     #[test]
     fn only_what_objects_come_in_is_looked_at() {
-        assert_eq!(Encoding::of("application/json; charset=utf-8"), Some(Encoding::Json));
-        let protobuf = "application/vnd.kubernetes.protobuf";
-        assert_eq!(Encoding::of(protobuf), Some(Encoding::Protobuf));
-        assert_eq!(Encoding::of("text/html"), None);
-        assert_eq!(Encoding::of(""), None);
+        assert!(has_object("application/json; charset=utf-8"));
+        assert!(has_object("application/vnd.kubernetes.protobuf"));
+        assert!(!has_object("text/html") && !has_object(""));
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>) {
             let body = [MAGIC, &bytes].concat();
-            let _ = version_of(&body, Encoding::Protobuf);
-            let _ = version_of(&bytes, Encoding::Json);
+            let _ = version_of(&body);
+            let _ = version_of(&bytes);
             let _ = field(&bytes, 6);
         }
     }

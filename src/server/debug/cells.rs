@@ -2,54 +2,45 @@
 
 use crate::metrics::CellSnapshot;
 use bytes::Bytes;
-use kubewarm_api::model::{Extent, Identity, ManagedFields, Projection, SensitiveData};
+use kubewarm_api::model::{Identity, ManagedFields, SensitiveData};
 use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
+use std::iter::once;
 
 /// Cells written at a time; one takes about 1 KiB.
 const CELLS_A_PIECE: usize = 32;
 
 /// `{"cells":[…]}` in pieces of some 32 KiB.
 pub(super) fn pieces(cells: Vec<CellSnapshot>) -> impl Iterator<Item = Bytes> {
-    let mut rest = cells.into_iter();
-    // What stands before the next cell; the brackets are written with the first and the last.
-    let mut before = "{\"cells\":[\n";
-    let mut ended = false;
-    std::iter::from_fn(move || {
-        if ended {
-            return None;
-        }
+    let begin = Bytes::from_static(b"{\"cells\":[\n");
+    let end = Bytes::from_static(b"\n]}\n");
+    let pieces = (0..cells.len()).step_by(CELLS_A_PIECE).map(move |from| {
         let mut piece = Vec::new();
-        for cell in rest.by_ref().take(CELLS_A_PIECE) {
-            piece.extend_from_slice(before.as_bytes());
-            before = ",\n";
-            // A view has only strings, numbers and lists of them: it always serializes.
-            if serde_json::to_writer(&mut piece, &View::of(&cell)).is_err() {
+        for (at, cell) in cells.iter().enumerate().skip(from).take(CELLS_A_PIECE) {
+            if at > 0 {
+                piece.extend_from_slice(b",\n");
+            }
+            // It has only strings, numbers and lists of them, which always serialize.
+            if serde_json::to_writer(&mut piece, &DebugCell::of(cell)).is_err() {
                 piece.extend_from_slice(b"null");
             }
         }
-        if rest.len() == 0 {
-            ended = true;
-            if before != ",\n" {
-                piece.extend_from_slice(before.as_bytes());
-            }
-            piece.extend_from_slice(b"\n]}\n");
-        }
-        Some(piece.into())
-    })
+        piece.into()
+    });
+    once(begin).chain(pieces).chain(once(end))
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View<'a> {
+struct DebugCell<'a> {
     group: &'a str,
     version: &'a str,
     resource: &'a str,
-    scope: &'static str,
+    scope: &'a str,
     namespace: Option<&'a str>,
     label_selector: String,
     field_selector: String,
-    projection: &'static str,
+    projection: &'a str,
     managed_fields: ManagedFields,
     sensitive_data: SensitiveData,
     service_account: Option<String>,
@@ -60,22 +51,18 @@ struct View<'a> {
     report: &'a CellReport,
 }
 
-impl<'a> View<'a> {
+impl<'a> DebugCell<'a> {
     fn of(cell: &'a CellSnapshot) -> Self {
         let CellSnapshot { key, report, objects, bytes, undecodable: _ } = cell;
         Self {
             group: key.resource.group(),
             version: key.resource.version(),
             resource: key.resource.resource(),
-            scope: scope(&key.extent),
+            scope: key.extent.as_ref(),
             namespace: key.extent.namespace(),
             label_selector: key.labels.to_string(),
             field_selector: key.fields.to_string(),
-            projection: match key.projection {
-                Projection::Full(_) => "Full",
-                Projection::MetadataOnly(_) => "MetadataOnly",
-                Projection::Profile => "Profile",
-            },
+            projection: key.projection.as_ref(),
             managed_fields: key.projection.managed_fields(),
             sensitive_data: key.sensitive_data,
             service_account: match &key.identity {
@@ -87,14 +74,6 @@ impl<'a> View<'a> {
             bytes: *bytes,
             report,
         }
-    }
-}
-
-const fn scope(extent: &Extent) -> &'static str {
-    match extent {
-        Extent::Namespace(_) => "Namespace",
-        Extent::AllNamespaces => "AllNamespaces",
-        Extent::Cluster => "Cluster",
     }
 }
 

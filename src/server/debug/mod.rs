@@ -3,7 +3,7 @@
 mod cells;
 
 use super::{
-    admin::{Admin, text},
+    admin::{Admin, INSIDE_ONLY, text},
     local::is_local,
 };
 use actix_web::{
@@ -29,21 +29,8 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
 
-/// Lets `request` for `path` pass, or says what to answer.
-async fn admit(
-    request: &HttpRequest,
-    admin: &Admin,
-    path: &'static str,
-) -> Result<(), HttpResponse> {
-    match admin.scrapers.guard() {
-        _ if is_local(request) => Ok(()),
-        Some(guard) => guard.admit(request, path).await,
-        None => Err(forbidden()),
-    }
-}
-
 async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
-    if let Err(refusal) = admit(&request, &admin, "/debug/cells").await {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/cells").await {
         return refusal;
     }
     let pieces = cells::pieces((admin.cells)()).map(Ok::<_, Infallible>);
@@ -60,7 +47,7 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
 }
 
 async fn watchers(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
-    if let Err(refusal) = admit(&request, &admin, "/debug/watchers").await {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/watchers").await {
         return refusal;
     }
     HttpResponse::Ok().content_type(ContentType::json()).body(admin.watchers.json())
@@ -71,7 +58,7 @@ async fn log_level(
     admin: web::Data<Admin>,
     body: web::Payload,
 ) -> HttpResponse {
-    if let Err(refusal) = admit(&request, &admin, "/debug/log-level").await {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/log-level").await {
         return refusal;
     }
     let body = match read(body).await {
@@ -108,19 +95,11 @@ async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
 /// The rest of `/debug`: others do not even learn what is not there.
 async fn elsewhere(request: HttpRequest) -> HttpResponse {
     if !is_local(&request) {
-        return forbidden();
+        return text(StatusCode::FORBIDDEN, INSIDE_ONLY);
     }
     text(
         StatusCode::NOT_FOUND,
         "there are GET /debug/cells, GET /debug/watchers and PUT /debug/log-level\n",
-    )
-}
-
-fn forbidden() -> HttpResponse {
-    text(
-        StatusCode::FORBIDDEN,
-        "only for a loopback peer that asks for localhost, without a proxy; use kubectl port-forward \
-         to the pod\n",
     )
 }
 

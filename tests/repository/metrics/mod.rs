@@ -197,7 +197,7 @@ fn read_everything(metrics: &Metrics) {
     }
     for by in [DecidedBy::Cache, DecidedBy::Api] {
         for decision in [Decision::Allow, Decision::Deny, Decision::Error] {
-            metrics.callers().decided(by, decision, took);
+            metrics.operator().decided(by, decision, took);
         }
     }
     for why in [

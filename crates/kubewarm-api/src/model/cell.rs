@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Where a cell looks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Extent {
     /// One namespace.
     Namespace(Arc<str>),
@@ -33,7 +33,7 @@ pub enum Sensitivity {
 }
 
 /// Which part of each object is fetched and stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Projection {
     /// The whole object.
     Full(ManagedFields),

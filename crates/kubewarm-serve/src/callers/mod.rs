@@ -265,12 +265,6 @@ impl Callers {
 }
 
 impl UserPermits {
-    /// So many, if there are so many now.
-    #[must_use]
-    pub fn try_acquire(&self, count: usize) -> Option<KeyedPermit> {
-        self.permits.try_acquire_many(&self.user, count)
-    }
-
     /// So many, waiting for them.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await

@@ -1,6 +1,6 @@
 //! Files with certificates, which others replace while they are in use.
 
-use super::CertificateError;
+use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
 use std::{
     error::Error,
@@ -8,7 +8,7 @@ use std::{
     future::pending,
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -33,62 +33,56 @@ impl Stamp {
     }
 }
 
-/// What some files hold, taken anew when they change.
-pub(crate) struct Loaded<F: Files> {
-    files: F,
-    /// The files as they were when they were last tried.
+/// What some files contain, read again when they change.
+pub(crate) struct Reloading<T: ?Sized> {
+    /// What the log calls the contents.
+    name: &'static str,
+    paths: Vec<PathBuf>,
+    load: Box<dyn Fn() -> Result<Arc<T>, ServeError> + Send + Sync>,
+    /// The files as they were at the last attempt to read them.
     tried: Mutex<Vec<Stamp>>,
-    held: RwLock<Arc<F::Held>>,
+    contents: RwLock<Arc<T>>,
 }
 
-/// Files that hold something together.
-pub(crate) trait Files {
-    /// What they hold.
-    type Held: ?Sized;
-    /// What the log calls it.
-    const NAME: &str;
-
-    /// Where they are.
-    fn paths(&self) -> Vec<&Path>;
-
-    /// What they hold now.
-    fn load(&self) -> Result<Arc<Self::Held>, CertificateError>;
-}
-
-impl<F: Files> Loaded<F> {
-    /// What `files` hold.
-    pub(crate) fn of(files: F) -> Result<Self, CertificateError> {
-        // Before they are read: what changes meanwhile is seen at the next look.
-        let tried = Mutex::new(stamps(&files));
-        let held = RwLock::new(files.load()?);
-        Ok(Self { files, tried, held })
+impl<T: ?Sized> Reloading<T> {
+    /// What `load` reads from the files at `paths`.
+    pub(crate) fn new(
+        name: &'static str,
+        paths: Vec<PathBuf>,
+        load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
+    ) -> Result<Self, ServeError> {
+        // Before the first read: the next look finds a change that comes meanwhile.
+        let tried = Mutex::new(stamps(&paths));
+        let contents = RwLock::new(load()?);
+        Ok(Self { name, paths, load: Box::new(load), tried, contents })
     }
 
-    pub(crate) fn files(&self) -> &F {
-        &self.files
+    /// The first file; empty if there are none.
+    pub(crate) fn file(&self) -> &Path {
+        self.paths.first().map_or_else(|| Path::new(""), PathBuf::as_path)
     }
 
-    /// What they held when they could last be used.
-    pub(crate) fn held(&self) -> Arc<F::Held> {
-        Arc::clone(&self.held.read())
+    /// The contents when they were last valid.
+    pub(crate) fn contents(&self) -> Arc<T> {
+        Arc::clone(&self.contents.read())
     }
 
-    /// Takes the files if they have changed, and says what they hold now. What cannot be used changes nothing but
-    /// the log, once.
-    pub(crate) fn refresh(&self) -> Option<Arc<F::Held>> {
-        let stamps = stamps(&self.files);
+    /// Reads the files if they have changed, and returns their new contents. Files that are not valid change nothing, and
+    /// log one warning.
+    pub(crate) fn refresh(&self) -> Option<Arc<T>> {
+        let stamps = stamps(&self.paths);
         let mut tried = self.tried.lock();
         if *tried == stamps {
             return None;
         }
         *tried = stamps;
-        match self.files.load() {
-            Ok(held) => {
-                *self.held.write() = Arc::clone(&held);
-                Some(held)
+        match (self.load)() {
+            Ok(contents) => {
+                *self.contents.write() = Arc::clone(&contents);
+                Some(contents)
             }
             Err(error) => {
-                let (error, what): (&(dyn Error + 'static), _) = (&error, F::NAME);
+                let (error, what): (&(dyn Error + 'static), _) = (&error, self.name);
                 tracing::warn!(error, "{what} changed and cannot be used; what was before stays");
                 None
             }
@@ -96,12 +90,16 @@ impl<F: Files> Loaded<F> {
     }
 }
 
-fn stamps(files: &impl Files) -> Vec<Stamp> {
-    files.paths().into_iter().map(Stamp::of).collect()
+fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
+    paths.iter().map(|path| Stamp::of(path)).collect()
 }
 
-/// What the file says, in memory that was never moved: it may be a key, of which the caller wipes this.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// The bytes of the file, in memory that was never moved: they may be a key, which the caller wipes.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
+    bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
+}
+
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     if length > MAX_FILE {
@@ -129,35 +127,7 @@ pub async fn look_after<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        path::PathBuf,
-        sync::atomic::{AtomicUsize, Ordering},
-    };
-
-    /// A text that is no longer than a byte.
-    struct Letter {
-        path: PathBuf,
-        tries: AtomicUsize,
-    }
-
-    impl Files for Letter {
-        type Held = str;
-        const NAME: &str = "a letter";
-
-        fn paths(&self) -> Vec<&Path> {
-            vec![&self.path]
-        }
-
-        fn load(&self) -> Result<Arc<str>, CertificateError> {
-            self.tries.fetch_add(1, Ordering::Relaxed);
-            let failed = |source| CertificateError::Read { path: self.path.clone(), source };
-            let text = fs::read_to_string(&self.path).map_err(failed)?;
-            if text.len() > 1 {
-                return Err(failed(io::ErrorKind::InvalidData.into()));
-            }
-            Ok(text.into())
-        }
-    }
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn what_changes_is_taken_and_what_is_broken_is_tried_once() {
@@ -170,9 +140,18 @@ mod tests {
             fs::rename(new, &path).unwrap();
         };
         write("a");
-        let letter = Letter { path: path.clone(), tries: AtomicUsize::default() };
-        let loaded = Loaded::of(letter).unwrap();
-        for (text, taken, held, tries) in [
+        let tries = Arc::new(AtomicUsize::default());
+        let (counted, read) = (Arc::clone(&tries), path.clone());
+        let letter = Reloading::<str>::new("a letter", vec![path.clone()], move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let text = fs::read_to_string(&read).map_err(ServeError::of("unreadable"))?;
+            if text.len() > 1 {
+                return Err(ServeError::of("too long")("a letter has one byte"));
+            }
+            Ok(text.into())
+        })
+        .unwrap();
+        for (text, taken, held, tried) in [
             (None, None, "a", 1),
             (Some("b"), Some("b"), "b", 2),
             (Some("long"), None, "b", 3),
@@ -180,9 +159,9 @@ mod tests {
             (Some("c"), Some("c"), "c", 4),
         ] {
             text.into_iter().for_each(write);
-            assert_eq!(loaded.refresh().as_deref(), taken);
-            assert_eq!(&*loaded.held(), held);
-            assert_eq!(loaded.files().tries.load(Ordering::Relaxed), tries, "{text:?}");
+            assert_eq!(letter.refresh().as_deref(), taken);
+            assert_eq!(&*letter.contents(), held);
+            assert_eq!(tries.load(Ordering::Relaxed), tried, "{text:?}");
         }
     }
 }

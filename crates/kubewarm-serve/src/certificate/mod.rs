@@ -5,95 +5,27 @@ pub(crate) mod file;
 
 pub use self::file::look_after;
 
-use self::file::{Files, Loaded, read};
+use self::file::{Reloading, read};
+use crate::ServeError;
 use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::{
     CipherSuite, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs::default_provider},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem, pem::PemObject as _},
-    server::{
-        ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
-        danger::ClientCertVerifier,
-    },
+    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use std::{
-    fmt::{self, Write as _},
-    io,
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-/// What clients may speak, best first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const UNUSABLE: &str = "the certificate and the key cannot be used together";
 
-/// What an address shows of itself.
-pub struct Certificate(Source);
-
-/// Where it is from.
-enum Source {
-    Files(Loaded<CertificateFiles>),
-    Made(Arc<CertifiedKey>),
-}
-
-/// A chain and its key, each in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The certificate, and those between it and the CA.
-    pub certificate: PathBuf,
-    /// The key of the first of them.
-    pub key: PathBuf,
-}
-
-/// There is no certificate to serve with.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// A file cannot be read.
-    #[error("{} cannot be read", path.display())]
-    Read {
-        /// As the user wrote it.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A file is not what it should be.
-    #[error("{} holds no {what} in PEM", path.display())]
-    Pem {
-        /// As the user wrote it.
-        path: PathBuf,
-        /// What it should hold.
-        what: &'static str,
-        /// What is wrong.
-        #[source]
-        source: pem::Error,
-    },
-    /// The key cannot be used, or is of another certificate.
-    #[error("the certificate and the key cannot be used together")]
-    Pair(#[source] rustls::Error),
-    /// A CA cannot be used.
-    #[error("{} holds a certificate that cannot be a CA's", path.display())]
-    Authority {
-        /// As the user wrote it.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: rustls::Error,
-    },
-    /// There is no CA.
-    #[error("{} holds no certificate of a CA in PEM", path.display())]
-    Authorities {
-        /// As the user wrote it.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: VerifierBuilderError,
-    },
-    /// None can be made.
-    #[error("no certificate can be made for this process")]
-    Made(#[source] rcgen::Error),
-}
+/// What an address shows of itself: a certificate chain and its key.
+pub struct Certificate(Reloading<CertifiedKey>);
 
 /// Whom a certificate of our own is for: this host in every form a port-forward is asked for by, the pod,
 /// and the Service in the namespace of the operator.
@@ -113,21 +45,22 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
 }
 
 impl Certificate {
-    /// The one in `files`, which is read again while it is served.
+    /// The chain and the key in these PEM files, which are read again while kubewarm serves them.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`].
-    pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
-        Loaded::of(files).map(Source::Files).map(Self)
+    /// [`ServeError`] if a file cannot be read, or the files do not contain a pair.
+    pub fn of_files(certificate: PathBuf, key: PathBuf) -> Result<Self, ServeError> {
+        let paths = vec![certificate.clone(), key.clone()];
+        Reloading::new("the certificate", paths, move || load(&certificate, &key)).map(Self)
     }
 
-    /// One for `names` that no other process has, signed by itself.
+    /// A certificate for `names` that no other process has, signed by itself.
     ///
     /// # Errors
     ///
-    /// [`CertificateError::Made`], [`CertificateError::Pair`].
-    pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
+    /// [`ServeError`] if none can be made.
+    pub fn self_signed(names: Vec<String>) -> Result<Self, ServeError> {
         let made = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
             let mut wanted = CertificateParams::new(names)?;
@@ -137,56 +70,43 @@ impl Certificate {
             let certificate = wanted.self_signed(&key)?;
             Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der())))
         };
-        let (certificate, key) = made().map_err(CertificateError::Made)?;
-        let pair = pair(vec![certificate], key.into())?;
-        Ok(Self(Source::Made(Arc::new(pair))))
+        let (certificate, key) =
+            made().map_err(ServeError::of("no certificate can be made for this process"))?;
+        let pair = Arc::new(pair(vec![certificate], key.into())?);
+        Reloading::new("the certificate", Vec::new(), move || Ok(Arc::clone(&pair))).map(Self)
     }
 
     /// SHA-256 of the certificate that is shown now, as `openssl x509 -fingerprint -sha256` writes it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        fingerprint(&self.shown())
+        fingerprint(&self.0.contents())
     }
 
     /// The certificate that is shown now, in DER.
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
-        self.shown().cert.first().cloned()
+        self.0.contents().cert.first().cloned()
     }
 
-    /// Takes the files if they have changed. What cannot be used changes nothing but the log, once.
+    /// Reads the files again if they have changed. Files that are not valid change nothing, and log one warning.
     pub fn refresh(&self) {
-        let Source::Files(files) = &self.0 else { return };
-        if let Some(pair) = files.refresh() {
-            let (file, sha256) = (files.files().certificate.display(), fingerprint(&pair));
+        if let Some(pair) = self.0.refresh() {
+            let (file, sha256) = (self.0.file().display(), fingerprint(&pair));
             tracing::info!(%file, %sha256, "the certificate has changed");
         }
     }
 
-    fn files(&self) -> Option<&CertificateFiles> {
-        match &self.0 {
-            Source::Files(files) => Some(files.files()),
-            Source::Made(_) => None,
-        }
-    }
-
-    fn shown(&self) -> Arc<CertifiedKey> {
-        match &self.0 {
-            Source::Files(files) => files.held(),
-            Source::Made(pair) => Arc::clone(pair),
-        }
-    }
-
-    /// What a server needs that shows this certificate, whichever there is at each handshake, and has clients
-    /// show theirs to `clients`, if that is wanted.
+    /// The TLS configuration of a server that shows the certificate of the time of each handshake, and speaks `protocols`,
+    /// best first. With `clients`, the server asks for client certificates.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`] if no TLS version or cipher is left.
+    /// [`ServeError`] if no TLS version or cipher is left.
     pub fn tls(
         self: &Arc<Self>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
-    ) -> Result<Arc<ServerConfig>, CertificateError> {
+        protocols: &[&[u8]],
+    ) -> Result<ServerConfig, ServeError> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
@@ -195,12 +115,12 @@ impl Certificate {
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
-            .map_err(CertificateError::Pair)?
+            .map_err(ServeError::of(UNUSABLE))?
             .with_client_cert_verifier(clients)
             .with_cert_resolver(resolver);
         config.ignore_client_order = true;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-        Ok(Arc::new(config))
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Ok(config)
     }
 }
 
@@ -221,63 +141,43 @@ pub(crate) fn provider() -> CryptoProvider {
 fn pair(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<CertifiedKey, CertificateError> {
-    CertifiedKey::from_der(chain, key, &provider()).map_err(CertificateError::Pair)
+) -> Result<CertifiedKey, ServeError> {
+    CertifiedKey::from_der(chain, key, &provider()).map_err(ServeError::of(UNUSABLE))
 }
 
 fn fingerprint(pair: &CertifiedKey) -> String {
-    let mut text = String::new();
     let hash = pair.cert.first().map(|certificate| digest(&SHA256, certificate));
-    for (at, byte) in hash.iter().flat_map(AsRef::as_ref).enumerate() {
-        let colon = if at == 0 { "" } else { ":" };
-        // A `String` takes all.
-        let _written = write!(text, "{colon}{byte:02X}");
-    }
-    text
+    let bytes = hash.iter().flat_map(AsRef::as_ref).map(|byte| format!("{byte:02X}"));
+    bytes.collect::<Vec<_>>().join(":")
 }
 
-impl Files for CertificateFiles {
-    type Held = CertifiedKey;
-    const NAME: &str = "the certificate";
+/// The chain of one PEM file, and the key of another.
+fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError> {
+    let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) })
+        .map_err(not_pem(certificate, "certificate"))?;
+    let secret = zeroize::Zeroizing::new(read(key)?);
+    let key = PrivateKeyDer::from_pem_slice(&secret).map_err(not_pem(key, "key"))?;
+    pair(chain, key).map(Arc::new)
+}
 
-    fn paths(&self) -> Vec<&Path> {
-        vec![&self.certificate, &self.key]
-    }
-
-    fn load(&self) -> Result<Arc<CertifiedKey>, CertificateError> {
-        let Self { certificate, key } = self;
-        let not = |path: &Path, what| {
-            let path = path.to_owned();
-            move |source| CertificateError::Pem { path, what, source }
-        };
-        let bytes = |path: &Path| {
-            read(path).map_err(|source| CertificateError::Read { path: path.to_owned(), source })
-        };
-        let chain = CertificateDer::pem_slice_iter(&bytes(certificate)?)
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(
-                |chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) },
-            )
-            .map_err(not(certificate, "certificate"))?;
-        let secret = zeroize::Zeroizing::new(bytes(key)?);
-        let key = PrivateKeyDer::from_pem_slice(&secret).map_err(not(key, "key"))?;
-        pair(chain, key).map(Arc::new)
-    }
+/// Adds to a PEM error which file has no `what`.
+pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
+    ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.shown())
+        Some(self.0.contents())
     }
 }
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The other half is a secret.
-        f.debug_struct("Certificate")
-            .field("sha256", &self.fingerprint())
-            .field("files", &self.files())
-            .finish_non_exhaustive()
+        let sha256 = self.fingerprint();
+        f.debug_struct("Certificate").field("sha256", &sha256).finish_non_exhaustive()
     }
 }
 
@@ -302,15 +202,18 @@ mod tests {
             folder
         }
 
-        fn files(&self) -> CertificateFiles {
-            let path = |name| self.0.path().join(name);
-            CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") }
+        fn files(&self) -> [PathBuf; 2] {
+            ["tls.crt", "tls.key"].map(|name| self.0.path().join(name))
+        }
+
+        fn certificate(&self) -> Result<Certificate, ServeError> {
+            let [certificate, key] = self.files();
+            Certificate::of_files(certificate, key)
         }
 
         fn write(&self, certificate: &str, key: &str) {
-            let files = self.files();
             // As a Secret is swapped: another file, so that no clock decides whether it has changed.
-            for (path, text) in [(files.certificate, certificate), (files.key, key)] {
+            for (path, text) in self.files().into_iter().zip([certificate, key]) {
                 let next = path.with_extension("next");
                 fs::write(&next, text).unwrap();
                 fs::rename(next, path).unwrap();
@@ -323,7 +226,7 @@ mod tests {
         let (first, first_key) = made("first");
         let (second, second_key) = made("second");
         let folder = Folder::with(&first, &first_key);
-        let certificate = Certificate::of_files(folder.files()).unwrap();
+        let certificate = folder.certificate().unwrap();
         let shown = certificate.fingerprint();
         certificate.refresh();
         assert_eq!(certificate.fingerprint(), shown);
@@ -334,7 +237,7 @@ mod tests {
             certificate.refresh();
             assert_eq!(certificate.fingerprint(), shown);
         }
-        fs::remove_file(folder.files().key).unwrap();
+        fs::remove_file(&folder.files()[1]).unwrap();
         certificate.refresh();
         assert_eq!(certificate.fingerprint(), shown);
         folder.write(&second, &second_key);
@@ -352,12 +255,11 @@ mod tests {
             (&*first, &*other, "cannot be used together"),
         ] {
             let folder = Folder::with(certificate, key);
-            let error = Certificate::of_files(folder.files()).unwrap_err().to_string();
+            let error = folder.certificate().unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
         let nowhere = PathBuf::from("/nowhere/tls.crt");
-        let files = CertificateFiles { certificate: nowhere.clone(), key: nowhere };
-        let error = Certificate::of_files(files).unwrap_err().to_string();
+        let error = Certificate::of_files(nowhere.clone(), nowhere).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/tls.crt cannot be read");
     }
 

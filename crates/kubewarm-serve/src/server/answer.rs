@@ -1,7 +1,7 @@
 //! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
 
 use super::{
-    body::{Content, Response},
+    body::{Response, ResponseBody},
     gzip,
 };
 use crate::{
@@ -20,7 +20,7 @@ use http::{
 };
 use kubewarm_api::model::CellKey;
 use kubewarm_wire::{Failure, Sent, is_known};
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
 /// From here on the API server compresses.
@@ -39,10 +39,8 @@ pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
 /// The same for whatever `text` says.
 pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     let tag = hmac::sign(key, text.as_bytes());
-    tag.as_ref().iter().take(8).fold(String::new(), |mut name, byte| {
-        let _written = write!(name, "{byte:02x}");
-        name
-    })
+    let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 /// Sends objects to whoever `asked` with these headers; a large answer in the user's `turns`.
@@ -74,7 +72,7 @@ pub(super) async fn objects(
             if takes_gzip(asked) {
                 compressed(&mut headers, pieces)
             } else {
-                Content::streamed(pieces)
+                ResponseBody::streamed(pieces)
             }
         }
     };
@@ -124,7 +122,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     }
 }
 
-pub(super) fn response(code: StatusCode, headers: HeaderMap, content: Content) -> Response {
+pub(super) fn response(code: StatusCode, headers: HeaderMap, content: ResponseBody) -> Response {
     let mut response = Response::new(content);
     (*response.status_mut(), *response.headers_mut()) = (code, headers);
     response
@@ -138,7 +136,7 @@ pub(super) fn json(asked: &HeaderMap, body: Bytes) -> Response {
 }
 
 /// Sends what is there.
-fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> Content {
+fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && takes_gzip(asked) {
         return compressed(headers, stream::iter([Ok(body)]));
     }
@@ -149,10 +147,10 @@ fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> Content {
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, Cut>> + 'static,
-) -> Content {
+) -> ResponseBody {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Content::streamed(gzip::compressed(pieces))
+    ResponseBody::streamed(gzip::compressed(pieces))
 }
 
 fn takes_gzip(asked: &HeaderMap) -> bool {

@@ -34,48 +34,28 @@ pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Se
 
 /// What the read API answers from.
 pub struct ReadApi {
-    reads: Arc<Reads>,
-    callers: Arc<Callers>,
-    version: Version,
-    /// Where goes what is not served here, if anywhere.
-    forward: Option<Forward>,
-    metrics: ReadMetrics,
-    /// Names cells.
-    names: hmac::Key,
-    watchers: Watchers,
+    /// The stores.
+    pub reads: Arc<Reads>,
+    /// Who a caller is, and what it may read.
+    pub callers: Arc<Callers>,
+    /// The API server's version.
+    pub version: Version,
+    /// Sends what is not served here to the API server. `None`: that gets an error.
+    pub forward: Option<Forward>,
+    /// Counts requests and watches.
+    pub metrics: ReadMetrics,
+    /// A key of this process, which makes opaque names of cells and users.
+    pub names: hmac::Key,
+    /// The open watches.
+    pub watchers: Watchers,
     /// Ends watches.
-    stop: CancellationToken,
+    pub stop: CancellationToken,
 }
 
 /// An answer, and where it is from.
 type Answered = Result<(CacheUse, Response), Failure>;
 
 impl ReadApi {
-    /// Answers from `reads` those whom `callers` let in; watches, which are entered in `watchers`, until
-    /// `stop`. `names` is a key of this process.
-    #[must_use]
-    pub fn new(
-        reads: Arc<Reads>,
-        callers: Arc<Callers>,
-        version: Version,
-        metrics: ReadMetrics,
-        names: hmac::Key,
-        (watchers, stop): (Watchers, CancellationToken),
-    ) -> Self {
-        Self { reads, callers, version, forward: None, metrics, names, watchers, stop }
-    }
-
-    /// Has what is not served here sent on by `forward`.
-    #[must_use]
-    pub fn forwarding(mut self, forward: Option<Forward>) -> Self {
-        self.forward = forward;
-        self
-    }
-
-    pub(super) fn metrics(&self) -> &ReadMetrics {
-        &self.metrics
-    }
-
     /// Answers any request of the read address.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();
@@ -156,7 +136,7 @@ impl ReadApi {
                 What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
             })
         })?;
-        request.connection.counted.accept(|| self.callers.connection(&caller.authentication));
+        request.connection.accept(|| self.callers.connection(&caller.authentication));
         let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -173,8 +153,8 @@ impl ReadApi {
         match what {
             What::Document(document, listing) => {
                 let of = (&document, listing);
-                let mut response = self.document(request, of, profile.as_ref()).await?;
-                response.body_mut().permit = Some(self.permit(caller));
+                let response = self.document(request, of, profile.as_ref()).await?;
+                response.body().keep(self.permit(caller));
                 Ok((CacheUse::Hit, response))
             }
             What::Objects(objects) => {
@@ -201,8 +181,8 @@ impl ReadApi {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
         let turns = self.callers.large_answers(&caller);
-        let mut response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
-        response.body_mut().permit = Some(self.permit(caller));
+        let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
+        response.body().keep(self.permit(caller));
         Ok((from, response))
     }
 
@@ -283,14 +263,19 @@ fn credentials(request: &Request) -> Result<Credentials, Failure> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let shown = request.connection.shown.clone();
-    Credentials::beside(shown, headers).map_err(|none| match none {
+    Credentials::beside(shown, headers).map_err(no_credentials)
+}
+
+/// The failure of a request without credentials.
+pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
+    match problem {
         NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
         NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
         NoCredentials::Missing
         | NoCredentials::NoBearer
         | NoCredentials::Empty
         | NoCredentials::TooLong => Failure::unauthorized(),
-    })
+    }
 }
 
 /// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent

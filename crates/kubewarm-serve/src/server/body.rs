@@ -6,7 +6,7 @@ use super::{
 };
 use crate::reads::PART_BYTES;
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt as _};
+use futures::{FutureExt as _, Stream, TryStreamExt as _};
 use http::{
     Method, Version,
     header::{CONNECTION, TRANSFER_ENCODING, UPGRADE},
@@ -40,20 +40,12 @@ pub(super) struct Request {
     pub(super) connection: Rc<ConnectionState>,
 }
 
-/// An answer, as handlers make it.
-pub(super) type Response = http::Response<Content>;
+pub(super) type Response = http::Response<ResponseBody>;
 
-/// The body of an answer.
-pub(super) struct Content {
+/// The body of a response. The connection takes it in parts, which hold the response's permit until they are written.
+pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// What the answer takes up until it is written. A handler that leaves none has not read the request's body.
-    pub(super) permit: Option<ResponsePermit>,
-}
-
-/// The body of an answer, as its connection takes it. Its parts hold what the answer takes up until they are written.
-pub(super) struct Answer {
-    body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// Of a piece of it, what has not been handed on.
+    /// The rest of the current piece, which the connection has not taken.
     left: Bytes,
     /// The permit of the piece, which its parts share.
     permit: Option<Arc<KeyedPermit>>,
@@ -96,12 +88,18 @@ fn asks_for_upgrade(request: &http::Request<Incoming>) -> bool {
         && protocol.is_some_and(|it| PROTOCOLS.iter().any(|known| it.eq_ignore_ascii_case(known)))
 }
 
-impl Content {
+impl ResponseBody {
     pub(super) fn new<B>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + 'static,
     {
-        Self { body: Box::pin(body.map_err(Into::into)), permit: None }
+        Self {
+            body: Box::pin(body.map_err(Into::into)),
+            left: Bytes::new(),
+            permit: None,
+            wait: None,
+            unwritten: Arc::default(),
+        }
     }
 
     /// Pieces, as they come.
@@ -111,27 +109,23 @@ impl Content {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// The same, which takes up `permit`.
-    pub(super) fn keeping(self, permit: ResponsePermit) -> Self {
-        Self { permit: Some(permit), ..self }
+    /// Keeps `permit` until the response is written. A handler that keeps none has not read the request's body.
+    pub(super) fn keep(&self, permit: ResponsePermit) {
+        self.unwritten.keep(permit);
     }
 
-    /// The same for the connection, and what it takes up.
-    pub(super) fn answer(self, unwritten: Arc<Unwritten>) -> Answer {
-        if let Some(permit) = self.permit {
-            unwritten.keep(permit);
-        }
-        Answer { body: self.body, left: Bytes::new(), permit: None, wait: None, unwritten }
+    pub(super) fn unwritten(&self) -> &Arc<Unwritten> {
+        &self.unwritten
     }
 }
 
-impl<B: Into<Bytes>> From<B> for Content {
+impl<B: Into<Bytes>> From<B> for ResponseBody {
     fn from(whole: B) -> Self {
         Self::new(Full::new(whole.into()))
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -145,14 +139,10 @@ impl Body for Answer {
                 Some(frame) => self.left = frame.into_data().unwrap_or_default(),
                 None => return Poll::Ready(None),
             }
-            match self.unwritten.permit(self.left.len()) {
-                Ok(permit) => self.permit = permit.map(Arc::new),
-                Err(wait) => self.wait = Some(wait),
-            }
+            self.wait = self.unwritten.permit(self.left.len());
         }
         if let Some(wait) = &mut self.wait {
-            let permit = ready!(wait.as_mut().poll(context));
-            self.permit = permit.map(Arc::new);
+            self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
         // HTTP/2 takes all of what it is handed, whatever the other end takes of it.

@@ -2,17 +2,16 @@
 
 use super::{
     answer::failure,
-    body::{Answer, Request},
-    counted::ConnectionCount,
+    body::{Request, ResponseBody},
     identity::Chain,
     listen::{Limits, ReadServer},
-    tunnel::Tunnel,
     unwritten::Unwritten,
 };
 use crate::{
     callers::Shown,
     metrics::{CacheUse, Handler, Method},
 };
+use futures::future::LocalBoxFuture;
 use hyper::{
     Version,
     body::{Body as _, Incoming},
@@ -22,6 +21,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kubewarm_client::KeyedPermit;
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
@@ -44,14 +44,19 @@ pub(super) struct ConnectionState {
     pub(super) peer: IpAddr,
     /// What the other end has shown of itself in the handshake.
     pub(super) shown: Option<Shown>,
-    /// What it is counted by.
-    pub(super) counted: ConnectionCount,
-    /// What the connection is from now on: it is HTTP/1.1, and its last answer was 101.
-    pub(super) tunnel: Cell<Option<Tunnel>>,
+    /// What copies bytes once HTTP ends on the connection, if its last response was 101.
+    pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
+    /// The connection's slot: its address's, or its user's once a request was accepted.
+    slot: Cell<KeyedPermit>,
+    /// Whether a request was accepted: kubewarm authenticated its caller, and allowed the request.
+    is_accepted: Cell<bool>,
+    has_user_slot: Cell<bool>,
     since: Instant,
     /// When a request was last under way.
     used: Cell<Option<Instant>>,
-    /// Those under way: as many as the protocol allows, and those that have ended since the last look.
+    /// One clone for each request that its handler has not answered.
+    handling: Rc<()>,
+    /// Responses that are not written: as many as the protocol allows, and those that have ended since the last look.
     answers: RefCell<Vec<Weak<Unwritten>>>,
 }
 
@@ -79,12 +84,12 @@ impl<F: Future + 'static> Executor<F> for Here {
     }
 }
 
-/// Serves `stream` until it ends or must.
+/// Serves `stream` until it ends or must. The connection counts against its address, which has given it `slot`.
 pub(super) async fn converse(
     stream: TcpStream,
     peer: SocketAddr,
     shared: Arc<ReadServer>,
-    counted: ConnectionCount,
+    slot: KeyedPermit,
 ) {
     let limits = shared.limits;
     // Small answers must not wait for the ones before them to be acknowledged.
@@ -96,7 +101,7 @@ pub(super) async fn converse(
         let chain = Chain::new(chain, Arc::clone(authority));
         Shown(Arc::new(move || chain.user()))
     });
-    let state = Rc::new(ConnectionState::new(peer.ip(), shown, counted));
+    let state = Rc::new(ConnectionState::new(peer.ip(), shown, slot));
     let io = TokioIo::new(stream);
     let (own, stop) = (Rc::clone(&state), shared.stop.clone());
     let service = service_fn(move |asked| respond(asked, Arc::clone(&shared), Rc::clone(&own)));
@@ -126,7 +131,7 @@ pub(super) async fn converse(
         let finish = http1::UpgradeableConnection::graceful_shutdown;
         until_it_ends(connection, finish, &state, limits, &stop).await;
         if let Some(tunnel) = state.tunnel.take() {
-            tunnel.carry().await;
+            tunnel.await;
         }
     }
 }
@@ -135,12 +140,12 @@ async fn respond(
     asked: hyper::Request<Incoming>,
     shared: Arc<ReadServer>,
     state: Rc<ConnectionState>,
-) -> Result<hyper::Response<Answer>, Infallible> {
-    let unwritten = state.begin();
+) -> Result<hyper::Response<ResponseBody>, Infallible> {
+    let _handling = state.begin();
     let method = Method::of(asked.method());
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let mut response = match Request::new(asked, state) {
+    let mut response = match Request::new(asked, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
             // At once, and by no handler, which would count it.
@@ -151,10 +156,12 @@ async fn respond(
             response
         }
     };
-    if has_body && response.body().permit.is_none() {
+    let unwritten = response.body().unwritten();
+    state.watch(unwritten);
+    if has_body && !unwritten.has_permit() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|content| content.answer(unwritten)))
+    Ok(response)
 }
 
 /// Runs `connection`, and looks after it. It is told to finish when it has been idle for too long and at
@@ -192,30 +199,47 @@ async fn until_it_ends<C: Future>(
 }
 
 impl ConnectionState {
-    fn new(peer: IpAddr, shown: Option<Shown>, counted: ConnectionCount) -> Self {
+    fn new(peer: IpAddr, shown: Option<Shown>, slot: KeyedPermit) -> Self {
         Self {
             peer,
             shown,
-            counted,
             tunnel: Cell::default(),
+            slot: Cell::new(slot),
+            is_accepted: Cell::default(),
+            has_user_slot: Cell::default(),
             since: Instant::now(),
             used: Cell::default(),
+            handling: Rc::default(),
             answers: RefCell::default(),
         }
     }
 
-    /// A request is under way for as long as what is returned lives.
-    fn begin(&self) -> Arc<Unwritten> {
-        let unwritten = Arc::default();
+    /// Notes that a request was accepted. `user_slot` gives the connection a slot of the user. Without one, the
+    /// connection still counts against its address.
+    pub(super) fn accept(&self, user_slot: impl FnOnce() -> Option<KeyedPermit>) {
+        self.is_accepted.set(true);
+        if !self.has_user_slot.get()
+            && let Some(slot) = user_slot()
+        {
+            self.slot.set(slot);
+            self.has_user_slot.set(true);
+        }
+    }
+
+    /// Counts a request as under way until the caller drops the result.
+    fn begin(&self) -> Rc<()> {
+        self.used.set(Some(Instant::now()));
+        Rc::clone(&self.handling)
+    }
+
+    /// Counts a response as under way until it is written.
+    fn watch(&self, unwritten: &Arc<Unwritten>) {
         let mut answers = self.answers.borrow_mut();
-        // Requests may end faster than anybody looks.
+        // Responses may end faster than `look` runs.
         if answers.len() == answers.capacity() {
             answers.retain(|answer| answer.strong_count() > 0);
         }
-        answers.push(Arc::downgrade(&unwritten));
-        drop(answers);
-        self.used.set(Some(Instant::now()));
-        unwritten
+        answers.push(Arc::downgrade(unwritten));
     }
 
     fn look(&self, now: Instant, limits: Limits) -> Standing {
@@ -224,10 +248,10 @@ impl ConnectionState {
         if answers.iter().filter_map(Weak::upgrade).any(|answer| answer.is_late(now, limits)) {
             return Standing::Stalled;
         }
-        if !self.counted.is_accepted() && now.saturating_duration_since(self.since) >= limits.head {
+        if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= limits.head {
             return Standing::Idle;
         }
-        if !answers.is_empty() {
+        if !answers.is_empty() || Rc::strong_count(&self.handling) > 1 {
             self.used.set(Some(now));
             return Standing::Busy;
         }
@@ -248,8 +272,28 @@ mod tests {
     use std::net::Ipv4Addr;
 
     fn connection() -> ConnectionState {
-        let place = KeyedSemaphore::new(1, 1).try_acquire(&()).unwrap();
-        ConnectionState::new(Ipv4Addr::LOCALHOST.into(), None, ConnectionCount::of_address(place))
+        counted(KeyedSemaphore::new(1, 1).try_acquire(&()).unwrap())
+    }
+
+    fn counted(slot: KeyedPermit) -> ConnectionState {
+        ConnectionState::new(Ipv4Addr::LOCALHOST.into(), None, slot)
+    }
+
+    #[tokio::test]
+    async fn a_connection_counts_by_its_address_until_its_user_has_a_place_for_it() {
+        let (addresses, users) = (KeyedSemaphore::new(9, 1), KeyedSemaphore::new(9, 1));
+        let new = || addresses.try_acquire(&"10.0.0.7").map(counted);
+        let first = new().unwrap();
+        assert!(new().is_none() && !first.is_accepted.get());
+        first.accept(|| users.try_acquire(&"jane"));
+        // Once and for all.
+        first.accept(|| unreachable!());
+        let second = new().unwrap();
+        second.accept(|| users.try_acquire(&"jane"));
+        assert!(second.is_accepted.get() && new().is_none(), "jane has one already");
+        drop(first);
+        second.accept(|| users.try_acquire(&"jane"));
+        assert!(users.try_acquire(&"jane").is_none() && new().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,9 +301,9 @@ mod tests {
         let limits = Limits::default();
         let state = connection();
         let look = || state.look(Instant::now() + limits.head, limits);
-        let _answer = state.begin();
+        let _handling = state.begin();
         assert_eq!(look(), Standing::Idle, "whatever is asked");
-        state.counted.accept(|| None);
+        state.accept(|| None);
         assert_eq!(look(), Standing::Busy);
     }
 
@@ -267,12 +311,15 @@ mod tests {
     async fn a_connection_stands_as_it_is_used() {
         let limits = Limits::default();
         let state = connection();
-        state.counted.accept(|| None);
+        state.accept(|| None);
         let look = |after: Duration| state.look(Instant::now() + after, limits);
         assert_eq!(look(Duration::ZERO), Standing::Quiet);
         assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
-        let answer = state.begin();
+        let handling = state.begin();
         assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
+        let answer: Arc<Unwritten> = Arc::default();
+        state.watch(&answer);
+        drop(handling);
         let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
         assert_eq!(look(limits.stall / 2), Standing::Busy);
         assert_eq!(look(limits.stall), Standing::Stalled);
@@ -291,6 +338,7 @@ mod tests {
         let state = connection();
         for _ in 0..10_000 {
             drop(state.begin());
+            state.watch(&Arc::default());
         }
         assert!(state.answers.borrow().len() < 64);
     }

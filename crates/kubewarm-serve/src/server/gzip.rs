@@ -4,18 +4,15 @@
 use crate::reads::Cut;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, TryStreamExt as _, stream};
 use std::{
     io::{self, Write as _},
+    mem,
     num::NonZeroUsize,
-    pin::Pin,
     sync::LazyLock,
     thread,
 };
-use tokio::{
-    sync::Semaphore,
-    task::{JoinError, spawn_blocking},
-};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 /// The API server's level: most of what there is to gain, for the least time.
 const LEVEL: Compression = Compression::fast();
@@ -26,70 +23,52 @@ const LARGE: usize = 32 << 10;
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
+type Encoder = Box<GzEncoder<Vec<u8>>>;
+
 /// Whether a client takes gzip, by its first `Accept-Encoding`. As the API server reads it: weights are not known.
 pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
     let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Part of a body that is compressed.
-struct Compressing<S> {
-    pieces: Pin<Box<S>>,
-    /// `None` behind the end.
-    encoder: Option<Box<GzEncoder<Vec<u8>>>>,
-}
-
-/// The pieces, compressed one after the other: the next one is asked for when the last has been taken.
+/// `pieces` as one gzip stream. Polls for the next piece once the compressed part before it is taken.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, Cut>>,
 {
-    let pieces = Box::pin(pieces);
-    let encoder = Some(Box::new(GzEncoder::new(Vec::new(), LEVEL)));
-    stream::unfold(Compressing { pieces, encoder }, |mut it| async move {
-        let next = it.next().await?;
-        Some((next, it))
+    let encoder = Box::new(GzEncoder::new(Vec::new(), LEVEL));
+    stream::try_unfold((Box::pin(pieces), Some(encoder)), |(mut pieces, encoder)| async move {
+        let Some(mut encoder) = encoder else { return Ok(None) };
+        while let Some(piece) = pieces.try_next().await.map_err(io::Error::other)? {
+            encoder = compress(encoder, piece).await?;
+            let part = mem::take(encoder.get_mut());
+            // The encoder may keep all of a short piece for later.
+            if !part.is_empty() {
+                return Ok(Some((Bytes::from(part), (pieces, Some(encoder)))));
+            }
+        }
+        let end = encoder.finish()?;
+        Ok(Some((Bytes::from(end), (pieces, None))))
     })
 }
 
-impl<S: Stream<Item = Result<Bytes, Cut>>> Compressing<S> {
-    /// The next part; a failure is the end.
-    async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        loop {
-            let mut encoder = self.encoder.take()?;
-            let Some(piece) = self.pieces.next().await else {
-                return Some(encoder.finish().map(Bytes::from));
-            };
-            let piece = match piece {
-                Ok(piece) => piece,
-                Err(cut) => return Some(Err(io::Error::other(cut))),
-            };
-            let done = if piece.len() < LARGE {
-                encoder.write_all(&piece).map(|()| encoder)
-            } else {
-                // Never closed.
-                let _turn = TURNS.acquire().await.ok();
-                let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
-                writing.await.unwrap_or_else(|lost: JoinError| Err(io::Error::other(lost)))
-            };
-            let mut encoder = match done {
-                Ok(encoder) => encoder,
-                Err(error) => return Some(Err(error)),
-            };
-            let part = std::mem::take(encoder.get_mut());
-            self.encoder = Some(encoder);
-            // It keeps some for later.
-            if !part.is_empty() {
-                return Some(Ok(part.into()));
-            }
-        }
+/// Writes `piece` to `encoder`, which the result returns.
+async fn compress(mut encoder: Encoder, piece: Bytes) -> io::Result<Encoder> {
+    if piece.len() < LARGE {
+        encoder.write_all(&piece)?;
+        return Ok(encoder);
     }
+    // Never closed.
+    let _turn = TURNS.acquire().await.ok();
+    let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
+    writing.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use flate2::read::GzDecoder;
+    use futures::StreamExt as _;
     use std::{cell::Cell, io::Read as _, pin::pin, rc::Rc};
 
     fn unpacked(parts: &[Bytes]) -> Vec<u8> {

@@ -23,12 +23,12 @@ use super::{
     api::ReadApi,
     body::{Request, Response},
     connection::converse,
-    counted::ConnectionCount,
     identity::{Asking, Authority},
 };
 use crate::{
+    ServeError,
     callers::{ReaderLimits, network},
-    certificate::{Certificate, CertificateError, look_after},
+    certificate::{Certificate, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
 };
@@ -50,7 +50,7 @@ use tokio::{
     runtime::Builder,
     select,
     sync::Semaphore,
-    task::{JoinError, JoinSet, LocalSet},
+    task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -58,6 +58,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long the last answers may take when the process ends.
 const STOP: Duration = Duration::from_secs(10);
+const ENDED: &str = "the read server ended";
 /// After a connection could not be accepted, for lack of memory or files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -111,42 +112,15 @@ pub struct Reading {
     pub(super) limits: Limits,
 }
 
-/// The read address cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// It cannot be bound.
-    #[error(
-        "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
-    )]
-    Bind {
-        /// As the user wrote it.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no certificate to serve with.
-    #[error("the read address has no certificate")]
-    Certificate(#[from] CertificateError),
-    /// What says whose client certificates count cannot be read.
-    #[error("the read address does not know whose client certificates count")]
-    ClientAuthority(#[source] CertificateError),
-    /// Serving ended.
-    #[error("the read server ended")]
-    Serve(#[source] io::Error),
-    /// A thread of it broke: a bug.
-    #[error("a thread of the read server broke")]
-    Broken(#[source] JoinError),
-}
-
 /// Binds `address` for `readers`. `[::]` means every address of both families, as for the admin address.
 ///
 /// # Errors
 ///
-/// [`ReadError::Bind`].
-pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, ReadError> {
-    let (listeners, address) =
-        everywhere(address).map_err(|source| ReadError::Bind { address, source })?;
+/// [`ServeError`] if the kernel refuses the address.
+pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, ServeError> {
+    let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
+        "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
+    )))?;
     Ok(Reading { listeners, address, limits: Limits { readers, ..Limits::default() } })
 }
 
@@ -162,14 +136,14 @@ impl Reading {
     ///
     /// # Errors
     ///
-    /// [`ReadError::Certificate`]; [`ReadError::Serve`] and [`ReadError::Broken`] if a thread ends.
+    /// [`ServeError`] if the certificate cannot be used, or a thread ends.
     pub async fn serve(
         self,
         shown: (Arc<Certificate>, Option<Arc<Authority>>),
         api: Arc<ReadApi>,
         stop: CancellationToken,
-    ) -> Result<(), ReadError> {
-        let metrics = api.metrics().clone();
+    ) -> Result<(), ServeError> {
+        let metrics = api.metrics.clone();
         let handler: RequestHandler = Box::new(move |request| {
             let api = Arc::clone(&api);
             Box::pin(async move { api.handle(request).await })
@@ -183,10 +157,11 @@ impl Reading {
         (certificate, authority): (Arc<Certificate>, Option<Arc<Authority>>),
         (handler, metrics): (RequestHandler, ReadMetrics),
         stop: CancellationToken,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), ServeError> {
         let Self { listeners, address, limits } = self;
         let asking = authority.is_some().then(Asking::verifier);
-        let tls = TlsAcceptor::from(certificate.tls(asking)?);
+        let no_certificate = ServeError::of("the read address has no certificate");
+        let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
         let (all, of_address) =
@@ -195,7 +170,7 @@ impl Reading {
         let stop = stop.child_token();
         let _told = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
-            tls,
+            tls: Arc::new(tls).into(),
             authority: authority.clone(),
             handler,
             limits,
@@ -211,14 +186,15 @@ impl Reading {
         for _ in 0..count {
             let copies =
                 listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
-            let copies = copies.map_err(ReadError::Serve)?;
+            let copies = copies.map_err(ServeError::of(ENDED))?;
             let shared = Arc::clone(&shared);
             threads.spawn_blocking(move || serve_here(copies, &shared));
         }
         drop(listeners);
         let until_all_have_ended = async {
             while let Some(ended) = threads.join_next().await {
-                ended.map_err(ReadError::Broken)?.map_err(ReadError::Serve)?;
+                let ended = ended.map_err(ServeError::of("a thread of the read server broke"))?;
+                ended.map_err(ServeError::of(ENDED))?;
             }
             Ok(())
         };
@@ -298,10 +274,10 @@ async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections
         if taken.is_none() && !was_full {
             tracing::warn!(%peer, "too many connections to the read address; some are closed");
         }
-        let Some((of_all, place)) = taken else { continue };
+        let Some((of_all, slot)) = taken else { continue };
         let shared = Arc::clone(&shared);
         connections.spawn_local(async move {
-            converse(stream, peer, shared, ConnectionCount::of_address(place)).await;
+            converse(stream, peer, shared, slot).await;
             drop(of_all);
         });
     }

@@ -4,14 +4,12 @@ mod answer;
 mod api;
 mod body;
 mod connection;
-mod counted;
 mod forward;
 mod gzip;
 mod identity;
 mod listen;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 mod unwritten;
 mod watching;
 
@@ -19,5 +17,5 @@ pub use self::{
     api::{ReadApi, Version},
     forward::{Forward, Wrote},
     identity::Authority,
-    listen::{ReadError, Reading, bind},
+    listen::{Reading, bind},
 };

@@ -7,7 +7,7 @@ use crate::{
     reads::PIECE_BYTES,
 };
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use kubewarm_client::KeyedPermit;
 use parking_lot::Mutex;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
@@ -22,9 +22,8 @@ pub(super) struct ResponsePermit {
     is_timely: bool,
 }
 
-/// One answer, or its request before there is one. Each part that was handed on holds this until it is dropped: the HTTP
-/// libraries do that once a part is written, or thrown away. Locked by its thread alone, unless the connection becomes a
-/// tunnel.
+/// What a connection has taken of a response and not written. Each part that it takes holds this until hyper drops the part,
+/// which it does once the part is written or discarded. Only one thread locks it, unless the connection becomes a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten(Mutex<Progress>);
 
@@ -76,20 +75,17 @@ impl Unwritten {
         self.0.lock().permit = Some(permit);
     }
 
-    /// The permit to hand on a piece of so many bytes, if it takes one. Of one object that is larger than other pieces, no
-    /// more is counted: requests bound how many there are.
-    ///
-    /// # Errors
-    ///
-    /// The wait for it.
-    pub(super) fn permit(&self, bytes: usize) -> Result<Option<KeyedPermit>, PermitWait> {
-        let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone());
-        let Some(permits) = permits else { return Ok(None) };
+    /// Whether the response keeps a permit.
+    pub(super) fn has_permit(&self) -> bool {
+        self.0.lock().permit.is_some()
+    }
+
+    /// The wait for the permit of a piece of so many bytes. `None` if the response takes none. An object that is larger
+    /// than a piece counts as one piece: the limit on requests bounds how many there are.
+    pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
+        let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
         let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
-        match permits.try_acquire(count) {
-            Some(permit) => Ok(Some(permit)),
-            None => Err(Box::pin(async move { permits.acquire(count).await })),
-        }
+        Some(async move { permits.acquire(count).await }.boxed())
     }
 
     /// `bytes` as they are handed on, and the `permit` for them.

@@ -2,7 +2,7 @@
 
 use super::{
     answer::{JSON, NOT_KEPT, headers, response, tell_source},
-    body::{Content, Response},
+    body::{Response, ResponseBody},
     unwritten::ResponsePermit,
 };
 use crate::{
@@ -69,8 +69,9 @@ impl Watch {
             let piece = watch.next().await?;
             Some((Ok::<_, Cut>(piece), watch))
         });
-        let content = Content::streamed(pieces).keeping(permit);
-        response(StatusCode::OK, headers, content)
+        let body = ResponseBody::streamed(pieces);
+        body.keep(permit);
+        response(StatusCode::OK, headers, body)
     }
 
     /// The next piece; `None` at the end.

@@ -4,7 +4,7 @@ use crate::reads::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
-    Encoding, EventFrame, EventType, Form, Included, Part, TableForm, TableFrame, tables::Printer,
+    EventFrame, EventType, Form, Included, Part, TableForm, TableFrame, tables::Printer,
 };
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Lines {
             kind: Arc::clone(kind),
             form,
             columns: if is_first { printer.columns().into() } else { "null".into() },
-            version: kubewarm_wire::version_of(stored, Encoding::Json).unwrap_or_else(|| 0.into()),
+            version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
         };

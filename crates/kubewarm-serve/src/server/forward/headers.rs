@@ -1,6 +1,9 @@
 //! Which headers go from one side to the other, and what a caller shows of itself in them.
 
-use crate::callers::{Credentials, NoCredentials};
+use crate::{
+    callers::{Credentials, NoCredentials},
+    server::api::no_credentials,
+};
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
@@ -9,7 +12,7 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-use kubewarm_wire::{Bearer, Failure, Subprotocols};
+use kubewarm_wire::{Bearer, Failure};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -44,33 +47,20 @@ impl Sender {
     /// 403 `CannotForward` where there is none; 400 where there are several.
     pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let is_websocket = is_upgrade && is_websocket(asked);
-        let shown = if is_websocket { subprotocols(asked)? } else { Subprotocols::Plain };
-        match (Credentials::of(headers), shown) {
-            // What is in the header counts, as with the API server.
-            (Ok(credentials), shown) => {
+        let bearer =
+            if is_upgrade && is_websocket(asked) { websocket_bearer(asked)? } else { None };
+        match Credentials::of(headers) {
+            // The token in `Authorization` counts, as with the API server.
+            Ok(credentials) => {
                 let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
-                let protocols = match shown {
-                    Subprotocols::Bearer(Bearer { others, .. }) => Some(others),
-                    Subprotocols::Plain | Subprotocols::Nonsense => None,
-                };
-                Ok(Self { token, protocols })
+                Ok(Self { token, protocols: bearer.map(|bearer| bearer.others) })
             }
-            // Browsers say by themselves what a server in front of this one has asked for.
-            (
-                Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty),
-                Subprotocols::Bearer(Bearer { token, others }),
-            ) => Ok(Self { token, protocols: Some(others) }),
-            (Err(NoCredentials::Repeated), _) => {
-                Err(Failure::bad_request("Authorization is repeated"))
+            // Browsers send by themselves what a server in front of this one has asked for.
+            Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
+                let Bearer { token, others } = bearer.ok_or_else(Failure::cannot_forward)?;
+                Ok(Self { token, protocols: Some(others) })
             }
-            (Err(NoCredentials::Impersonation), _) => {
-                Err(Failure::bad_request("Impersonate-* cannot be read"))
-            }
-            (Err(NoCredentials::TooLong), _) => Err(Failure::unauthorized()),
-            (Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty), _) => {
-                Err(Failure::cannot_forward())
-            }
+            Err(problem) => Err(no_credentials(problem)),
         }
     }
 
@@ -80,11 +70,11 @@ impl Sender {
     }
 }
 
-fn subprotocols(asked: &HeaderMap) -> Result<Subprotocols, Failure> {
+fn websocket_bearer(asked: &HeaderMap) -> Result<Option<Bearer>, Failure> {
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
-    Ok(Subprotocols::parse(values.map_err(unreadable)?))
+    Ok(Bearer::of_websocket(values.map_err(unreadable)?))
 }
 
 /// Whether the API server takes it for one: of other protocols it looks at no subprotocol.

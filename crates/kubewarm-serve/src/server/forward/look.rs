@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_wire::{Encoding, version_of};
+use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -20,16 +20,6 @@ const UNIT: usize = 1 << 10;
 /// Room for what is looked at.
 pub(super) struct Looks(Arc<Semaphore>);
 
-/// What was read of an answer.
-pub(super) struct Looked {
-    /// What has come of it.
-    pub(super) first: Bytes,
-    /// Of what was written; `None` if it is not there, or there was no room to look for it.
-    pub(super) version: Option<ResourceVersion>,
-    /// To be kept until it is taken.
-    pub(super) room: Option<OwnedSemaphorePermit>,
-}
-
 impl Default for Looks {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(HELD / UNIT)))
@@ -37,13 +27,14 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Reads `body` until its version is there. Where there is no room for more of it, what has come has to do: whoever
-    /// brings much before the version, and takes nothing, must not have others wait.
+    /// Reads `body` until it has the object's version, and passes that to `found`. Stops without a version where the limits
+    /// end, so that a caller who takes no answers does not make others wait. Returns the bytes that it read, and their
+    /// permit, which the caller keeps until the bytes are written.
     pub(super) async fn look(
         &self,
         body: &mut Incoming,
-        encoding: Encoding,
-    ) -> hyper::Result<Looked> {
+        found: impl FnOnce(ResourceVersion),
+    ) -> hyper::Result<(Bytes, Option<OwnedSemaphorePermit>)> {
         let (mut first, mut room, mut next) = (BytesMut::new(), None, FIRST);
         loop {
             let frame = body.frame().await.transpose()?;
@@ -55,9 +46,12 @@ impl Looks {
             if !is_end && has_room && first.len() < next {
                 continue;
             }
-            let version = version_of(&first, encoding);
+            let version = version_of(&first);
             if is_end || !has_room || version.is_some() || first.len() >= MOST {
-                return Ok(Looked { first: first.freeze(), version, room });
+                if let Some(version) = version {
+                    found(version);
+                }
+                return Ok((first.freeze(), room));
             }
             next = (first.len() * 2).min(MOST);
         }

@@ -6,16 +6,12 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use self::{
-    headers::Sender,
-    look::{Looked, Looks},
-};
+use self::{headers::Sender, look::Looks};
 use super::{
     answer::response,
     api::refusal,
-    body::{Content, Request, Response},
+    body::{Request, Response, ResponseBody},
     connection::ConnectionState,
-    tunnel::Tunnel,
     unwritten::ResponsePermit,
 };
 use crate::callers::{Callers, UserPermits};
@@ -27,9 +23,10 @@ use hyper::{
     body::{Body as _, Incoming},
     upgrade::OnUpgrade,
 };
+use hyper_util::rt::TokioIo;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_client::{KeyedPermit, NotSent, Piped, Upstream};
-use kubewarm_wire::{Encoding, Failure, Onward, Written};
+use kubewarm_wire::{Failure, Onward, Written, has_object};
 use std::{
     fmt,
     sync::{
@@ -38,7 +35,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
 /// Until the head of an answer: the API server itself gives up after a minute.
 const HEAD: Duration = Duration::from_secs(75);
@@ -46,6 +43,8 @@ const HEAD: Duration = Duration::from_secs(75);
 const SHORT: u64 = 1 << 10;
 /// Of a request's body. The API server takes 3 MiB of an object; what goes on to a pod may be more.
 const MOST: usize = 16 << 20;
+/// Bytes that a tunnel holds of each direction.
+const HELD: usize = 16 << 10;
 
 /// What is known after a write: its version, and of what.
 pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
@@ -82,7 +81,7 @@ impl Forward {
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (authentication, place) = forwarded.map_err(refusal)?;
-        connection.counted.accept(|| callers.connection(&authentication));
+        connection.accept(|| callers.connection(&authentication));
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(&head.headers, &sender, peer, flags)?;
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
@@ -128,27 +127,26 @@ impl Forward {
             let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
-            let content = Content::from(said).keeping(ResponsePermit::nothing());
-            return Ok(response(head.status, head.headers, content));
+            let body = ResponseBody::from(said);
+            body.keep(ResponsePermit::nothing());
+            return Ok(response(head.status, head.headers, body));
         }
         let (mut first, mut room) = (Bytes::new(), None);
+        let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
         if let Some(written) = writes.filter(|_| head.status.is_success())
-            && let Some(encoding) = encoding(&head.headers)
+            && content_type.is_some_and(has_object)
         {
-            let looked = timeout(HEAD, self.looks.look(&mut body, encoding)).await;
-            let looked = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
-            if let Some(version) = looked.version {
-                (self.wrote)(written, version);
-            }
-            Looked { first, room, .. } = looked;
+            let found = |version| (self.wrote)(written, version);
+            let looked = timeout(HEAD, self.looks.look(&mut body, found)).await;
+            (first, room) = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
         }
-        let content = if first.is_empty() {
-            Content::new(body)
+        let body = if first.is_empty() {
+            ResponseBody::new(body)
         } else {
-            Content::streamed(stream::iter([Ok(first)]).chain(body.into_data_stream()))
+            ResponseBody::streamed(stream::iter([Ok(first)]).chain(body.into_data_stream()))
         };
-        let permit = ResponsePermit::lasting((place, room), bytes);
-        Ok(response(head.status, head.headers, content.keeping(permit)))
+        body.keep(ResponsePermit::lasting((place, room), bytes));
+        Ok(response(head.status, head.headers, body))
     }
 }
 
@@ -192,13 +190,18 @@ fn tunnelled(
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, protocol);
     }
-    connection.tunnel.set(Some(Tunnel { caller, upstream, place }));
-    let content = Content::from(Bytes::new()).keeping(ResponsePermit::nothing());
-    response(StatusCode::SWITCHING_PROTOCOLS, headers, content)
+    connection.tunnel.set(Some(Box::pin(carry(caller, upstream, place))));
+    let body = ResponseBody::from(Bytes::new());
+    body.keep(ResponsePermit::nothing());
+    response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
 }
 
-fn encoding(headers: &HeaderMap) -> Option<Encoding> {
-    headers.get(header::CONTENT_TYPE)?.to_str().ok().and_then(Encoding::of)
+/// Copies bytes both ways, once both ends have switched protocols, until either end closes. Holds the caller's slot.
+async fn carry(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
+    // An end that is gone: nobody is left to answer.
+    let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
+    let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
+    let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, HELD, HELD).await;
 }
 
 impl fmt::Debug for Forward {

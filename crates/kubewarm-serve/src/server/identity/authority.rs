@@ -1,9 +1,11 @@
 //! CAs whose word about clients counts: of a file that is read again when it changes.
 
-use crate::certificate::{
-    CertificateError,
-    file::{Files, Loaded, read},
-    provider,
+use crate::{
+    ServeError,
+    certificate::{
+        file::{Reloading, read},
+        not_pem, provider,
+    },
 };
 use rustls::{
     RootCertStore,
@@ -17,24 +19,23 @@ use std::{
 };
 
 /// The CAs of one file.
-pub struct Authority(Loaded<CaFile>);
-
-struct CaFile(PathBuf);
+pub struct Authority(Reloading<dyn ClientCertVerifier>);
 
 impl Authority {
-    /// Those of the file at `path`, in PEM.
+    /// The CAs of the file at `path`, in PEM.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`].
-    pub fn of_file(path: &Path) -> Result<Self, CertificateError> {
-        Loaded::of(CaFile(path.to_owned())).map(Self)
+    /// [`ServeError`] if the file cannot be read, or contains no CA.
+    pub fn of_file(path: PathBuf) -> Result<Self, ServeError> {
+        let paths = vec![path.clone()];
+        Reloading::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
     /// Takes the file if it has changed. What cannot be used changes nothing but the log, once.
     pub(in crate::server) fn refresh(&self) {
         if self.0.refresh().is_some() {
-            let file = self.0.files().0.display();
+            let file = self.0.file().display();
             tracing::info!(%file, "the CAs of clients have changed");
         }
     }
@@ -42,46 +43,30 @@ impl Authority {
     /// Whether one of them says that the first of `chain` is a client's, at `now`: the rest leads there.
     pub(super) fn vouches_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
-        let found = self.0.held().verify_client_cert(own, between, now);
+        let found = self.0.contents().verify_client_cert(own, between, now);
         if let Err(error) = &found {
-            tracing::debug!(%error, file = %self.0.files().0.display(), "a client's certificate is not accepted");
+            tracing::debug!(%error, file = %self.0.file().display(), "a client's certificate is not accepted");
         }
         found.is_ok()
     }
 }
 
-impl Files for CaFile {
-    type Held = dyn ClientCertVerifier;
-    const NAME: &str = "the CAs of clients";
-
-    fn paths(&self) -> Vec<&Path> {
-        vec![&self.0]
+fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    let mut roots = RootCertStore::empty();
+    for found in CertificateDer::pem_slice_iter(&read(path)?) {
+        let found = found.map_err(not_pem(path, "certificate"))?;
+        let problem = format!("{} holds a certificate that cannot be a CA's", path.display());
+        roots.add(found).map_err(ServeError::of(problem))?;
     }
-
-    fn load(&self) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
-        let file = || self.0.clone();
-        let bytes =
-            read(&self.0).map_err(|source| CertificateError::Read { path: file(), source })?;
-        let mut roots = RootCertStore::empty();
-        for found in CertificateDer::pem_slice_iter(&bytes) {
-            let found = found.map_err(|source| CertificateError::Pem {
-                path: file(),
-                what: "certificate",
-                source,
-            })?;
-            roots
-                .add(found)
-                .map_err(|source| CertificateError::Authority { path: file(), source })?;
-        }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()))
-            .build()
-            .map_err(|source| CertificateError::Authorities { path: file(), source })
-    }
+    let problem = format!("{} holds no certificate of a CA in PEM", path.display());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
+    verifier.map_err(ServeError::of(problem))
 }
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("path", &self.0.files().0).finish_non_exhaustive()
+        f.debug_struct("Authority").field("path", &self.0.file()).finish_non_exhaustive()
     }
 }
 
@@ -131,7 +116,7 @@ mod tests {
     fn a_file_that_changes_is_taken_and_of_a_broken_one_those_before_stay() {
         let [(first, of_first), (second, of_second)] = [made(), made()];
         let folder = Folder::with(&first);
-        let authority = Authority::of_file(&folder.file()).unwrap();
+        let authority = Authority::of_file(folder.file()).unwrap();
         let vouches = || {
             authority.refresh();
             [&of_first, &of_second]
@@ -157,10 +142,10 @@ mod tests {
     fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
         for text in ["", "no certificate"] {
             let folder = Folder::with(text);
-            let error = Authority::of_file(&folder.file()).unwrap_err().to_string();
+            let error = Authority::of_file(folder.file()).unwrap_err().to_string();
             assert!(error.contains("ca.crt"), "{error}");
         }
-        let error = Authority::of_file(Path::new("/nowhere/ca.crt")).unwrap_err().to_string();
+        let error = Authority::of_file("/nowhere/ca.crt".into()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/ca.crt"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long what a certificate was good for stays so: it may have ended, and so may its CA's word.
@@ -48,21 +48,17 @@ impl Chain {
         {
             return user.clone();
         }
-        let user = self.user_at(UnixTime::now()).map(Arc::new);
+        // A certificate is parsed only once a CA vouches for it.
+        let is_good = self.authority.vouches_for(&self.certificates, UnixTime::now());
+        let own = self.certificates.first().filter(|_| is_good);
+        let user = own.and_then(|own| user_of(own)).map(Arc::new);
         *known = Some((Instant::now(), user.clone()));
         user
-    }
-
-    /// Whose it is at `now`; nobody's if no CA vouches for it.
-    fn user_at(&self, now: UnixTime) -> Option<User> {
-        let own = self.certificates.first()?;
-        // Not read before somebody vouches for it.
-        let is_good = self.authority.vouches_for(&self.certificates, now);
-        is_good.then(|| user_of(own)).flatten()
     }
 }
 
 /// Has clients show a certificate if they have one, and prove that it is theirs.
+#[derive(Debug)]
 pub(in crate::server) struct Asking(WebPkiSupportedAlgorithms);
 
 impl Asking {
@@ -119,12 +115,6 @@ impl ClientCertVerifier for Asking {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
-    }
-}
-
-impl fmt::Debug for Asking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asking").finish_non_exhaustive()
     }
 }
 

@@ -29,9 +29,9 @@ fn breaks_off(permits: &Permits) -> Response {
     let permit = permits.try_acquire(&()).unwrap();
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
-    let mut response = Response::new(Content::streamed(begun.chain(rest)));
+    let response = Response::new(ResponseBody::streamed(begun.chain(rest)));
     let [bytes] = user_permits(PERMITS, ["jane"]);
-    response.body_mut().permit = Some(ResponsePermit::timely(permit, bytes));
+    response.body().keep(ResponsePermit::timely(permit, bytes));
     response
 }
 

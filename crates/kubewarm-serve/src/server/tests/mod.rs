@@ -3,11 +3,12 @@ mod permits;
 
 use super::{
     bind,
-    body::{Content, Request, Response},
-    listen::{Limits, ReadError, Reading, RequestHandler},
+    body::{Request, Response, ResponseBody},
+    listen::{Limits, Reading, RequestHandler},
 };
+use crate::ServeError;
 use crate::callers::ReaderLimits;
-use crate::certificate::{Certificate, CertificateFiles, names};
+use crate::certificate::{Certificate, names};
 use crate::metrics::ReadMetrics;
 use bytes::Bytes;
 use futures::{
@@ -46,7 +47,7 @@ async fn routes(request: Request) -> Response {
     match request.head.uri.path() {
         "/ok" => answered("ok"),
         "/known" => {
-            request.connection.counted.accept(|| KeyedSemaphore::new(1, 1).try_acquire(&()));
+            request.connection.accept(|| KeyedSemaphore::new(1, 1).try_acquire(&()));
             answered("ok")
         }
         "/slow" => {
@@ -64,7 +65,7 @@ async fn routes(request: Request) -> Response {
 }
 
 pub(super) fn answered(body: impl Into<Bytes>) -> Response {
-    Response::new(Content::from(body))
+    Response::new(ResponseBody::from(body))
 }
 
 fn coded(code: StatusCode) -> Response {
@@ -82,7 +83,7 @@ fn connections(limits: &mut Limits, all: usize, of_address: usize) {
 fn much() -> Response {
     let part = Bytes::from(vec![b'x'; PART]);
     let parts = (0..PARTS).map(move |_| Ok::<_, io::Error>(part.clone()));
-    Response::new(Content::streamed(stream::iter(parts)))
+    Response::new(ResponseBody::streamed(stream::iter(parts)))
 }
 
 /// A read address on the loopback interface.
@@ -91,7 +92,7 @@ pub(super) struct Served {
     certificate: Arc<Certificate>,
     registry: Registry,
     stop: CancellationToken,
-    serving: JoinHandle<Result<(), ReadError>>,
+    serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Served {
@@ -266,15 +267,18 @@ async fn without_tls_nothing_is_answered() {
 async fn a_new_certificate_is_shown_to_the_next_and_leaves_others_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let files = CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };
+    let (certificate_file, key_file) = (path("tls.crt"), path("tls.key"));
     let write = |name: &str| {
         let key = rcgen::KeyPair::generate().unwrap();
         let wanted = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
-        fs::write(&files.certificate, wanted.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(&files.key, key.serialize_pem()).unwrap();
+        fs::write(&certificate_file, wanted.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
     };
     write("kubewarm.ops.svc");
-    let served = Served::with(Certificate::of_files(files.clone()).unwrap(), |_| ());
+    let served = Served::with(
+        Certificate::of_files(certificate_file.clone(), key_file.clone()).unwrap(),
+        |_| (),
+    );
     let before = served.certificate.der().unwrap();
     let mut open = served.tls("http/1.1").await.unwrap();
     write("kubewarm.ops.svc");

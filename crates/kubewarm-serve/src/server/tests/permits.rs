@@ -33,17 +33,17 @@ fn answer(request: &Request, permits: &Permits) -> Response {
         return coded(StatusCode::TOO_MANY_REQUESTS);
     };
     let part = Bytes::from(vec![b'x'; SOME / 6]);
-    let mut response = match what {
+    let response = match what {
         "some" => answered(vec![b'x'; SOME]),
         "pieces" => {
             let parts = (0..6).map(move |_| Ok::<_, io::Error>(part.clone()));
-            Response::new(Content::streamed(stream::iter(parts)))
+            Response::new(ResponseBody::streamed(stream::iter(parts)))
         }
         "whole" => answered(vec![b'x'; 2 << 20]),
         "much" => much(),
         _ => answered("ok"),
     };
-    response.body_mut().permit = Some(ResponsePermit::timely(permit, bytes));
+    response.body().keep(ResponsePermit::timely(permit, bytes));
     response
 }
 
