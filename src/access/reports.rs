@@ -6,20 +6,6 @@ use parking_lot::RwLock;
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
-/// What a request was for: a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum Check {
-    /// The real list and watch of a cell.
-    Trial,
-    /// A review of all rules of a place.
-    RulesReview,
-    /// A review of one verb of a cell.
-    AccessReview,
-}
-
 /// How a check ended: a label.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,

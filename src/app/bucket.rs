@@ -82,10 +82,9 @@ fn cell(name: &str) -> CellSpec {
 }
 
 fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
-    let wanted = (0..700).map(|n| Wanted {
-        key: cell(&format!("checked-{n}")).key,
-        namespace_check: NamespaceCheck::Known,
-        payer: "noisy".into(),
+    let wanted = (0..700).map(|n| {
+        let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
+        (cell(&format!("checked-{n}")).key, Wanted { namespace_check, payer })
     });
     let mut wanted = Some(wanted.collect());
     let reports = Reports::default();

@@ -43,8 +43,8 @@ pub(super) fn verifier(
 fn wanted(
     declarations: &Declarations,
     seen: &mut Option<Arc<Vec<Observed>>>,
-) -> Option<Vec<Wanted>> {
-    let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
+) -> Option<BTreeMap<CellKey, Wanted>> {
+    let mut wanted = BTreeMap::new();
     let profiles =
         declarations.get().filter(|new| !seen.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)))?;
     *seen = Some(Arc::clone(&profiles));
@@ -57,23 +57,21 @@ fn wanted(
             }
         }
     }
-    Some(wanted.into_values().collect())
+    Some(wanted)
 }
 
-fn want<'a>(
-    wanted: &mut BTreeMap<&'a CellKey, Wanted>,
-    key: &'a CellKey,
+fn want(
+    wanted: &mut BTreeMap<CellKey, Wanted>,
+    key: &CellKey,
     profile: &ProfileRef,
     is_selected: bool,
 ) {
     let is_named = key.extent.namespace().is_some_and(|name| *name != *profile.namespace);
     let namespace_check =
         if is_named && !is_selected { NamespaceCheck::Ask } else { NamespaceCheck::Known };
-    let wanted = wanted.entry(key).or_insert_with(|| Wanted {
-        key: key.clone(),
-        namespace_check,
-        payer: Arc::clone(&profile.namespace),
-    });
+    let wanted = wanted
+        .entry(key.clone())
+        .or_insert_with(|| Wanted { namespace_check, payer: Arc::clone(&profile.namespace) });
     wanted.namespace_check = wanted.namespace_check.max(namespace_check);
 }
 

@@ -9,7 +9,7 @@ use super::{
     target::{Target, Verdict},
     trouble::{Voice, kinds, places},
 };
-use crate::access::{CellAccess, Excess, Punctuality, Refused, Standing};
+use crate::access::{CellAccess, Excess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::is_elevated,
@@ -148,7 +148,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
             ));
         }
     }
-    if !with(&|access: &CellAccess| access.punctuality == Punctuality::Late).is_empty() {
+    if !with(&|access| access.is_late).is_empty() {
         asides.push(
             "checks come less often than every 20 s, because too many of them wait for their turn"
                 .to_owned(),
@@ -176,11 +176,8 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
 
 /// Why the checks of a cell come to nothing, if that is all there is to say.
 fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
-    let CellAccess { standing, punctuality, .. } = cell.access()?;
-    match (standing, punctuality) {
-        (Standing::Unverified { .. }, _) | (_, Punctuality::OnTime | Punctuality::Late) => None,
-        (_, Punctuality::Unanswered(fault)) => Some(fault),
-    }
+    let CellAccess { standing, failed, .. } = cell.access()?;
+    failed.as_ref().filter(|_| !matches!(standing, Standing::Unverified { .. }))
 }
 
 /// `status.access`: `base`, and what has been found out.

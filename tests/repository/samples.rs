@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
-    access::{CellAccess, Punctuality, Refused, Standing},
+    access::{CellAccess, Refused, Standing},
     commands::{Colour, Format, overview, render},
     status::{CellView, Clock, Inputs, Observed, compute},
 };
@@ -139,7 +139,7 @@ impl World {
                 revoked: None,
             }),
         };
-        let access = CellAccess { standing, overruled: None, punctuality: Punctuality::OnTime };
+        let access = CellAccess { standing, overruled: None, is_late: false, failed: None };
         let (report, access) = (Some(Arc::new(report)), Some(access));
         let view = CellView { report, access, objects, bytes };
         self.cells.insert(key.clone(), view);

@@ -1,7 +1,7 @@
 //! Declared profiles and reports of cells, for tests.
 
 use crate::{
-    access::{CellAccess, Punctuality, Standing},
+    access::{CellAccess, Standing},
     status::{CellView, Clock, Excesses, Inputs, Observed, compute},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -75,7 +75,8 @@ impl World {
         CellAccess {
             standing: Standing::Granted { verified_at, method },
             overruled: None,
-            punctuality: Punctuality::OnTime,
+            is_late: false,
+            failed: None,
         }
     }
 
