@@ -3,18 +3,15 @@
 use crate::{
     access::{PATIENCE, Surroundings, Verifier, Wanted},
     forecast::{Forecaster, Forecasts, Order, OrderTarget},
-    status::{ApiServer, Notices},
+    status::{ApiServer, Notice},
 };
 use futures::future::join_all;
 use http::{Request, Response, Uri};
 use jiff::Timestamp;
 use kube::{Config, client::Body};
-use kubewarm_api::{
-    model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
-        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
-    },
-    v1alpha1::CacheProfileStatus,
+use kubewarm_api::model::{
+    CellKey, CellSpec, Extent, GroupResource, Identity, ListStrategy, ManagedFields, MemberOf,
+    NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
 };
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Accounts, Buckets, Clients};
@@ -122,18 +119,18 @@ async fn ask_for_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
 
 /// Profiles of `noisy` become Ready, one after another.
 async fn tell(sink: ApiServer) {
-    let ready: CacheProfileStatus = serde_json::from_value(json!({"conditions": [{
-        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}))
-    .unwrap();
-    let (mut notices, mut ticks) = (Notices::default(), interval(Duration::from_millis(50)));
+    let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
-        let at = ticks.tick().await;
-        let profile = ProfileRef { name: format!("p{n}").into(), ..member().profile };
-        for notice in notices.plan(&profile, &"u".into(), None, &ready, at) {
-            sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
-        }
+        ticks.tick().await;
+        let notice = Notice {
+            profile: ProfileRef { name: format!("p{n}").into(), ..member().profile },
+            uid: "u".into(),
+            target: String::new(),
+            type_: "Normal",
+            reason: "Ready",
+            note: String::new(),
+        };
+        sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
     }
 }
 

@@ -44,18 +44,16 @@ pub struct Notice {
     pub note: String,
 }
 
-/// What was sent lately. Bounded by [`retain`](Self::retain) and by the Events of a profile.
+/// What was sent of one profile recently: at most [`MAX_EVENTS`] reasons of targets.
 #[derive(Debug, Default)]
-pub struct Notices {
-    sent: HashMap<ProfileRef, HashMap<(&'static str, String), Instant>>,
-}
+pub(super) struct Notices(HashMap<(&'static str, String), Instant>);
 
 impl Notices {
     /// The Events that the step from `old` to `new` deserves and that are not repeated too soon.
     ///
     /// `old` is what was last computed or, after a restart, what the cluster has, so that a
     /// restart tells nothing twice.
-    pub fn plan(
+    pub(super) fn plan(
         &mut self,
         profile: &ProfileRef,
         uid: &Arc<str>,
@@ -64,10 +62,7 @@ impl Notices {
         now: Instant,
     ) -> Vec<Notice> {
         let mut notices = changes(profile, uid, old, new);
-        if notices.is_empty() {
-            return notices;
-        }
-        let sent = self.sent.entry(profile.clone()).or_default();
+        let Self(sent) = self;
         sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
         notices.retain(|Notice { reason, target, .. }| {
             let key = (*reason, target.clone());
@@ -78,11 +73,6 @@ impl Notices {
             is_new
         });
         notices
-    }
-
-    /// Forgets every profile that `exists` denies.
-    pub fn retain(&mut self, exists: impl Fn(&ProfileRef) -> bool) {
-        self.sent.retain(|profile, _| exists(profile));
     }
 }
 

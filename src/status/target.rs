@@ -1,7 +1,7 @@
 //! One target: what its cells come to.
 
 use super::{
-    Inputs, Observed,
+    Observed,
     cell::{Cell, CellState, CellView, Clock, Staleness, grouped},
     figures,
     limit::within_limits,
@@ -54,10 +54,11 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     pub(super) fn new(
         declared: &'a DeclaredTarget,
-        inputs: &Inputs<'_>,
+        observed: &Observed,
+        clock: Clock,
         lookup: &dyn Fn(&CellKey) -> Option<CellView>,
     ) -> Self {
-        let Inputs { observed: Observed { declared: profile, access, .. }, clock, .. } = *inputs;
+        let Observed { declared: profile, access, .. } = observed;
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
         // Another profile may keep the same cells warm: they are none of this target's then.
         let is_stopped = declared.is_stopped();

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
     access::{CellAccess, Refused, Standing},
     commands::{Colour, Format, overview, render},
-    status::{CellView, Clock, Inputs, Observed, compute},
+    status::{CellView, Clock, Observed, compute},
 };
 use kubewarm_api::{
     model::{
@@ -153,8 +153,7 @@ impl World {
         };
         let access = Some(Arc::new(access));
         let observed = Observed { access, ..Observed::new(Arc::new(declared.clone())) };
-        let inputs = Inputs { observed: &observed, previous: None, clock: self.clock };
-        compute(&inputs, &|key| self.cells.get(key).cloned())
+        compute(&observed, None, self.clock, &|key| self.cells.get(key).cloned())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     access::{CellAccess, Standing},
-    status::{CellView, Clock, Excesses, Inputs, Observed, compute},
+    status::{CellView, Clock, Excesses, Observed, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
@@ -65,8 +65,7 @@ impl World {
         let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
         let declared = Arc::new(declared.clone());
         let observed = Observed { access, excess, ..Observed::new(declared) };
-        let inputs = Inputs { observed: &observed, previous, clock: self.clock };
-        compute(&inputs, &|key| self.cells.get(key).cloned())
+        compute(&observed, previous, self.clock, &|key| self.cells.get(key).cloned())
     }
 
     /// Verified now.

@@ -16,8 +16,7 @@ fn status(
 ) -> CacheProfileStatus {
     let plan = plan.cloned().map(Arc::new);
     let observed = Observed { plan, ..Observed::new(Arc::new(planned())) };
-    let inputs = Inputs { observed: &observed, previous, clock: world.clock };
-    compute(&inputs, &|key| world.cells.get(key).cloned())
+    compute(&observed, previous, world.clock, &|key| world.cells.get(key).cloned())
 }
 
 fn forecast() -> Forecast {

@@ -63,7 +63,7 @@ fn a_follower_computes_and_sends_nothing() {
     let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], Role::Follower);
     assert_eq!((round.writes, round.notices), (vec![], vec![]));
     let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
-    let status = reporter.status(&profile).unwrap();
+    let status = &reporter.statuses()[&profile];
     assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
 }
 
@@ -145,7 +145,7 @@ fn profiles_are_written_once_and_then_let_be() {
     }
     assert_eq!(writes, 100);
     assert_eq!(look(&mut reporter, &world, &[], Role::Leader).writes.len(), 0);
-    assert!(reporter.status(&profiles[0].declared.profile).is_none(), "forgotten");
+    assert!(reporter.statuses().is_empty(), "forgotten");
 }
 
 #[test]
