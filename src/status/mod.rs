@@ -20,6 +20,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod verdict;
 
 pub use self::{
     cell::{CellView, Clock},
@@ -177,7 +178,7 @@ fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option
 /// conditions of other types, of other versions of kubewarm, go.
 fn merge(
     old: &[Condition],
-    list: impl IntoIterator<Item = (&'static str, target::Verdict)>,
+    list: impl IntoIterator<Item = (&'static str, verdict::Verdict)>,
     declared: &Declared,
     clock: Clock,
 ) -> Vec<Condition> {
