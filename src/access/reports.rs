@@ -3,7 +3,7 @@
 use super::{book::Book, excess::Excess, standing::CellAccess};
 use kubewarm_api::model::{CellKey, Identity};
 use parking_lot::RwLock;
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// How a check ended: a label.
@@ -21,7 +21,7 @@ pub enum CheckOutcome {
 }
 
 /// Reads what is known of permissions. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) book: Arc<RwLock<Book>>,
 }
@@ -42,11 +42,5 @@ impl AccessReports {
     #[must_use]
     pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
         self.book.read().excess(&(identity.clone(), here.cloned()))
-    }
-}
-
-impl fmt::Debug for AccessReports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessReports").finish_non_exhaustive()
     }
 }

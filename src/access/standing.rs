@@ -20,8 +20,6 @@ pub enum Standing {
     Unverified {
         /// When it was last verified.
         verified_at: Timestamp,
-        /// What it rested on.
-        method: VerificationMethod,
         /// Why the last check came to nothing when patience ended.
         message: Arc<str>,
     },

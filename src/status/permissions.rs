@@ -176,8 +176,8 @@ pub(super) fn access(
 /// When a cell's standing was last confirmed, and how.
 fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, method }
-        | Standing::Unverified { verified_at, method, .. } => Some((*verified_at, *method)),
+        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
+        Standing::Unverified { verified_at, .. } => Some((*verified_at, VerificationMethod::Probe)),
         Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
         Standing::Verifying => None,
     }

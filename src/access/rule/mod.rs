@@ -116,14 +116,17 @@ impl Access {
                 let is_news = self.verified.is_none_or(|known| known < sent);
                 if is_news && !matches!(self.standing, Standing::Refused(_)) {
                     self.verify(sent);
-                    let method = match self.standing {
-                        Standing::Granted { method, .. } => Some(method),
-                        Standing::Unverified { .. } => Some(VerificationMethod::Probe),
-                        Standing::Verifying | Standing::Refused(_) => None,
-                    };
-                    if let Some(method) = method {
+                }
+                match &mut self.standing {
+                    Standing::Granted { verified_at, .. } if is_news => *verified_at = time(sent),
+                    Standing::Unverified { .. } if is_news => {
+                        let method = VerificationMethod::Probe;
                         self.standing = Standing::Granted { verified_at: time(sent), method };
                     }
+                    Standing::Granted { .. }
+                    | Standing::Unverified { .. }
+                    | Standing::Verifying
+                    | Standing::Refused(_) => {}
                 }
                 None
             }
@@ -173,16 +176,9 @@ impl Access {
                 if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
                     return None;
                 }
-                let method = match self.standing {
-                    Standing::Granted { method, .. } => method,
-                    Standing::Verifying | Standing::Unverified { .. } | Standing::Refused(_) => {
-                        VerificationMethod::Probe
-                    }
-                };
                 let failed = self.failed.as_ref().map(Fault::message);
                 let message = failed.unwrap_or("no check was answered").into();
-                self.standing =
-                    Standing::Unverified { verified_at: time(verified), method, message };
+                self.standing = Standing::Unverified { verified_at: time(verified), message };
                 at_once
             }
         }
@@ -209,7 +205,7 @@ impl Access {
                 let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
                 Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
             }
-            Standing::Unverified { verified_at, message, .. } => {
+            Standing::Unverified { verified_at, message } => {
                 let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
                 let message = format!("not verified since {since}: {message}");
                 Some(Err((Verb::List, Fault::new(Reason::Unverified, message))))

@@ -180,11 +180,7 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     for key in [&keys[0], &keys[2]] {
         world.knows(key, world.granted());
     }
-    let standing = Standing::Unverified {
-        verified_at,
-        method: VerificationMethod::Probe,
-        message: "too many requests".into(),
-    };
+    let standing = Standing::Unverified { verified_at, message: "too many requests".into() };
     world.knows(&keys[1], CellAccess { standing, ..failing });
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
