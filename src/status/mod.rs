@@ -51,7 +51,7 @@ const MAX_VERBS: usize = 16;
 /// last, of the same profile by UID: `lastTransitionTime` and `timeToWarmMilliseconds` are carried over. Of another
 /// process: see [`adopt`].
 ///
-/// `cells` answers for a declared cell; `None` is a cell that does not run, which counts as not
+/// `cells` answers for a declared cell. One without a report does not run, and counts as not
 /// synced. Of the words: a target is *warm* if every cell that it declares has been listed
 /// completely and may still be served; it is *fresh* if each is known to be current within
 /// `maxStaleness`, where a watch that is away for less than 5 seconds still counts as open.
@@ -64,12 +64,12 @@ pub fn compute(
     observed: &Observed,
     previous: Option<&CacheProfileStatus>,
     clock: Clock,
-    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+    cells: &dyn Fn(&CellKey) -> CellView,
 ) -> CacheProfileStatus {
     let Observed { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // What others hold is none of what is only planned; what may be read is verified all the same.
-    let planned = |key: &CellKey| cells(key).map(CellView::of_others);
+    let planned = |key: &CellKey| cells(key).of_others();
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let targets: Vec<_> =
         declared.targets.iter().map(|target| Target::new(target, observed, clock, cells)).collect();
@@ -139,18 +139,15 @@ fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
 /// before any do, the declared ones.
 fn held<'a>(
     target: &Target<'a>,
-    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+    cells: &dyn Fn(&CellKey) -> CellView,
     policy: OnAccessLost,
 ) -> BTreeMap<&'a CellKey, Usage> {
     let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if serving.cells != target.declared.cells && !target.is_warm() => {
-            serving.cells.iter().filter_map(|key| Some((key, size(&cells(key)?)))).collect()
+            serving.cells.iter().map(|key| (key, size(&cells(key)))).collect()
         }
-        Some(_) | None => {
-            let cells = target.cells.iter();
-            cells.filter_map(|cell| Some((cell.key, size(cell.view.as_ref()?)))).collect()
-        }
+        Some(_) | None => target.cells.iter().map(|cell| (cell.key, size(&cell.view))).collect(),
     }
 }
 

@@ -31,9 +31,6 @@ const REQUEST: Duration = Duration::from_secs(10);
 const NOTICES: usize = 50;
 const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
-/// What a cell says of itself; `None` if it does not run.
-pub(crate) type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
-
 /// The status of each profile, as this replica would write it.
 pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
@@ -41,8 +38,8 @@ pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 pub(crate) struct Profiles {
     /// Every profile that exists now.
     pub(crate) observed: Box<dyn Fn() -> Vec<Observed> + Send>,
-    /// What a cell says of itself; `None` if it does not run.
-    pub(crate) cell: CellLookup,
+    /// What is known of a cell.
+    pub(crate) cell: Box<dyn Fn(&CellKey) -> CellView + Send>,
     /// Takes the statuses just computed: what this replica would write, whether it leads or not.
     pub(crate) computed: Box<dyn Fn(ComputedStatuses) + Send>,
     /// Hears how each write ended.

@@ -110,7 +110,7 @@ impl Reporter {
     pub fn round(
         &mut self,
         profiles: &[Observed],
-        cells: &dyn Fn(&CellKey) -> Option<CellView>,
+        cells: &dyn Fn(&CellKey) -> CellView,
         role: Role,
         clock: Clock,
     ) -> Vec<Notice> {

@@ -37,7 +37,7 @@ impl<'a> Target<'a> {
         declared: &'a DeclaredTarget,
         observed: &Observed,
         clock: Clock,
-        lookup: &dyn Fn(&CellKey) -> Option<CellView>,
+        lookup: &dyn Fn(&CellKey) -> CellView,
     ) -> Self {
         let Observed { declared: profile, access, .. } = observed;
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);

@@ -2,7 +2,9 @@
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
-use kubewarm::status::{ApiServer, Clock, Notice, Observed, Outcome as Written, Write, compute};
+use kubewarm::status::{
+    ApiServer, CellView, Clock, Notice, Observed, Outcome as Written, Write, compute,
+};
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
@@ -80,7 +82,7 @@ impl Subject {
         let now = Instant::now();
         let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
         let observed = Observed::new(Arc::new(declared));
-        compute(&observed, None, clock, &|_| None)
+        compute(&observed, None, clock, &|_| CellView::default())
     }
 
     /// Every field and every list as large as the schema allows.

@@ -153,7 +153,9 @@ impl World {
         };
         let access = Some(Arc::new(access));
         let observed = Observed { access, ..Observed::new(Arc::new(declared.clone())) };
-        compute(&observed, None, self.clock, &|key| self.cells.get(key).cloned())
+        compute(&observed, None, self.clock, &|key| {
+            self.cells.get(key).cloned().unwrap_or_default()
+        })
     }
 }
 

@@ -288,7 +288,9 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
     let message = |access: &AccessStatus| {
         let access = Some(Arc::new(access.clone()));
         let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
-        let status = compute(&observed, None, world.clock, &|key| world.cells.get(key).cloned());
+        let status = compute(&observed, None, world.clock, &|key| {
+            world.cells.get(key).cloned().unwrap_or_default()
+        });
         let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");
         accepted.message.clone()

@@ -141,7 +141,9 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let observed = Observed::new(Arc::new(profile));
-    let status = compute(&observed, None, world.clock, &|key| world.cells.get(key).cloned());
+    let status = compute(&observed, None, world.clock, &|key| {
+        world.cells.get(key).cloned().unwrap_or_default()
+    });
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
 }

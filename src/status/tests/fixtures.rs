@@ -65,7 +65,9 @@ impl World {
         let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
         let declared = Arc::new(declared.clone());
         let observed = Observed { access, excess, ..Observed::new(declared) };
-        compute(&observed, previous, self.clock, &|key| self.cells.get(key).cloned())
+        compute(&observed, previous, self.clock, &|key| {
+            self.cells.get(key).cloned().unwrap_or_default()
+        })
     }
 
     /// Verified now.
