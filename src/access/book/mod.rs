@@ -263,11 +263,10 @@ impl Book {
         cell.take(input, key, &mut self.queue, now, wall);
     }
 
-    /// Takes in what the informers say, each with whether its gate is open, and that time passes. Which
-    /// gates are to be opened or closed.
+    /// Takes in what the informers say, and that time passes. Which gates are to be opened or closed.
     pub(super) fn look(
         &mut self,
-        own: impl Fn(&CellKey) -> Option<(OwnAccess, bool)>,
+        own: impl Fn(&CellKey) -> Option<OwnAccess>,
         patience: Duration,
         now: Instant,
         wall: Timestamp,
@@ -275,7 +274,7 @@ impl Book {
         let mut orders = Vec::new();
         for (key, cell) in self.places.values_mut().flat_map(|place| &mut place.cells) {
             let own = own(key);
-            if let Some((own, _)) = &own {
+            if let Some(own) = &own {
                 let is_news = cell.refused_since != own.refused_since;
                 cell.refused_since = own.refused_since;
                 if is_news && own.refused_since.is_some() {
@@ -287,7 +286,7 @@ impl Book {
             }
             if let Some(since) = cell.waits_since.filter(|_| !cell.is_urgent) {
                 let (own, waits) = match &own {
-                    Some((own, _)) => (own.allowed_at, own.is_starting),
+                    Some(own) => (own.allowed_at, own.is_starting),
                     None => (None, now < since + NO_INFORMER),
                 };
                 if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
@@ -303,7 +302,7 @@ impl Book {
             }
             cell.take(Input::Tick { patience }, key, &mut self.queue, now, wall);
             let order = own.zip(cell.access.order());
-            let order = order.filter(|((_, is_open), order)| *is_open != order.is_ok());
+            let order = order.filter(|(own, order)| own.is_open != order.is_ok());
             orders.extend(order.map(|(_, order)| (key.clone(), order)));
         }
         orders

@@ -140,7 +140,7 @@ impl Verifier {
             book.want(wanted, &self.around.own, began);
         }
         let reports = &self.around.reports;
-        let own = |key: &CellKey| Some((reports.own_access(key)?, reports.is_open(key)));
+        let own = |key: &CellKey| reports.own_access(key);
         let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
         for (key, order) in orders {
@@ -232,11 +232,12 @@ impl Verifier {
     /// lags, tries again at once.
     fn tell(&self, key: &CellKey, order: Order) {
         let reports = &self.around.reports;
-        let is_refused = || reports.own_access(key).is_some_and(|own| own.refused_since.is_some());
-        match order {
-            Err((verb, fault)) => reports.lost(key, verb, &fault),
-            Ok(()) if !reports.is_open(key) || is_refused() => reports.returned(key),
-            Ok(()) => {}
+        match (order, reports.own_access(key)) {
+            (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
+            (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
+                reports.returned(key);
+            }
+            (Ok(()), _) => {}
         }
     }
 }

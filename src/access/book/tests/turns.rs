@@ -3,8 +3,13 @@
 use super::*;
 
 /// An informer that has asked nothing yet.
-const STARTING: OwnAccess =
-    OwnAccess { refused_since: None, verified_at: None, allowed_at: None, is_starting: true };
+const STARTING: OwnAccess = OwnAccess {
+    refused_since: None,
+    verified_at: None,
+    allowed_at: None,
+    is_starting: true,
+    is_open: true,
+};
 
 /// A book with one cell, and whether its trial begins after so many seconds in which its informer says this.
 fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
@@ -13,7 +18,7 @@ fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
     book.want([cell].into(), &[], now);
     for second in 0..=seconds {
         let now = now + Duration::from_secs(second);
-        book.look(|_| Some((own?, true)), PATIENCE, now, Timestamp::UNIX_EPOCH);
+        book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
     }
     let begun = book.begin(now + Duration::from_secs(seconds));
     begun.iter().any(|(job, _)| matches!(job, Job::Trial(_)))
@@ -43,8 +48,8 @@ async fn a_gate_that_is_not_as_it_is_to_be_is_told_of_each_time() {
         let at = now + Duration::from_secs(seconds);
         let found = cluster.answer(&book, &Job::Trial(cell.clone()), at);
         book.found(&Job::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
-        let own = OwnAccess { is_starting: false, ..STARTING };
-        let orders = book.look(|_| Some((own, is_open)), PATIENCE, at, Timestamp::UNIX_EPOCH);
+        let own = OwnAccess { is_starting: false, is_open, ..STARTING };
+        let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
     };
     let (nothing, pods) = (Cluster::allowing(&[]), Cluster::allowing(&["pods"]));
