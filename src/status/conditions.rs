@@ -158,21 +158,22 @@ fn ready(
     costs: Option<String>,
     [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
+    let not = |reason, text: String| Verdict::new(Some(false), reason, text);
     // These two mend by themselves, without an edit.
     let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
     if accepted.status == Some(false)
         && passing.iter().all(|reason| reason.as_str() != accepted.reason)
     {
-        return Verdict::new(Some(false), "InvalidSpec", accepted.message.clone());
+        return not("InvalidSpec", accepted.message.clone());
     }
     if declared.mode == Mode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
-        return Verdict::new(Some(false), "PlanOnly", text);
+        return not("PlanOnly", text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
-        return Verdict::new(Some(false), "Paused", text);
+        return not("Paused", text.to_owned());
     }
     let lacking: Vec<_> = targets
         .iter()
@@ -186,15 +187,15 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return Verdict::new(Some(false), "PermissionsMissing", sentence::few(&lacking, "targets"));
+        return not("PermissionsMissing", sentence::few(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
-        return Verdict::new(Some(false), "LimitExceeded", within_limits.message.clone());
+        return not("LimitExceeded", within_limits.message.clone());
     }
     match (warm.status, fresh.status) {
-        (Some(false), _) => Verdict::new(Some(false), "TargetsNotWarm", warm.message.clone()),
+        (Some(false), _) => not("TargetsNotWarm", warm.message.clone()),
         (None, _) => Verdict::new(None, "Pending", warm.message.clone()),
-        (Some(true), Some(false)) => Verdict::new(Some(false), "Stale", fresh.message.clone()),
+        (Some(true), Some(false)) => not("Stale", fresh.message.clone()),
         (Some(true), None) => Verdict::new(None, "Pending", fresh.message.clone()),
         (Some(true), Some(true)) => {
             Verdict::new(Some(true), "Ready", format!("{} warm and fresh", required(targets)))

@@ -19,19 +19,14 @@ pub(super) struct Voice<'a> {
 }
 
 impl Voice<'_> {
-    /// `target "pods": <text>`.
-    pub(super) fn says(&self, text: &str) -> String {
-        format!("target {:?}: {text}", self.target)
-    }
-
-    /// A condition of the target.
+    /// A condition of the target: `target "pods": <text>`.
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
         reason: &'static str,
         text: &str,
     ) -> Verdict {
-        Verdict::new(status, reason, self.says(text))
+        Verdict::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
     /// Who reads upstream.
