@@ -12,11 +12,11 @@ mod standing;
 mod verifier;
 
 pub use self::{
-    book::Wanted,
+    book::{Check, Wanted},
     excess::Excess,
-    reports::{AccessReports, Check, CheckOutcome},
+    reports::{AccessReports, CheckOutcome},
     rule::PATIENCE,
     rules::attributes,
-    standing::{CellAccess, Punctuality, Refused, Standing},
+    standing::{CellAccess, Refused, Standing},
     verifier::{Surroundings, Verifier},
 };

@@ -3,22 +3,8 @@
 use super::{book::Book, excess::Excess, standing::CellAccess};
 use kubewarm_api::model::{CellKey, Identity};
 use parking_lot::RwLock;
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use tokio::time::Instant;
-
-/// What a request was for: a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum Check {
-    /// The real list and watch of a cell.
-    Trial,
-    /// A review of all rules of a place.
-    RulesReview,
-    /// A review of one verb of a cell.
-    AccessReview,
-}
 
 /// How a check ended: a label.
 #[derive(
@@ -35,7 +21,7 @@ pub enum CheckOutcome {
 }
 
 /// Reads what is known of permissions. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) book: Arc<RwLock<Book>>,
 }
@@ -56,11 +42,5 @@ impl AccessReports {
     #[must_use]
     pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
         self.book.read().excess(&(identity.clone(), here.cloned()))
-    }
-}
-
-impl fmt::Debug for AccessReports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessReports").finish_non_exhaustive()
     }
 }

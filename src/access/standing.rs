@@ -20,8 +20,6 @@ pub enum Standing {
     Unverified {
         /// When it was last verified.
         verified_at: Timestamp,
-        /// What it rested on.
-        method: VerificationMethod,
         /// Why the last check came to nothing when patience ended.
         message: Arc<str>,
     },
@@ -45,17 +43,6 @@ pub struct Refused {
     pub revoked: Option<Timestamp>,
 }
 
-/// How punctual the checks of a cell are: from how long ago the last one said anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Punctuality {
-    /// As often as they should be.
-    OnTime,
-    /// The bounds on checks make them wait.
-    Late,
-    /// They are made, and have come to nothing since access was verified: the last one for this.
-    Unanswered(Fault),
-}
-
 /// What is known of a cell's permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellAccess {
@@ -63,6 +50,8 @@ pub struct CellAccess {
     pub standing: Standing,
     /// What reviews keep saying, whether it is allowed, although real requests show otherwise.
     pub overruled: Option<bool>,
-    /// Whether it is checked as often as it should be.
-    pub punctuality: Punctuality,
+    /// Whether the bounds on checks make its checks wait for longer than they should.
+    pub is_late: bool,
+    /// Why the last check came to nothing, if none has been answered for longer than they should take.
+    pub failed: Option<Fault>,
 }

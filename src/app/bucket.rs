@@ -6,16 +6,13 @@ use crate::{
         self, Forecasts, Surveyor, Trials,
         samples::{declared, spec, target},
     },
-    status::{ApiServer, Notices},
+    status::{ApiServer, Notice},
 };
 use futures::future::join_all;
 use http::{Request, Response, Uri};
 use jiff::Timestamp;
 use kube::{Config, client::Body};
-use kubewarm_api::{
-    model::{Identity, NamespaceCheck, ProfileRef},
-    v1alpha1::CacheProfileStatus,
-};
+use kubewarm_api::model::{Identity, NamespaceCheck, ProfileRef};
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Accounts, Buckets, Clients};
 use parking_lot::Mutex;
@@ -58,10 +55,9 @@ fn profile(name: &str) -> ProfileRef {
 }
 
 fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
-    let wanted = (0..700).map(|n| Wanted {
-        key: spec("pods", &format!("checked-{n}")).key,
-        namespace_check: NamespaceCheck::Known,
-        payer: "noisy".into(),
+    let wanted = (0..700).map(|n| {
+        let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
+        (spec("pods", &format!("checked-{n}")).key, Wanted { namespace_check, payer })
     });
     let mut wanted = Some(wanted.collect());
     let reports = Reports::default();
@@ -95,18 +91,18 @@ async fn ask_for_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
 
 /// Profiles of `noisy` become Ready, one after another.
 async fn tell(sink: ApiServer) {
-    let ready: CacheProfileStatus = serde_json::from_value(json!({"conditions": [{
-        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}))
-    .unwrap();
-    let (mut notices, mut ticks) = (Notices::default(), interval(Duration::from_millis(50)));
+    let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
-        let at = ticks.tick().await;
-        let profile = profile(&format!("p{n}"));
-        for notice in notices.plan(&profile, &"u".into(), None, &ready, at) {
-            sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
-        }
+        ticks.tick().await;
+        let notice = Notice {
+            profile: profile(&format!("p{n}")),
+            uid: "u".into(),
+            target: String::new(),
+            type_: "Normal",
+            reason: "Ready",
+            note: String::new(),
+        };
+        sink.tell(&notice, Timestamp::UNIX_EPOCH).await;
     }
 }
 

@@ -43,14 +43,13 @@ pub(super) fn verifier(
 }
 
 /// Every cell that a profile declares or is answered from, once.
-fn wanted(profiles: &[Observed]) -> Vec<Wanted> {
-    let mut wanted = BTreeMap::<&CellKey, Wanted>::new();
+fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
+    let mut all = BTreeMap::<CellKey, Wanted>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
             for CellSpec { key, tuning, .. } in target.all_cells().chain(serving) {
-                let wanted = wanted.entry(key).or_insert_with(|| Wanted {
-                    key: key.clone(),
+                let wanted = all.entry(key.clone()).or_insert_with(|| Wanted {
                     namespace_check: tuning.namespace_check,
                     payer: Arc::clone(&profile.profile.namespace),
                 });
@@ -58,7 +57,7 @@ fn wanted(profiles: &[Observed]) -> Vec<Wanted> {
             }
         }
     }
-    wanted.into_values().collect()
+    all
 }
 
 /// What the subject of a profile may do too much in the namespaces of its cells; `None` where that

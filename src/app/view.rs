@@ -88,7 +88,7 @@ impl View {
         let (observed, cells, statuses) = (self.clone(), self.clone(), self.statuses);
         Profiles {
             observed: Box::new(move || observed.observed()),
-            cell: Box::new(move |key| Some(cells.cell(key))),
+            cell: Box::new(move |key| cells.cell(key)),
             computed: Box::new(move |computed| *statuses.write() = Arc::new(computed)),
             ended: Box::new(move |outcome| {
                 metrics.status_written(match outcome {

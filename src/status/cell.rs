@@ -12,8 +12,8 @@ use tokio::time::Instant;
 /// said. Servers end every watch after some minutes; a blink of the API server is not a state.
 const BLINK: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is known of a declared cell.
-#[derive(Clone, Debug)]
+/// What is known of a declared cell; by default nothing.
+#[derive(Clone, Debug, Default)]
 pub struct CellView {
     /// Its informer's snapshot; `None` if it does not run.
     pub report: Option<Arc<CellReport>>,
@@ -89,20 +89,15 @@ pub(super) enum Staleness {
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
     pub(super) key: &'a CellKey,
-    pub(super) view: Option<CellView>,
+    pub(super) view: CellView,
     pub(super) state: CellState,
     pub(super) staleness: Option<Staleness>,
     serves: bool,
 }
 
 impl<'a> Cell<'a> {
-    pub(super) fn new(
-        key: &'a CellKey,
-        view: Option<CellView>,
-        profile: &Declared,
-        clock: Clock,
-    ) -> Self {
-        let report = view.as_ref().and_then(|view| view.report.as_deref());
+    pub(super) fn new(key: &'a CellKey, view: CellView, profile: &Declared, clock: Clock) -> Self {
+        let report = view.report.as_deref();
         let serves = report.is_some_and(|report| report.serves(profile.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
@@ -113,17 +108,22 @@ impl<'a> Cell<'a> {
 
     /// One that a limit keeps from running for this profile: another may run it, and whether it is
     /// allowed is verified all the same.
-    pub(super) fn stopped(key: &'a CellKey, view: Option<CellView>) -> Self {
-        let view = view.map(CellView::of_others);
-        Self { key, view, state: CellState::Limited, staleness: None, serves: false }
+    pub(super) fn stopped(key: &'a CellKey, view: CellView) -> Self {
+        Self {
+            key,
+            view: view.of_others(),
+            state: CellState::Limited,
+            staleness: None,
+            serves: false,
+        }
     }
 
     pub(super) fn report(&self) -> Option<&CellReport> {
-        self.view.as_ref().and_then(|view| view.report.as_deref())
+        self.view.report.as_deref()
     }
 
     pub(super) fn access(&self) -> Option<&CellAccess> {
-        self.view.as_ref().and_then(|view| view.access.as_ref())
+        self.view.access.as_ref()
     }
 
     pub(super) fn fault(&self) -> Option<&CellFault> {

@@ -1,10 +1,9 @@
 //! The profile's own conditions, summed up from its targets.
 
 use super::{
-    permissions,
-    reasons::gravity,
-    sentence,
-    target::{Target, Verdict, lacks_permission},
+    permissions, sentence,
+    target::{Target, lacks_permission},
+    verdict::{Verdict, rollup},
 };
 use kubewarm_api::{
     manifests::is_elevated,
@@ -36,8 +35,11 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let fresh = fresh(targets);
-    let within_limits = within_limits(targets);
+    let healthy = ("WatchesCurrent", format!("{} known to be current", required(targets)));
+    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, "NotWarm"));
+    let healthy = ("BelowLimits", format!("{} within the limits", required(targets)));
+    let within_limits =
+        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, "Measuring"));
     let objective = match (declared.mode, declared.objective) {
         (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
         (Mode::Plan | Mode::Active | Mode::Paused, set) => {
@@ -50,8 +52,7 @@ pub(super) fn conditions(
     CONDITIONS.into_iter().zip(verdicts)
 }
 
-/// Sums up one condition of the required targets: false if any is false, with the gravest reason; else
-/// unknown if any is unknown; else true.
+/// Sums up one condition of the required targets.
 ///
 /// Optional targets never change the outcome; what is wrong with them is said in the message. Without
 /// any target nothing runs, and it is unknown, for the reason `unknown`.
@@ -64,24 +65,16 @@ fn sum(
     if targets.is_empty() {
         return Verdict::new(None, unknown, "nothing runs; see Accepted");
     }
-    let rank = |verdict: &Verdict| (verdict.status.is_none(), gravity(condition, verdict.reason));
-    let required = targets.iter().filter(|target| target.is_required());
-    let mut bad: Vec<_> = required.map(of).filter(|found| found.status != Some(true)).collect();
-    bad.sort_by_key(|verdict| rank(verdict));
-    let Some(gravest) = bad.first() else {
-        let optional = targets.iter().filter(|target| !target.is_required()).map(of);
-        let troubled = optional.filter(|found| found.status != Some(true));
+    let (required, optional): (Vec<_>, Vec<_>) =
+        targets.iter().partition(|target| target.is_required());
+    let required = required.into_iter().map(|target| of(target).clone());
+    rollup(condition, required, Vec::new(), "targets").unwrap_or_else(|| {
+        let troubled = optional.into_iter().map(of).filter(|found| found.status != Some(true));
         let mut told: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
         told.insert(0, healthy.1);
-        return Verdict::new(Some(true), healthy.0, sentence::few(&told, "optional targets"));
-    };
-    let told: Vec<_> = bad
-        .iter()
-        .filter(|verdict| verdict.status == gravest.status)
-        .map(|verdict| verdict.message.clone())
-        .collect();
-    Verdict::new(gravest.status, gravest.reason, sentence::few(&told, "targets"))
+        Verdict::new(Some(true), healthy.0, sentence::few(&told, "optional targets"))
+    })
 }
 
 fn required(targets: &[Target<'_>]) -> String {
@@ -159,42 +152,28 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     sum(targets, "Warm", |target| &target.warm, (("Synced", healthy), "Pending"))
 }
 
-fn fresh(targets: &[Target<'_>]) -> Verdict {
-    let healthy = format!("{} known to be current", required(targets));
-    sum(targets, "Fresh", |target| &target.fresh, (("WatchesCurrent", healthy), "NotWarm"))
-}
-
-fn within_limits(targets: &[Target<'_>]) -> Verdict {
-    let healthy = format!("{} within the limits", required(targets));
-    sum(
-        targets,
-        "WithinLimits",
-        |target| &target.within_limits,
-        (("BelowLimits", healthy), "Measuring"),
-    )
-}
-
 fn ready(
     declared: &Declared,
     targets: &[Target<'_>],
     costs: Option<String>,
     [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
+    let not = |reason, text: String| Verdict::new(Some(false), reason, text);
     // These two mend by themselves, without an edit.
     let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
     if accepted.status == Some(false)
         && passing.iter().all(|reason| reason.as_str() != accepted.reason)
     {
-        return Verdict::new(Some(false), "InvalidSpec", accepted.message.clone());
+        return not("InvalidSpec", accepted.message.clone());
     }
     if declared.mode == Mode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
-        return Verdict::new(Some(false), "PlanOnly", text);
+        return not("PlanOnly", text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
-        return Verdict::new(Some(false), "Paused", text);
+        return not("Paused", text.to_owned());
     }
     let lacking: Vec<_> = targets
         .iter()
@@ -208,15 +187,15 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return Verdict::new(Some(false), "PermissionsMissing", sentence::few(&lacking, "targets"));
+        return not("PermissionsMissing", sentence::few(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
-        return Verdict::new(Some(false), "LimitExceeded", within_limits.message.clone());
+        return not("LimitExceeded", within_limits.message.clone());
     }
     match (warm.status, fresh.status) {
-        (Some(false), _) => Verdict::new(Some(false), "TargetsNotWarm", warm.message.clone()),
+        (Some(false), _) => not("TargetsNotWarm", warm.message.clone()),
         (None, _) => Verdict::new(None, "Pending", warm.message.clone()),
-        (Some(true), Some(false)) => Verdict::new(Some(false), "Stale", fresh.message.clone()),
+        (Some(true), Some(false)) => not("Stale", fresh.message.clone()),
         (Some(true), None) => Verdict::new(None, "Pending", fresh.message.clone()),
         (Some(true), Some(true)) => {
             Verdict::new(Some(true), "Ready", format!("{} warm and fresh", required(targets)))

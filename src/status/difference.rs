@@ -26,29 +26,28 @@ pub(super) fn pause(
     if !words(known).eq(words(wanted)) {
         return Some(FLIP);
     }
-    let (mut known, mut wanted) = (normalize(known), normalize(wanted));
-    if known == wanted {
-        return None;
+    if normalize(known) != normalize(wanted) {
+        return Some(DETAIL);
     }
-    for status in [&mut known, &mut wanted] {
-        status.objects = None;
-        status.targets.iter_mut().for_each(|target| target.objects = None);
-    }
-    Some(if known == wanted { OBJECTS } else { DETAIL })
+    objects(known).ne(objects(wanted)).then_some(OBJECTS)
 }
 
-/// `status` without what never causes a write by itself: it goes along with something else.
+/// `status` without numbers of objects, and without what never causes a write by itself.
 fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
-    let mut status = CacheProfileStatus { memory: None, ..status.clone() };
+    let mut status = CacheProfileStatus { memory: None, objects: None, ..status.clone() };
     if let Some(access) = &mut status.access {
         access.last_verified_time = None;
     }
     for target in &mut status.targets {
-        (target.memory, target.resource_version) = (None, None);
+        (target.memory, target.objects, target.resource_version) = (None, None, None);
         target.latency_milliseconds = None;
         target.problems.iter_mut().for_each(|problem| problem.next_retry_time = None);
     }
     status
+}
+
+fn objects(status: &CacheProfileStatus) -> impl Iterator<Item = Option<i64>> {
+    std::iter::once(status.objects).chain(status.targets.iter().map(|target| target.objects))
 }
 
 /// Targets, and the type, status and reason of each condition.

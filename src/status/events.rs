@@ -44,18 +44,16 @@ pub struct Notice {
     pub note: String,
 }
 
-/// What was sent lately. Bounded by [`retain`](Self::retain) and by the Events of a profile.
+/// What was sent of one profile recently: at most [`MAX_EVENTS`] reasons of targets.
 #[derive(Debug, Default)]
-pub struct Notices {
-    sent: HashMap<ProfileRef, HashMap<(&'static str, String), Instant>>,
-}
+pub(super) struct Notices(HashMap<(&'static str, String), Instant>);
 
 impl Notices {
     /// The Events that the step from `old` to `new` deserves and that are not repeated too soon.
     ///
     /// `old` is what was last computed or, after a restart, what the cluster has, so that a
     /// restart tells nothing twice.
-    pub fn plan(
+    pub(super) fn plan(
         &mut self,
         profile: &ProfileRef,
         uid: &Arc<str>,
@@ -64,10 +62,7 @@ impl Notices {
         now: Instant,
     ) -> Vec<Notice> {
         let mut notices = changes(profile, uid, old, new);
-        if notices.is_empty() {
-            return notices;
-        }
-        let sent = self.sent.entry(profile.clone()).or_default();
+        let Self(sent) = self;
         sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
         notices.retain(|Notice { reason, target, .. }| {
             let key = (*reason, target.clone());
@@ -79,11 +74,6 @@ impl Notices {
         });
         notices
     }
-
-    /// Forgets every profile that `exists` denies.
-    pub fn retain(&mut self, exists: impl Fn(&ProfileRef) -> bool) {
-        self.sent.retain(|profile, _| exists(profile));
-    }
 }
 
 /// All Events that the step from `old` to `new` deserves.
@@ -93,46 +83,23 @@ pub(super) fn changes(
     old: Option<&CacheProfileStatus>,
     new: &CacheProfileStatus,
 ) -> Vec<Notice> {
-    let mut found = Vec::new();
-    let old_conditions = old.map_or(&[][..], |old| &old.conditions);
-    let mut tell = |(type_, reason), target: &str, note: &str| {
-        found.push(Notice {
-            profile: profile.clone(),
-            uid: Arc::clone(uid),
-            target: target.to_owned(),
-            type_,
-            reason,
-            note: bounded(note.to_owned(), MAX_MESSAGE),
-        });
+    let notice = |(type_, reason), target: &str, note: &str| Notice {
+        profile: profile.clone(),
+        uid: Arc::clone(uid),
+        target: target.to_owned(),
+        type_,
+        reason,
+        note: bounded(note.to_owned(), MAX_MESSAGE),
     };
-    if let Some((was, _, is)) = step(old_conditions, &new.conditions, "Ready") {
-        match is.status.as_str() {
-            "True" if was != "True" => tell((NORMAL, "Ready"), "", &is.message),
-            "False" if was == "True" => tell((WARNING, "NotReady"), "", &is.message),
-            _ => {}
-        }
-    }
-    if let Some((was, reason, is)) = step(old_conditions, &new.conditions, "Stalled")
-        && is.status == "True"
-        && (was != "True" || reason != is.reason)
-    {
-        tell((WARNING, "Refused"), "", &is.message);
-    }
-    if let Some((_, was, is)) = step(old_conditions, &new.conditions, "Authorized")
-        && let Some(event) = turn(was, is)
-    {
-        tell(event, "", &is.message);
-    }
+    let old_conditions = old.map_or(&[][..], |old| &old.conditions);
+    let of_profile = steps(&["Ready", "Stalled", "Authorized"], old_conditions, &new.conditions);
+    let mut found: Vec<_> = of_profile.map(|(event, note)| notice(event, "", note)).collect();
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
-        for type_ in ["Warm", "Accepted", "WithinLimits"] {
-            if let Some((_, was, is)) = step(old_conditions, &target.conditions, type_)
-                && let Some(event) = turn(was, is)
-            {
-                tell(event, &target.name, &is.message);
-            }
-        }
+        let types = &["Warm", "Accepted", "WithinLimits"];
+        let of_target = steps(types, old_conditions, &target.conditions);
+        found.extend(of_target.map(|(event, note)| notice(event, &target.name, note)));
         for (relist, event, what) in [
             (RelistReason::Rollback, "ResourceVersionRolledBack", WENT_BACK),
             (RelistReason::Inconsistent, "CacheInconsistent", WAS_OTHER),
@@ -140,34 +107,52 @@ pub(super) fn changes(
             if let (Some(old), Some(at)) = (old, relisted(target, relist))
                 && relisted(old, relist) != Some(at)
             {
-                tell((WARNING, event), &target.name, &format!("target {:?}: {what}", target.name));
+                let note = format!("target {:?}: {what}", target.name);
+                found.push(notice((WARNING, event), &target.name, &note));
             }
         }
     }
     found
 }
 
+/// The type and the reason of an Event.
+type EventLabel = (&'static str, &'static str);
+
+/// The Event of each condition of these `types` whose step deserves one, and the condition's message.
+fn steps<'a>(
+    types: &'static [&str],
+    old: &'a [Condition],
+    new: &'a [Condition],
+) -> impl Iterator<Item = (EventLabel, &'a str)> {
+    let new = new.iter().filter(|is| types.contains(&&*is.type_));
+    new.filter_map(|is| {
+        let was = old.iter().find(|was| was.type_ == is.type_);
+        Some((step(was, is)?, &*is.message))
+    })
+}
+
+/// The Event of a condition's step. One that was not there was unknown.
+fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
+    let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
+    match (&*is.type_, was, &*is.status) {
+        ("Ready", "False" | "Unknown", "True") => Some((NORMAL, "Ready")),
+        ("Ready", "True", "False") => Some((WARNING, "NotReady")),
+        ("Ready", ..) => None,
+        ("Stalled", _, "True") => {
+            (was != "True" || old_reason != is.reason).then_some((WARNING, "Refused"))
+        }
+        _ => turn(old_reason, is),
+    }
+}
+
 /// The Event of a condition's step from one reason to another: its type and its reason.
-fn turn(was: &str, is: &Condition) -> Option<(&'static str, &'static str)> {
+fn turn(was: &str, is: &Condition) -> Option<EventLabel> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {
         (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),
         (Some((_, ended)), None) if is.status == "True" => Some((NORMAL, ended?)),
         _ => None,
     }
-}
-
-/// The status and the reason of a condition before, and the condition now. One that was not there
-/// was unknown.
-fn step<'a>(
-    old: &'a [Condition],
-    new: &'a [Condition],
-    type_: &str,
-) -> Option<(&'a str, &'a str, &'a Condition)> {
-    let is = new.iter().find(|condition| condition.type_ == type_)?;
-    let was = old.iter().find(|condition| condition.type_ == type_);
-    let (status, reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
-    Some((status, reason, is))
 }
 
 /// When the target was listed anew, if that was the reason.

@@ -2,8 +2,8 @@
 
 use super::{
     cell::{Cell, Clock},
-    target::Verdict,
     trouble::Voice,
+    verdict::Verdict,
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun};
@@ -18,7 +18,7 @@ pub(super) fn within_limits(
 ) -> Verdict {
     if let Some(limited) = &declared.limited {
         let reason = limited.overrun.measure.as_str();
-        return Verdict::new(Some(false), reason, voice.says(&exceeded(limited, clock)));
+        return voice.verdict(Some(false), reason, &exceeded(limited, clock));
     }
     // What was lost was listed, though nobody is served it.
     let is_lost = || {
@@ -40,7 +40,7 @@ pub(super) fn within_limits(
         (true, Some(false) | None) => (None, "not listed completely yet"),
     };
     let reason = if status.is_some() { "BelowLimits" } else { "Measuring" };
-    Verdict::new(status, reason, voice.says(text))
+    voice.verdict(status, reason, text)
 }
 
 /// What is exceeded, whose limit that is, what would be enough, and when it is tried again.

@@ -20,11 +20,12 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod verdict;
 
 pub use self::{
     cell::{CellView, Clock},
     conditions::CONDITIONS,
-    events::{Notice, Notices},
+    events::Notice,
     permissions::Excesses,
     round::{Observed, Reporter, Role},
     sink::{ApiServer, Outcome, Write},
@@ -44,28 +45,13 @@ use std::{collections::BTreeMap, time::Duration};
 /// As many verbs as the schema allows.
 const MAX_VERBS: usize = 16;
 
-/// What a status is computed from, besides the cells.
-#[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
-    /// The profile. Where it has no plan, that of the same generation in `previous` stays.
-    pub observed: &'a Observed,
-    /// The status computed last, of the same profile by UID: `lastTransitionTime` and
-    /// `timeToWarmMilliseconds` are carried over. Of another process: see [`adopt`].
-    pub previous: Option<&'a CacheProfileStatus>,
-    /// The clocks.
-    pub clock: Clock,
-}
-
-impl<'a> Inputs<'a> {
-    fn same_generation(&self) -> Option<&'a CacheProfileStatus> {
-        let generation = Some(self.observed.declared.generation);
-        self.previous.filter(|previous| previous.observed_generation == generation)
-    }
-}
-
 /// Computes the status of a profile. Pure; equal inputs give equal statuses.
 ///
-/// `cells` answers for a declared cell; `None` is a cell that does not run, which counts as not
+/// Where the profile has no plan, that of the same generation in `previous` stays. `previous` is the status computed
+/// last, of the same profile by UID: `lastTransitionTime` and `timeToWarmMilliseconds` are carried over. Of another
+/// process: see [`adopt`].
+///
+/// `cells` answers for a declared cell. One without a report does not run, and counts as not
 /// synced. Of the words: a target is *warm* if every cell that it declares has been listed
 /// completely and may still be served; it is *fresh* if each is known to be current within
 /// `maxStaleness`, where a watch that is away for less than 5 seconds still counts as open.
@@ -75,25 +61,27 @@ impl<'a> Inputs<'a> {
 /// One call of `cells` for each declared cell, and about a microsecond a cell.
 #[must_use]
 pub fn compute(
-    inputs: &Inputs<'_>,
-    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+    observed: &Observed,
+    previous: Option<&CacheProfileStatus>,
+    clock: Clock,
+    cells: &dyn Fn(&CellKey) -> CellView,
 ) -> CacheProfileStatus {
-    let Inputs { observed, previous, clock } = *inputs;
     let Observed { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // What others hold is none of what is only planned; what may be read is verified all the same.
-    let planned = |key: &CellKey| cells(key).map(CellView::of_others);
+    let planned = |key: &CellKey| cells(key).of_others();
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let targets: Vec<_> =
-        declared.targets.iter().map(|target| Target::new(target, inputs, cells)).collect();
-    let same_generation = inputs.same_generation();
+        declared.targets.iter().map(|target| Target::new(target, observed, clock, cells)).collect();
+    let generation = Some(declared.generation);
+    let same_generation = previous.filter(|previous| previous.observed_generation == generation);
 
     let mut all = BTreeMap::new();
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
             let held = held(target, cells, declared.on_access_lost);
-            let status = render(target, inputs, total(&held));
+            let status = render(target, observed, previous, clock, total(&held));
             all.extend(held);
             status
         })
@@ -113,8 +101,8 @@ pub fn compute(
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {
-        conditions: merge(old, verdicts, inputs),
-        observed_generation: Some(declared.generation),
+        conditions: merge(old, verdicts, declared, clock),
+        observed_generation: generation,
         warm_targets: Some(format!(
             "{}/{}",
             targets.iter().filter(|target| target.is_warm()).count(),
@@ -151,19 +139,15 @@ fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
 /// before any do, the declared ones.
 fn held<'a>(
     target: &Target<'a>,
-    cells: &dyn Fn(&CellKey) -> Option<CellView>,
+    cells: &dyn Fn(&CellKey) -> CellView,
     policy: OnAccessLost,
 ) -> BTreeMap<&'a CellKey, Usage> {
     let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
-            let keys = serving.cells.iter().map(|cell| &cell.key);
-            keys.filter_map(|key| Some((key, size(&cells(key)?)))).collect()
+            serving.cells.iter().map(|cell| (&cell.key, size(&cells(&cell.key)))).collect()
         }
-        Some(_) | None => {
-            let cells = target.cells.iter();
-            cells.filter_map(|cell| Some((cell.key, size(cell.view.as_ref()?)))).collect()
-        }
+        Some(_) | None => target.cells.iter().map(|cell| (cell.key, size(&cell.view))).collect(),
     }
 }
 
@@ -191,8 +175,9 @@ fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option
 /// conditions of other types, of other versions of kubewarm, go.
 fn merge(
     old: &[Condition],
-    list: impl IntoIterator<Item = (&'static str, target::Verdict)>,
-    inputs: &Inputs<'_>,
+    list: impl IntoIterator<Item = (&'static str, verdict::Verdict)>,
+    declared: &Declared,
+    clock: Clock,
 ) -> Vec<Condition> {
     let merged = list.into_iter().map(|(type_, verdict)| {
         let status = match verdict.status {
@@ -207,18 +192,26 @@ fn merge(
             status: status.to_owned(),
             reason: verdict.reason.to_owned(),
             message: verdict.message,
-            observed_generation: Some(inputs.observed.declared.generation),
-            last_transition_time: since.unwrap_or_else(|| figures::seconds(inputs.clock.wall)),
+            observed_generation: Some(declared.generation),
+            last_transition_time: since.unwrap_or_else(|| figures::seconds(clock.wall)),
         }
     });
     merged.collect()
 }
 
-fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Usage) -> TargetStatus {
-    let Inputs { observed: Observed { declared, access, .. }, previous, clock } = *inputs;
+fn render(
+    target: &Target<'_>,
+    observed: &Observed,
+    previous: Option<&CacheProfileStatus>,
+    clock: Clock,
+    size: Usage,
+) -> TargetStatus {
+    let Observed { declared, access, .. } = observed;
+    let generation = Some(declared.generation);
+    let is_same = previous.is_some_and(|previous| previous.observed_generation == generation);
     let old = previous
         .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));
-    let kept = old.filter(|_| inputs.same_generation().is_some());
+    let kept = old.filter(|_| is_same);
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
@@ -236,7 +229,7 @@ fn render(target: &Target<'_>, inputs: &Inputs<'_>, size: Usage) -> TargetStatus
     TargetStatus {
         name: target.declared.name.to_string(),
         problems: problems::problems(target, voice, clock),
-        conditions: merge(conditions, verdicts, inputs),
+        conditions: merge(conditions, verdicts, declared, clock),
         serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),

@@ -2,17 +2,15 @@
 //! beyond the roles.
 
 use super::{
-    cell::Cell,
-    figures,
-    reasons::gravity,
-    sentence,
-    target::{Target, Verdict},
+    cell::{Cell, grouped},
+    figures, sentence,
+    target::Target,
     trouble::{Voice, kinds, places},
+    verdict::{Verdict, rollup},
 };
-use crate::access::{CellAccess, Excess, Punctuality, Refused, Standing};
+use crate::access::{CellAccess, Excess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
-    manifests::is_elevated,
     model::{Fault, GroupResource, Reason, Verb},
     v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
 };
@@ -34,42 +32,27 @@ type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
 /// The target's part of `Authorized`.
 pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
     if !is_resolved {
-        let text = voice.says("it is not resolved; there is nothing to verify yet");
-        return Verdict::new(None, "Verifying", text);
+        let text = "it is not resolved; there is nothing to verify yet";
+        return voice.verdict(None, "Verifying", text);
     }
-    let mut refused = BTreeMap::<Alike<'_>, Vec<&Cell<'_>>>::new();
-    let mut lapsed = BTreeMap::<(&GroupResource, &str), Vec<&Cell<'_>>>::new();
-    let (mut verified, mut absent) = (0, 0);
-    for cell in cells {
-        match cell.access().map(|access| &access.standing) {
-            Some(Standing::Granted { .. }) => verified += 1,
-            // Its roles went with the namespace: nobody can say.
-            Some(Standing::Refused(found)) if found.reason == Reason::NamespaceNotFound => {
-                absent += 1;
-            }
-            Some(Standing::Refused(found)) => {
-                let of = cell.key.resource.group_resource();
-                let alike = (found.revoked.is_none(), found.reason, &*found.verbs, of);
-                refused.entry(alike).or_default().push(cell);
-            }
-            Some(Standing::Unverified { message, .. }) => {
-                let of = cell.key.resource.group_resource();
-                lapsed.entry((of, &**message)).or_default().push(cell);
-            }
-            Some(Standing::Verifying) | None => {}
-        }
-    }
-    let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
-    let asides: Vec<_> = lapsed.chain(asides(cells)).collect();
-    let reasons = refused.keys().map(|&(is_new, reason, ..)| match (reason, is_new) {
-        (Reason::TokenRequestDenied, _) => "TokenRequestDenied",
-        (_, false) => "AccessRevoked",
-        (_, true) => "PermissionsMissing",
+    let verified = cells.iter().filter(|cell| is_granted(cell)).count();
+    // Its roles went with the namespace: nobody can say.
+    let is_absent = |found: &Refused| found.reason == Reason::NamespaceNotFound;
+    let absent = cells.iter().filter(|cell| refused(cell).is_some_and(is_absent)).count();
+    let refused = grouped(cells.iter().copied(), |cell| {
+        let found = refused(cell).filter(|found| !is_absent(found))?;
+        let of = cell.key.resource.group_resource();
+        Some((found.revoked.is_none(), found.reason, &*found.verbs, of))
     });
-    if let Some(reason) = reasons.min_by_key(|reason| gravity("Authorized", reason)) {
-        let told = refused.iter().map(|(alike, cells)| lacking(alike, cells, voice));
-        let told: Vec<_> = told.chain(asides).collect();
-        return Verdict::new(Some(false), reason, voice.says(&sentence::few(&told, "problems")));
+    let lapsed = grouped(cells.iter().copied(), |cell| match &cell.access()?.standing {
+        Standing::Unverified { message, .. } => Some((cell.key.resource.group_resource(), message)),
+        Standing::Verifying | Standing::Granted { .. } | Standing::Refused(_) => None,
+    });
+    let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
+    let mut asides: Vec<_> = lapsed.chain(asides(cells)).collect();
+    let found = refused.iter().map(|(alike, cells)| lacking(alike, cells, voice));
+    if let Some(found) = rollup("Authorized", found, asides.clone(), "problems") {
+        return voice.verdict(found.status, found.reason, &found.message);
     }
     let open = cells.len() - absent;
     let (status, reason, text) = if verified < open {
@@ -79,39 +62,25 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     } else {
         (Some(true), "Verified", format!("all of {open} cells verified"))
     };
-    let told: Vec<_> = std::iter::once(text).chain(asides).collect();
-    Verdict::new(status, reason, voice.says(&sentence::few(&told, "remarks")))
+    asides.insert(0, text);
+    voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
 }
 
 /// Who lacks what where, and what to do.
-fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
-    let (subject, places) = (voice.subject(), places(cells));
+fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> Verdict {
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
     let group = match of.group() {
         "" => "the core API group".to_owned(),
         group => format!("API group {group:?}"),
     };
-    let until = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
-    let what = format!("{words} {} of {group} {places}", of.resource());
-    let next = voice.grant(cells.iter().any(|cell| is_elevated(cell.key)));
-    match (reason, until) {
-        (Reason::Unauthorized, _) => format!(
-            "the API server does not accept the credentials of {subject} to {what}; check that its \
-             token is valid and that the account exists"
-        ),
-        (Reason::TokenRequestDenied, _) => format!(
-            "kubewarm may not request tokens of {subject} to {what}; apply {}",
-            voice.grant(false)
-        ),
-        (Reason::ServiceAccountNotFound, _) => format!(
-            "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
-        ),
-        (_, Some(until)) => format!(
-            "no longer allowed to {what} as {subject} (it was at {}); apply {next}",
-            figures::seconds(until).0
-        ),
-        (_, None) => format!("not allowed to {what} as {subject}; apply {next}"),
-    }
+    let revoked = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
+    let what = format!("{words} {} of {group} {}", of.resource(), places(cells));
+    let condition_reason = match (reason, revoked) {
+        (Reason::TokenRequestDenied, _) => "TokenRequestDenied",
+        (_, Some(_)) => "AccessRevoked",
+        (_, None) => "PermissionsMissing",
+    };
+    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, cells, revoked))
 }
 
 /// Of whom nobody can say for too long whether they may still read what, and why.
@@ -148,7 +117,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
             ));
         }
     }
-    if !with(&|access: &CellAccess| access.punctuality == Punctuality::Late).is_empty() {
+    if !with(&|access| access.is_late).is_empty() {
         asides.push(
             "checks come less often than every 20 s, because too many of them wait for their turn"
                 .to_owned(),
@@ -176,11 +145,8 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
 
 /// Why the checks of a cell come to nothing, if that is all there is to say.
 fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
-    let CellAccess { standing, punctuality, .. } = cell.access()?;
-    match (standing, punctuality) {
-        (Standing::Unverified { .. }, _) | (_, Punctuality::OnTime | Punctuality::Late) => None,
-        (_, Punctuality::Unanswered(fault)) => Some(fault),
-    }
+    let CellAccess { standing, failed, .. } = cell.access()?;
+    failed.as_ref().filter(|_| !matches!(standing, Standing::Unverified { .. }))
 }
 
 /// `status.access`: `base`, and what has been found out.
@@ -210,8 +176,8 @@ pub(super) fn access(
 /// When a cell's standing was last confirmed, and how.
 fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, method }
-        | Standing::Unverified { verified_at, method, .. } => Some((*verified_at, *method)),
+        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
+        Standing::Unverified { verified_at, .. } => Some((*verified_at, VerificationMethod::Probe)),
         Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
         Standing::Verifying => None,
     }
@@ -242,6 +208,10 @@ fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
         rules: rules.into_iter().map(rule).take(MAX_RULES).collect(),
     };
     all.into_iter().map(of_namespace).take(MAX_NAMESPACES).collect()
+}
+
+fn is_granted(cell: &Cell<'_>) -> bool {
+    cell.access().is_some_and(|access| matches!(access.standing, Standing::Granted { .. }))
 }
 
 fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {

@@ -7,7 +7,7 @@ use super::{
     trouble::Voice,
 };
 use kubewarm_api::v1alpha1::Problem;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// As many as the schema allows.
 const MAX_PROBLEMS: usize = 16;
@@ -25,13 +25,8 @@ pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> V
     let of_cells = groups.into_iter().filter_map(|((_, namespace, reason), cells)| {
         let retries = cells.iter().filter_map(|cell| cell.fault()?.next_retry);
         let message = message(cells.first()?, voice)?;
-        Some(Problem {
-            namespace: namespace.to_owned(),
-            reason: reason.to_owned(),
-            message: Some(sentence::bounded(message, MAX_MESSAGE)),
-            next_retry_time: retries.min().map(figures::seconds),
-            object: None,
-        })
+        let next_retry_time = retries.min().map(figures::seconds);
+        Some(Problem { next_retry_time, ..problem(namespace, reason, message) })
     });
     let all = limited(target, clock).into_iter().chain(of_cells).chain(undecodable(target));
     let mut seen = BTreeSet::new();
@@ -40,16 +35,21 @@ pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> V
         .collect()
 }
 
+fn problem(namespace: &str, reason: &str, message: String) -> Problem {
+    Problem {
+        namespace: namespace.to_owned(),
+        reason: reason.to_owned(),
+        message: Some(sentence::bounded(message, MAX_MESSAGE)),
+        ..Problem::default()
+    }
+}
+
 /// The limit that the target does not fit into.
 fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
     let limited = target.declared.limited.as_ref()?;
-    Some(Problem {
-        namespace: String::new(),
-        reason: limited.overrun.measure.as_str().to_owned(),
-        message: Some(sentence::bounded(limit::exceeded(limited, clock), MAX_MESSAGE)),
-        next_retry_time: limit::retry(limited, clock).map(figures::seconds),
-        object: None,
-    })
+    let next_retry_time = limit::retry(limited, clock).map(figures::seconds);
+    let (reason, message) = (limited.overrun.measure.as_str(), limit::exceeded(limited, clock));
+    Some(Problem { next_retry_time, ..problem("", reason, message) })
 }
 
 /// Why a cell is not healthy; `None` if it is, or if it is only not synced yet.
@@ -73,25 +73,18 @@ fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
 
 /// One for each namespace, naming its first object.
 fn undecodable(target: &Target<'_>) -> Vec<Problem> {
-    let mut by_namespace: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
-    for cell in &target.cells {
-        for item in cell.report().into_iter().flat_map(|report| &*report.undecodable) {
-            by_namespace.entry(cell.namespace()).or_default().push((&item.object, &item.problem));
-        }
-    }
-    let problem = |(namespace, items): (&str, Vec<(&str, &str)>)| {
-        let &(object, problem) = items.first()?;
-        let message = match items.len() - 1 {
-            0 => format!("{object} is not served: {problem}"),
-            more => format!("{object} and {more} more are not served: {problem}"),
+    let groups = grouped(&target.cells, |cell| Some(cell.namespace()));
+    let of_namespace = |(namespace, cells): (&str, Vec<&Cell<'_>>)| {
+        let reports = cells.into_iter().filter_map(Cell::report);
+        let mut items = reports.flat_map(|report| &*report.undecodable);
+        let first = items.next()?;
+        let object = &first.object;
+        let message = match items.count() {
+            0 => format!("{object} is not served: {}", first.problem),
+            more => format!("{object} and {more} more are not served: {}", first.problem),
         };
-        Some(Problem {
-            namespace: namespace.to_owned(),
-            reason: UNDECODABLE.to_owned(),
-            message: Some(sentence::bounded(message, MAX_MESSAGE)),
-            next_retry_time: None,
-            object: Some(sentence::bounded(object.to_owned(), MAX_OBJECT)),
-        })
+        let object = Some(sentence::bounded(object.to_string(), MAX_OBJECT));
+        Some(Problem { object, ..problem(namespace, UNDECODABLE, message) })
     };
-    by_namespace.into_iter().filter_map(problem).collect()
+    groups.into_iter().filter_map(of_namespace).collect()
 }

@@ -31,9 +31,6 @@ const REQUEST: Duration = Duration::from_secs(10);
 const NOTICES: usize = 50;
 const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
-/// What a cell says of itself; `None` if it does not run.
-pub(crate) type CellLookup = Box<dyn Fn(&CellKey) -> Option<CellView> + Send>;
-
 /// The status of each profile, as this replica would write it.
 pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
@@ -41,8 +38,8 @@ pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 pub(crate) struct Profiles {
     /// Every profile that exists now.
     pub(crate) observed: Box<dyn Fn() -> Vec<Observed> + Send>,
-    /// What a cell says of itself; `None` if it does not run.
-    pub(crate) cell: CellLookup,
+    /// What is known of a cell.
+    pub(crate) cell: Box<dyn Fn(&CellKey) -> CellView + Send>,
     /// Takes the statuses just computed: what this replica would write, whether it leads or not.
     pub(crate) computed: Box<dyn Fn(ComputedStatuses) + Send>,
     /// Hears how each write ended.
@@ -62,7 +59,9 @@ pub(crate) async fn run(
     process_start: Instant,
     stop: CancellationToken,
 ) {
-    let mut sender = StatusSender::new(sink, Arc::new(leads));
+    let leads = Arc::new(leads);
+    let (mut writes, mut notices) = (JoinSet::new(), JoinSet::new());
+    let notice_permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
     let mut reporter = Reporter::default();
     let mut turns = interval(TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -70,83 +69,62 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(ended) = sender.writes.join_next() => {
+            Some(ended) = writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
                     (profiles.ended)(outcome);
                     reporter.done(&write, outcome, Instant::now());
                 }
                 continue;
             }
-            Some(_) = sender.notices.join_next() => continue,
+            Some(_) = notices.join_next() => continue,
             _ = turns.tick() => {}
         }
-        let role = if (sender.leads)() { Role::Leader } else { Role::Follower };
+        let role = if leads() { Role::Leader } else { Role::Follower };
         if role == Role::Follower {
-            sender.abort();
+            writes.abort_all();
+            notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
         // Another role is taken at once: what was aborted is forgotten before anything else is begun.
         let mut told = Vec::new();
         if look_at <= clock.mono || looked_as != Some(role) {
-            let observed = (profiles.observed)();
-            told = reporter.round(&observed, &profiles.cell, role, clock);
-            let status_of = |found: &Observed| {
-                let profile = &found.declared.profile;
-                Some((profile.clone(), Arc::clone(reporter.status(profile)?)))
-            };
-            (profiles.computed)(observed.iter().filter_map(status_of).collect());
+            told = reporter.round(&(profiles.observed)(), &profiles.cell, role, clock);
+            (profiles.computed)(reporter.statuses());
             looked_as = Some(role);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.due(Instant::now()) {
-            sender.write(write, permit);
+            writes.spawn(publish(sink.clone(), Arc::clone(&leads), write, permit));
         }
         for notice in told {
-            sender.tell(notice, clock.wall);
+            if let Some(permit) = notice_permits.try_acquire(&notice.profile.namespace) {
+                notices.spawn(tell(sink.clone(), Arc::clone(&leads), notice, clock.wall, permit));
+            }
         }
     }
 }
 
-/// What is under way to the API server.
-struct StatusSender<L> {
+async fn publish(
     sink: ApiServer,
-    leads: Arc<L>,
-    writes: JoinSet<(Write, Outcome)>,
-    notices: JoinSet<()>,
-    permits: KeyedSemaphore<Arc<str>>,
+    leads: Arc<impl Fn() -> bool>,
+    write: Write,
+    _permit: KeyedPermit,
+) -> (Write, Outcome) {
+    if !leads() {
+        return (write, Outcome::Failed);
+    }
+    let outcome = timeout(REQUEST, sink.publish(&write)).await;
+    (write, outcome.unwrap_or(Outcome::Failed))
 }
 
-impl<L: Fn() -> bool + Send + Sync + 'static> StatusSender<L> {
-    fn new(sink: ApiServer, leads: Arc<L>) -> Self {
-        let permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
-        Self { sink, leads, writes: JoinSet::new(), notices: JoinSet::new(), permits }
-    }
-
-    fn write(&mut self, write: Write, permit: KeyedPermit) {
-        let (sink, leads) = (self.sink.clone(), Arc::clone(&self.leads));
-        self.writes.spawn(async move {
-            let _permit = permit;
-            if !leads() {
-                return (write, Outcome::Failed);
-            }
-            let outcome = timeout(REQUEST, sink.publish(&write)).await;
-            (write, outcome.unwrap_or(Outcome::Failed))
-        });
-    }
-
-    fn tell(&mut self, notice: Notice, at: Timestamp) {
-        let Some(permit) = self.permits.try_acquire(&notice.profile.namespace) else { return };
-        let (sink, leads) = (self.sink.clone(), Arc::clone(&self.leads));
-        self.notices.spawn(async move {
-            let _permit = permit;
-            if leads() {
-                let _late = timeout(REQUEST, sink.tell(&notice, at)).await;
-            }
-        });
-    }
-
-    fn abort(&mut self) {
-        self.writes.abort_all();
-        self.notices.abort_all();
+async fn tell(
+    sink: ApiServer,
+    leads: Arc<impl Fn() -> bool>,
+    notice: Notice,
+    at: Timestamp,
+    _permit: KeyedPermit,
+) {
+    if leads() {
+        let _late = timeout(REQUEST, sink.tell(&notice, at)).await;
     }
 }

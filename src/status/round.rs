@@ -1,25 +1,21 @@
 //! One look at all profiles: what is to be written, and when, and what is to be told. Pure.
 
 use super::{
-    Excesses, Inputs, adopt,
+    Excesses, adopt,
     cell::{CellView, Clock},
     compute,
     difference::pause,
     events::{Notice, Notices},
+    publish::ComputedStatuses,
     sink::{Outcome, Write},
 };
 use crate::forecast::Forecast;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{CellKey, Declared, ProfileRef},
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Writes under way: more only pile up in front of a server that is slow already.
@@ -28,8 +24,6 @@ const UNDER_WAY: usize = 40;
 const NAMESPACE_UNDER_WAY: usize = 4;
 /// After a failure, doubled up to the second.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// After a 404: the profile is gone and will be forgotten, or its CRD is being replaced.
-const GONE: Duration = Duration::from_mins(5);
 
 /// A profile as the controller sees it.
 #[derive(Clone, Debug)]
@@ -70,8 +64,6 @@ pub struct Reporter {
     /// What is to be written. Only a leader has anything in it.
     queue: WorkQueue<ProfileRef>,
     under_way: KeyedSemaphore<Arc<str>>,
-    notices: Notices,
-    led: bool,
 }
 
 #[derive(Debug)]
@@ -79,11 +71,19 @@ struct Reported {
     uid: Arc<str>,
     /// What was computed last.
     status: Arc<CacheProfileStatus>,
-    /// What the API server has, as far as a leader knows.
+    /// What this replica has done since it leads; `None` on a follower.
+    record: Option<LeaderRecord>,
+}
+
+/// What a leader has done with the status of a profile.
+#[derive(Debug)]
+struct LeaderRecord {
+    /// What the API server has, as far as this replica knows, or had when the profile was gone.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
     /// Since when it may be written.
     since: Instant,
+    notices: Notices,
 }
 
 impl Default for Reporter {
@@ -93,8 +93,6 @@ impl Default for Reporter {
             profiles: HashMap::new(),
             queue: WorkQueue::new(first, longest),
             under_way: KeyedSemaphore::new(UNDER_WAY, NAMESPACE_UNDER_WAY),
-            notices: Notices::default(),
-            led: false,
         }
     }
 }
@@ -110,60 +108,51 @@ impl Reporter {
     pub fn round(
         &mut self,
         profiles: &[Observed],
-        cells: &dyn Fn(&CellKey) -> Option<CellView>,
+        cells: &dyn Fn(&CellKey) -> CellView,
         role: Role,
         clock: Clock,
     ) -> Vec<Notice> {
-        let exist: HashSet<_> = profiles.iter().map(|found| &found.declared.profile).collect();
-        self.profiles.retain(|profile, _| exist.contains(profile));
-        self.queue.retain(|profile| exist.contains(profile));
-        self.notices.retain(|profile| exist.contains(profile));
-        let leads = role == Role::Leader;
-        let takes_over = leads && !self.led;
-        if !leads {
-            self.queue.clear();
-        }
-        self.led = leads;
-
+        let mut old = std::mem::take(&mut self.profiles);
         let mut notices = Vec::new();
         for observed in profiles {
             let Observed { declared, in_cluster, .. } = observed;
             let Declared { profile, uid, .. } = &**declared;
-            let own = self.profiles.remove(profile).filter(|own| own.uid == *uid);
-            let previous = match (&own, in_cluster) {
-                (Some(own), Some(foreign)) if takes_over => {
-                    Some(Arc::new(with_times_of(&own.status, foreign)))
-                }
-                (Some(own), _) => Some(Arc::clone(&own.status)),
-                (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
-                (None, None) => None,
-            };
-            let inputs = Inputs { observed, previous: previous.as_deref(), clock };
-            let status = Arc::new(compute(&inputs, cells));
-            if leads {
-                let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
-                let was = was.map(|status| &**status);
-                notices.extend(self.notices.plan(profile, uid, was, &status, clock.mono));
-            }
+            let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
                 // One of the same name with another UID has a status of its own.
                 self.queue.remove(profile);
             }
-            let reported = match own.filter(|_| !takes_over) {
-                Some(own) => Reported { status, ..own },
-                None => Reported {
-                    uid: Arc::clone(uid),
-                    status,
+            let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
+            let takes_over = role == Role::Leader && record.is_none();
+            let previous = match (own, in_cluster) {
+                (Some(own), Some(foreign)) if takes_over => {
+                    Some(Arc::new(with_conditions_of(&own, foreign)))
+                }
+                (Some(own), _) => Some(own),
+                (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
+                (None, None) => None,
+            };
+            let status = Arc::new(compute(observed, previous.as_deref(), clock, cells));
+            let mut record = record.filter(|_| role == Role::Leader);
+            if role == Role::Leader {
+                let record = record.get_or_insert_with(|| LeaderRecord {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                },
-            };
-            self.profiles.insert(profile.clone(), reported);
-            if leads {
-                self.schedule(profile);
+                    notices: Notices::default(),
+                });
+                let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
+                let was = was.map(|status| &**status);
+                notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
             }
+            let reported = Reported { uid: Arc::clone(uid), status, record };
+            self.profiles.insert(profile.clone(), reported);
+            self.schedule(profile);
         }
+        let profiles = &self.profiles;
+        self.queue.retain(|profile| {
+            profiles.get(profile).is_some_and(|reported| reported.record.is_some())
+        });
         notices
     }
 
@@ -178,7 +167,7 @@ impl Reporter {
         let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
         let writes = taken.into_iter().filter_map(|(profile, permit)| {
             let reported = self.profiles.get_mut(&profile)?;
-            reported.last_write = Some(now);
+            reported.record.as_mut()?.last_write = Some(now);
             let (uid, status) = (Arc::clone(&reported.uid), Arc::clone(&reported.status));
             Some((Write { profile, uid, status }, permit))
         });
@@ -191,24 +180,26 @@ impl Reporter {
         if reported.uid != write.uid {
             return;
         }
-        let was_under_way = match outcome {
-            Outcome::Written => self.queue.done(&write.profile),
-            Outcome::Failed => self.queue.failed(&write.profile, now),
-            Outcome::Gone => self.queue.done_until(&write.profile, now + GONE),
+        let (is_over, was_under_way) = match outcome {
+            // A profile that is gone will be forgotten, so there is nothing to write again.
+            Outcome::Written | Outcome::Gone => (true, self.queue.done(&write.profile)),
+            Outcome::Failed => (false, self.queue.failed(&write.profile, now)),
         };
         if !was_under_way {
             return;
         }
-        if outcome == Outcome::Written {
-            reported.written = Some(Arc::clone(&write.status));
+        if let Some(record) = reported.record.as_mut().filter(|_| is_over) {
+            record.written = Some(Arc::clone(&write.status));
         }
         self.schedule(&write.profile);
     }
 
     /// Has the status written, if it differs from what was written last.
     fn schedule(&mut self, profile: &ProfileRef) {
-        let Some(reported) = self.profiles.get(profile) else { return };
-        let Reported { status, written, last_write, since, .. } = reported;
+        let Some(Reported { status, record: Some(record), .. }) = self.profiles.get(profile) else {
+            return;
+        };
+        let LeaderRecord { written, last_write, since, .. } = record;
         match pause(written.as_deref(), status) {
             None => self.queue.withdraw(profile),
             Some(pause) => {
@@ -218,32 +209,24 @@ impl Reporter {
         }
     }
 
-    /// The status computed last, on any replica.
+    /// The statuses computed last, on any replica.
     #[must_use]
-    pub fn status(&self, profile: &ProfileRef) -> Option<&Arc<CacheProfileStatus>> {
-        self.profiles.get(profile).map(|reported| &reported.status)
+    pub fn statuses(&self) -> ComputedStatuses {
+        let all = self.profiles.iter();
+        all.map(|(profile, own)| (profile.clone(), Arc::clone(&own.status))).collect()
     }
 }
 
-/// `own`, with the transition times of the conditions that have the same status in `foreign`: the
-/// change was seen there first.
-fn with_times_of(own: &CacheProfileStatus, foreign: &CacheProfileStatus) -> CacheProfileStatus {
-    let mut own = own.clone();
-    take_times(&mut own.conditions, &foreign.conditions);
+/// `own`, with the conditions that `foreign` has: what changed was seen there first.
+fn with_conditions_of(
+    own: &CacheProfileStatus,
+    foreign: &CacheProfileStatus,
+) -> CacheProfileStatus {
+    let mut own = CacheProfileStatus { conditions: foreign.conditions.clone(), ..own.clone() };
     for target in &mut own.targets {
         if let Some(old) = foreign.targets.iter().find(|old| old.name == target.name) {
-            take_times(&mut target.conditions, &old.conditions);
+            target.conditions.clone_from(&old.conditions);
         }
     }
     own
-}
-
-fn take_times(own: &mut [Condition], foreign: &[Condition]) {
-    for condition in own {
-        let same =
-            |old: &&Condition| old.type_ == condition.type_ && old.status == condition.status;
-        if let Some(old) = foreign.iter().find(same) {
-            condition.last_transition_time = old.last_transition_time.clone();
-        }
-    }
 }

@@ -3,17 +3,15 @@
 use super::{events::Notice, sentence::bounded};
 use http::StatusCode;
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{core::v1::ObjectReference, events::v1::Event},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
-};
+use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::{Client, Resource as _, core::PartialObjectMeta};
 use kubewarm_api::{
-    model::{Fault, ProfileRef, Reason},
+    model::{Fault, ProfileRef},
     v1alpha1::{CacheProfile, CacheProfileStatus, Completeness, FIELD_MANAGER},
 };
 use kubewarm_client::{Answer, ApiClient, Buckets};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -101,8 +99,7 @@ impl ApiServer {
 
     async fn create(&self, notice: &Notice, at: Timestamp) -> Result<Answer, Fault> {
         let collection = Event::url_path(&(), Some(&notice.profile.namespace));
-        let event = serde_json::to_vec(&self.event(notice, at))
-            .map_err(|_| Fault::new(Reason::Internal, "an Event could not be written as JSON"))?;
+        let event = self.event(notice, at).to_string();
         self.client.post(collection, event).within(TIME).send().await
     }
 
@@ -160,38 +157,34 @@ impl ApiServer {
         tracing::debug!(profile = %notice.profile, error = %fault, "event not sent");
     }
 
-    fn event(&self, notice: &Notice, at: Timestamp) -> Event {
-        let ProfileRef { namespace, name } = &notice.profile;
-        let regarding = ObjectReference {
-            api_version: Some(CacheProfile::api_version(&()).into_owned()),
-            kind: Some(CacheProfile::kind(&()).into_owned()),
-            namespace: Some(namespace.to_string()),
-            name: Some(name.to_string()),
-            uid: Some(notice.uid.to_string()),
-            ..ObjectReference::default()
-        };
-        Event {
-            metadata: ObjectMeta {
-                namespace: Some(namespace.to_string()),
-                // The server cuts the base to what leaves room for its random suffix.
-                generate_name: Some(format!("{name}-")),
-                ..ObjectMeta::default()
+    fn event(&self, notice: &Notice, at: Timestamp) -> Value {
+        let Notice { profile: ProfileRef { namespace, name }, uid, type_, reason, note, .. } =
+            notice;
+        json!({
+            "apiVersion": Event::api_version(&()),
+            "kind": Event::kind(&()),
+            // The server cuts the base to what leaves space for its random suffix.
+            "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
+            "eventTime": MicroTime(at),
+            "action": "Warming",
+            "reason": reason,
+            "note": note,
+            "type": type_,
+            "regarding": {
+                "apiVersion": CacheProfile::api_version(&()),
+                "kind": CacheProfile::kind(&()),
+                "namespace": &**namespace,
+                "name": &**name,
+                "uid": &**uid,
             },
-            event_time: Some(MicroTime(at)),
-            action: Some("Warming".to_owned()),
-            reason: Some(notice.reason.to_owned()),
-            note: Some(notice.note.clone()),
-            type_: Some(notice.type_.to_owned()),
-            regarding: Some(regarding),
-            reporting_controller: Some(CONTROLLER.to_owned()),
-            reporting_instance: Some(self.instance.to_string()),
-            ..Event::default()
-        }
+            "reportingController": CONTROLLER,
+            "reportingInstance": &*self.instance,
+        })
     }
 }
 
-fn body(write: &Write) -> serde_json::Value {
-    serde_json::json!({
+fn body(write: &Write) -> Value {
+    json!({
         "apiVersion": CacheProfile::api_version(&()),
         "kind": CacheProfile::kind(&()),
         "metadata": {
@@ -211,24 +204,30 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
         return Cow::Borrowed(status);
     }
     let mut smaller = status.clone();
-    if let Some(access) = &mut smaller.access {
-        access.roles.clear();
-        if !access.excess.is_empty() {
-            access.excess.clear();
-            access.excess_completeness = Some(Completeness::Incomplete);
+    for leave_out in [leave_out_manifests, leave_out_missing, leave_out_problems] {
+        leave_out(&mut smaller);
+        if size(&smaller) <= MAX_STATUS {
+            break;
         }
-        access.manifests = None;
-        access.manifests_elevated = None;
-    }
-    if size(&smaller) > MAX_STATUS
-        && let Some(access) = &mut smaller.access
-    {
-        access.missing.clear();
-    }
-    if size(&smaller) > MAX_STATUS {
-        smaller.targets.iter_mut().for_each(|target| target.problems.clear());
     }
     Cow::Owned(smaller)
+}
+
+fn leave_out_manifests(status: &mut CacheProfileStatus) {
+    let Some(access) = &mut status.access else { return };
+    access.roles.clear();
+    (access.manifests, access.manifests_elevated) = (None, None);
+    if !std::mem::take(&mut access.excess).is_empty() {
+        access.excess_completeness = Some(Completeness::Incomplete);
+    }
+}
+
+fn leave_out_missing(status: &mut CacheProfileStatus) {
+    status.access.iter_mut().for_each(|access| access.missing.clear());
+}
+
+fn leave_out_problems(status: &mut CacheProfileStatus) {
+    status.targets.iter_mut().for_each(|target| target.problems.clear());
 }
 
 fn is_forbidden(answer: &Result<Answer, Fault>) -> bool {

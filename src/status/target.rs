@@ -1,40 +1,21 @@
 //! One target: what its cells come to.
 
 use super::{
-    Inputs, Observed,
+    Observed,
     cell::{Cell, CellState, CellView, Clock, Staleness, grouped},
     figures,
     limit::within_limits,
     permissions,
-    reasons::{gravity, of_fault},
+    reasons::of_fault,
     sentence,
     trouble::{Voice, kinds, places, progress},
+    verdict::{Verdict, rollup},
 };
 use kubewarm_api::model::{
     CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResourceInfo,
 };
-use kubewarm_cache::{informer::CellFault, store::INDEXES_PER_TABLE};
+use kubewarm_cache::store::INDEXES_PER_TABLE;
 use std::time::Duration;
-
-/// A condition before it is merged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// `None` is `Unknown`.
-    pub(super) status: Option<bool>,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-}
-
-impl Verdict {
-    pub(super) fn new(
-        status: Option<bool>,
-        reason: &'static str,
-        message: impl Into<String>,
-    ) -> Self {
-        let message = sentence::bounded(message.into(), sentence::MAX_MESSAGE);
-        Self { status, reason, message }
-    }
-}
 
 /// A target with everything that its status needs.
 #[derive(Debug)]
@@ -54,10 +35,11 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     pub(super) fn new(
         declared: &'a DeclaredTarget,
-        inputs: &Inputs<'_>,
-        lookup: &dyn Fn(&CellKey) -> Option<CellView>,
+        observed: &Observed,
+        clock: Clock,
+        lookup: &dyn Fn(&CellKey) -> CellView,
     ) -> Self {
-        let Inputs { observed: Observed { declared: profile, access, .. }, clock, .. } = *inputs;
+        let Observed { declared: profile, access, .. } = observed;
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
         // Another profile may keep the same cells warm: they are none of this target's then.
         let is_stopped = declared.is_stopped();
@@ -111,22 +93,16 @@ impl<'a> Target<'a> {
 }
 
 fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
+    let DeclaredTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
-        None => Verdict::new(
-            None,
-            "Discovering",
-            voice.says(&format!("asking the API server for {}", declared.declared_as)),
-        ),
-        Some(Ok(resolved)) => Verdict::new(
-            Some(true),
-            "Resolved",
-            voice.says(&format!(
-                "{} is {}{}",
-                declared.declared_as,
-                resolved.resource,
-                not_indexed(&declared.left_out),
-            )),
-        ),
+        None => {
+            let text = format!("asking the API server for {declared_as}");
+            voice.verdict(None, "Discovering", &text)
+        }
+        Some(Ok(ResourceInfo { resource, .. })) => {
+            let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
+            voice.verdict(Some(true), "Resolved", &text)
+        }
         // It names the field, and by that the target.
         Some(Err(refusal)) => {
             Verdict::new(Some(false), refusal.reason.as_str(), refusal.message.as_str())
@@ -154,22 +130,20 @@ fn warm(
     voice: Voice<'_>,
 ) -> Verdict {
     match &declared.resolved {
-        None => return Verdict::new(None, "Pending", voice.says("waiting for discovery")),
+        None => return voice.verdict(None, "Pending", "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
             return Verdict::new(Some(false), "ResourceNotFound", refusal.message.as_str());
         }
-        Some(Err(refusal)) => {
-            return Verdict::new(None, "Pending", refusal.message.as_str());
-        }
+        Some(Err(refusal)) => return Verdict::new(None, "Pending", refusal.message.as_str()),
         Some(Ok(_)) => {}
     }
     if mode == Mode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
-        return Verdict::new(Some(false), "PlanOnly", voice.says(text));
+        return voice.verdict(Some(false), "PlanOnly", text);
     }
     if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
-        return Verdict::new(None, "Pending", voice.says(text));
+        return voice.verdict(None, "Pending", text);
     }
     // Without the namespaces the target's own cells are not known.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
@@ -180,24 +154,22 @@ fn warm(
             (1, _) => format!("1 cell of {} synced", declared.declared_as),
             (cells, _) => format!("{cells} cells of {} synced", declared.declared_as),
         };
-        return Verdict::new(Some(true), "Synced", voice.says(&text));
+        return voice.verdict(Some(true), "Synced", &text);
     }
-    let groups = grouped(lacking, |cell| {
-        let &CellFault { reason, verb, .. } = cell.fault()?;
-        let warm = of_fault(reason).warm;
-        Some((gravity("Warm", warm), warm, reason, verb))
+    let groups = grouped(lacking, |cell| Some((cell.fault()?.reason, cell.fault()?.verb)));
+    let found = groups.iter().filter_map(|((reason, _), cells)| {
+        let text = voice.fault(cells)?;
+        Some(Verdict::new(Some(false), of_fault(*reason).warm, text))
     });
-    let told: Vec<_> = groups.values().filter_map(|cells| voice.fault(cells)).collect();
-    let gravest = groups.keys().next().map_or("Syncing", |(_, reason, ..)| *reason);
-    let text = match (mode, told.is_empty()) {
-        (Mode::Paused, _) if gravest == "Syncing" => {
-            let text = "paused before its first sync; set spec.mode to Active to warm it";
-            return Verdict::new(Some(false), "Paused", voice.says(text));
-        }
-        (_, true) => progress(cells),
-        (_, false) => sentence::few(&told, "problems"),
-    };
-    Verdict::new(Some(false), gravest, voice.says(&text))
+    let found = rollup("Warm", found, Vec::new(), "problems");
+    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == "Syncing") {
+        let text = "paused before its first sync; set spec.mode to Active to warm it";
+        return voice.verdict(Some(false), "Paused", text);
+    }
+    match found {
+        Some(found) => voice.verdict(found.status, found.reason, &found.message),
+        None => voice.verdict(Some(false), "Syncing", &progress(cells)),
+    }
 }
 
 fn fresh(
@@ -207,41 +179,40 @@ fn fresh(
     voice: Voice<'_>,
 ) -> Verdict {
     if warm.status != Some(true) {
-        return Verdict::new(None, "NotWarm", voice.says("not warm yet"));
+        return voice.verdict(None, "NotWarm", "not warm yet");
     }
     let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
-    let Some(&gravest) = groups.keys().next() else {
-        let text = "every watch is known to be current";
-        return Verdict::new(Some(true), "WatchesCurrent", voice.says(text));
-    };
-    let told: Vec<_> =
-        groups.iter().map(|(staleness, cells)| stale(*staleness, cells, voice)).collect();
-    Verdict::new(Some(false), gravest.reason(), voice.says(&sentence::few(&told, "problems")))
+    let found = groups.iter().map(|(staleness, cells)| {
+        Verdict::new(Some(false), staleness.reason(), stale(*staleness, cells, voice))
+    });
+    match rollup("Fresh", found, Vec::new(), "problems") {
+        Some(found) => voice.verdict(found.status, found.reason, &found.message),
+        None => voice.verdict(Some(true), "WatchesCurrent", "every watch is known to be current"),
+    }
 }
 
 pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
-    let kinds = kinds(cells);
-    let places = places(cells);
+    let what = format!("{} {}", kinds(cells), places(cells));
     if let Some(fault) = voice.fault(cells) {
         return format!("{fault}; the old data is served");
     }
     match staleness {
         Staleness::Fenced => format!(
-            "access to {kinds} {places} was lost; what was held then is served, as \
+            "access to {what} was lost; what was held then is served, as \
              serving.onAccessLost says"
         ),
-        Staleness::Paused => format!(
-            "paused, no watch of {kinds} {places} is open; set spec.mode to Active to open it"
-        ),
+        Staleness::Paused => {
+            format!("paused, no watch of {what} is open; set spec.mode to Active to open it")
+        }
         Staleness::Silent => format!(
-            "the watch of {kinds} {places} has been silent for longer than \
+            "the watch of {what} has been silent for longer than \
              freshness.maxStalenessSeconds; it is being probed, and opened again if it is dead"
         ),
         Staleness::Relisting => {
-            format!("listing {kinds} {places} again; the old data is served meanwhile")
+            format!("listing {what} again; the old data is served meanwhile")
         }
         Staleness::Unreachable | Staleness::Reconnecting => {
-            format!("the watch of {kinds} {places} ended and is being opened again")
+            format!("the watch of {what} ended and is being opened again")
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is wrong with some cells of a target, in words, with what to do next.
 
-use super::{cell::Cell, figures, sentence};
+use super::{cell::Cell, figures, sentence, verdict::Verdict};
+use jiff::Timestamp;
 use kubewarm_api::{
     manifests::is_elevated,
     model::{Extent, Reason},
@@ -18,9 +19,14 @@ pub(super) struct Voice<'a> {
 }
 
 impl Voice<'_> {
-    /// `target "pods": <text>`.
-    pub(super) fn says(&self, text: &str) -> String {
-        format!("target {:?}: {text}", self.target)
+    /// A condition of the target: `target "pods": <text>`.
+    pub(super) fn verdict(
+        &self,
+        status: Option<bool>,
+        reason: &'static str,
+        text: &str,
+    ) -> Verdict {
+        Verdict::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
     /// Who reads upstream.
@@ -40,38 +46,54 @@ impl Voice<'_> {
         }
     }
 
+    /// Why the subject cannot do `what` with `cells`, and what to do. `revoked`: when it last could.
+    pub(super) fn refusal(
+        &self,
+        reason: Reason,
+        what: &str,
+        cells: &[&Cell<'_>],
+        revoked: Option<Timestamp>,
+    ) -> String {
+        let subject = self.subject();
+        let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
+        match (reason, revoked) {
+            (Reason::Unauthorized, _) => format!(
+                "the API server does not accept the credentials of {subject} to {what}; check that its \
+                 token is valid and that the account exists"
+            ),
+            (Reason::TokenRequestDenied, _) => format!(
+                "kubewarm may not request tokens of {subject} to {what}; apply {}",
+                self.grant(false)
+            ),
+            (Reason::ServiceAccountNotFound, _) => format!(
+                "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
+            ),
+            (_, Some(until)) => format!(
+                "no longer allowed to {what} as {subject} (it was at {}); apply {next}",
+                figures::seconds(until).0
+            ),
+            (_, None) => format!("not allowed to {what} as {subject}; apply {next}"),
+        }
+    }
+
     /// Why `cells`, which all have the same kind of fault, are in trouble; `None` if none has any.
     pub(super) fn fault(&self, cells: &[&Cell<'_>]) -> Option<String> {
         let fault = cells.iter().find_map(|cell| cell.fault())?;
-        let kinds = kinds(cells);
-        let places = places(cells);
+        let what = format!("{} {}", kinds(cells), places(cells));
         let subject = self.subject();
         let verb = fault.verb.as_str();
         let words = &fault.message;
         let since = figures::seconds(fault.since).0;
         Some(match fault.reason {
-            Reason::Forbidden => {
-                let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
-                format!("not allowed to {verb} {kinds} {places} as {subject}; apply {next}")
+            Reason::Forbidden
+            | Reason::Unauthorized
+            | Reason::TokenRequestDenied
+            | Reason::ServiceAccountNotFound => {
+                self.refusal(fault.reason, &format!("{verb} {what}"), cells, None)
             }
-            Reason::Unauthorized => format!(
-                "the API server does not accept the credentials of {subject} for {kinds} {places}; \
-                 check that its token is valid and that the account exists"
-            ),
-            Reason::TokenRequestDenied => {
-                let next = self.grant(false);
-                format!(
-                    "kubewarm may not request tokens of {subject}, as which {kinds} {places} is \
-                     read ({words}); apply {next}"
-                )
-            }
-            Reason::ServiceAccountNotFound => format!(
-                "{subject} does not exist, as which {kinds} {places} is read; create it, \
-                 and the target starts by itself"
-            ),
             Reason::NotServed => format!(
-                "{kinds} is not served by this cluster; install its CRD, \
-                 and the target starts by itself"
+                "{} is not served by this cluster; install its CRD, and the target starts by itself",
+                kinds(cells)
             ),
             Reason::NamespaceNotFound => {
                 let names: Vec<_> = cells.iter().map(|cell| cell.namespace()).collect();
@@ -81,23 +103,23 @@ impl Voice<'_> {
                     sentence::namespaces(&names)
                 )
             }
-            Reason::NotListable => format!(
-                "{kinds} {places} has no {verb} ({words}); remove the target from the profile"
-            ),
+            Reason::NotListable => {
+                format!("{what} has no {verb} ({words}); remove the target from the profile")
+            }
             Reason::Internal => format!(
-                "the informer of {kinds} {places} failed since {since} ({words}); \
+                "the informer of {what} failed since {since} ({words}); \
                  it is restarted; please report this as a bug"
             ),
             Reason::TooLarge | Reason::Malformed => format!(
-                "the {verb} of {kinds} {places} makes no sense since {since} ({words}); retrying; \
+                "the {verb} of {what} makes no sense since {since} ({words}); retrying; \
                  look for a proxy or an oversized object"
             ),
             Reason::Unverified => format!(
-                "nobody can say whether {subject} may still list and watch {kinds} {places} ({words}); \
+                "nobody can say whether {subject} may still list and watch {what} ({words}); \
                  it counts as lost until a check is answered"
             ),
             Reason::TimedOut => format!(
-                "the {verb} of {kinds} {places} makes no progress since {since} ({words}); \
+                "the {verb} of {what} makes no progress since {since} ({words}); \
                  retrying; check the API server and the network"
             ),
             Reason::Throttled
@@ -106,7 +128,7 @@ impl Voice<'_> {
             | Reason::Gone
             | Reason::Unsupported
             | Reason::ClosedAtOnce => format!(
-                "the {verb} of {kinds} {places} fails since {since} ({words}); \
+                "the {verb} of {what} fails since {since} ({words}); \
                  retrying; check the API server if this lasts"
             ),
         })

@@ -3,7 +3,7 @@
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
 use kubewarm::status::{
-    ApiServer, Clock, Inputs, Notice, Observed, Outcome as Written, Write, compute,
+    ApiServer, CellView, Clock, Notice, Observed, Outcome as Written, Write, compute,
 };
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
@@ -82,8 +82,7 @@ impl Subject {
         let now = Instant::now();
         let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
         let observed = Observed::new(Arc::new(declared));
-        let inputs = Inputs { observed: &observed, previous: None, clock };
-        compute(&inputs, &|_| None)
+        compute(&observed, None, clock, &|_| CellView::default())
     }
 
     /// Every field and every list as large as the schema allows.

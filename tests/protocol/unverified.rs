@@ -65,11 +65,11 @@ async fn scene() -> Scene {
     feed.line(event("ADDED", object("b", 2, 8)));
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
-    let wanted = Wanted { key, namespace_check: NamespaceCheck::Known, payer: "ns".into() };
+    let wanted = Wanted { namespace_check: NamespaceCheck::Known, payer: "ns".into() };
     let verifier = Verifier::new(Surroundings {
         buckets: Buckets::default(),
         clients: Arc::new(ByName(server.address)),
-        wanted: Box::new(move || Some(vec![wanted.clone()])),
+        wanted: Box::new(move || Some([(key.clone(), wanted.clone())].into())),
         own: Arc::default(),
         reports,
         changes: engine.changes(),

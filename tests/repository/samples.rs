@@ -5,9 +5,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
-    access::{CellAccess, Punctuality, Refused, Standing},
+    access::{CellAccess, Refused, Standing},
     commands::{Format, Terminal, overview, render},
-    status::{CellView, Clock, Inputs, Observed, compute},
+    status::{CellView, Clock, Observed, compute},
 };
 use kubewarm_api::{
     model::{
@@ -139,7 +139,7 @@ impl World {
                 revoked: None,
             }),
         };
-        let access = CellAccess { standing, overruled: None, punctuality: Punctuality::OnTime };
+        let access = CellAccess { standing, overruled: None, is_late: false, failed: None };
         let (report, access) = (Some(Arc::new(report)), Some(access));
         let view = CellView { report, access, objects, bytes };
         self.cells.insert(key.clone(), view);
@@ -153,8 +153,9 @@ impl World {
         };
         let access = Some(Arc::new(access));
         let observed = Observed { access, ..Observed::new(Arc::new(declared.clone())) };
-        let inputs = Inputs { observed: &observed, previous: None, clock: self.clock };
-        compute(&inputs, &|key| self.cells.get(key).cloned())
+        compute(&observed, None, self.clock, &|key| {
+            self.cells.get(key).cloned().unwrap_or_default()
+        })
     }
 }
 

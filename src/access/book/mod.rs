@@ -4,16 +4,17 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use self::place::{Cell, Place, is_permanent};
+pub(super) use self::place::is_permanent;
+use self::place::{Cell, Place};
 use super::{
     excess::Excess,
-    rule::{Input, Order, Review},
+    rule::{Input, Order},
     rules::{Spot, spot},
     standing::CellAccess,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Completeness, Fault, NamespaceCheck, Reason, Verb};
-use kubewarm_cache::informer::{OwnAccess, Trial};
+use kubewarm_cache::informer::OwnAccess;
 use kubewarm_client::{Buckets, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,34 +45,43 @@ const UNDER_WAY: usize = 64;
 /// Of these, of one namespace, so that a slow webhook of one tenant holds up nobody else.
 const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 8;
 
-/// A cell to be checked.
+/// How an informer is to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which.
-    pub key: CellKey,
     /// Whether a refusal may mean that its namespace is gone.
     pub namespace_check: NamespaceCheck,
-    /// The namespace of a profile that declares it, whose turn the requests take.
+    /// The namespace of a profile that declares the informer. Its bucket pays for the requests.
     pub payer: Arc<str>,
 }
 
 /// A check.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumDiscriminants)]
+#[strum_discriminants(
+    name(Check),
+    vis(pub),
+    doc = "What a request was for, as a label of metrics.",
+    derive(Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray),
+    strum(serialize_all = "snake_case")
+)]
 pub(super) enum Job {
-    /// The real list and watch.
+    /// The real list and watch of an informer.
+    #[strum_discriminants(doc = "The real list and watch of an informer.")]
     Trial(CellKey),
-    /// The rules of a place.
-    Rules(Spot),
-    /// A review of one verb.
-    Review(CellKey),
+    /// A review of all rules of a place.
+    #[strum_discriminants(doc = "A review of all rules of a place.")]
+    RulesReview(Spot),
+    /// A review of one verb of an informer.
+    #[strum_discriminants(doc = "A review of one verb of an informer.")]
+    AccessReview(CellKey),
 }
 
-/// What a check came to, if it was answered.
+/// What a check came to.
 #[derive(Debug)]
 pub(super) enum Found {
-    Trial(Trial),
+    /// Of an informer.
+    Access(Input),
+    /// Of a place.
     Rules(ReviewedRules),
-    Review(Verb, bool),
 }
 
 /// Everything known. Bounded by the cells that are wanted.
@@ -98,32 +108,37 @@ impl Book {
         }
     }
 
-    /// Checks these cells from now on, and no others. `unchecked` are needed, too.
-    pub(super) fn want(&mut self, wanted: Vec<Wanted>, unchecked: &[CellKey], now: Instant) {
-        let cells = self.places.values_mut().flat_map(|place| place.cells.values_mut());
-        cells.for_each(|cell| cell.is_wanted = false);
-        for Wanted { key, namespace_check, payer } in wanted {
+    /// Checks these informers from now on, and no others. `unchecked` are needed, too.
+    pub(super) fn want(
+        &mut self,
+        wanted: BTreeMap<CellKey, Wanted>,
+        unchecked: &[CellKey],
+        now: Instant,
+    ) {
+        for place in self.places.values_mut() {
+            place.cells.retain(|key, _| wanted.contains_key(key));
+        }
+        for (key, wanted) in wanted {
             let spot = spot(&key);
             let place = self.places.entry(spot.clone()).or_insert_with(|| {
-                self.queue.add_at(Job::Rules(spot), now);
+                self.queue.add_at(Job::RulesReview(spot), now);
                 Place::default()
             });
-            let is_incomplete = place.completeness() == Some(Completeness::Incomplete);
-            let cell = place.cells.entry(key.clone()).or_insert_with(|| {
-                if is_incomplete {
-                    self.queue.add_at(Job::Review(key.clone()), now);
-                }
-                self.queue.add_at(Job::Trial(key), now + INFORMER);
-                Cell::new(Arc::clone(&payer), now)
-            });
-            (cell.payer, cell.namespace_check, cell.is_wanted) = (payer, namespace_check, true);
+            if let Some(cell) = place.cells.get_mut(&key) {
+                cell.wanted = wanted;
+                continue;
+            }
+            if place.completeness() == Some(Completeness::Incomplete) {
+                self.queue.add_at(Job::AccessReview(key.clone()), now);
+            }
+            self.queue.add_at(Job::Trial(key.clone()), now + INFORMER);
+            place.cells.insert(key, Cell::new(wanted, now));
         }
-        self.places.values_mut().for_each(|place| place.cells.retain(|_, cell| cell.is_wanted));
         self.places.retain(|_, place| !place.cells.is_empty());
         let places = &self.places;
         self.queue.retain(|job| match job {
-            Job::Trial(key) | Job::Review(key) => cell_in(places, key).is_some(),
-            Job::Rules(spot) => places.contains_key(spot),
+            Job::Trial(key) | Job::AccessReview(key) => cell_in(places, key).is_some(),
+            Job::RulesReview(spot) => places.contains_key(spot),
         });
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
         for key in self.places.values().flat_map(|place| place.cells.keys()).chain(unchecked) {
@@ -151,18 +166,19 @@ impl Book {
     pub(super) fn begin(&mut self, now: Instant) -> Vec<(Job, KeyedPermit)> {
         let places = &self.places;
         let class = |job: &Job| match job {
-            Job::Trial(key) | Job::Review(key) => cell_in(places, key).map(|cell| {
+            Job::Trial(key) | Job::AccessReview(key) => cell_in(places, key).map(|cell| {
                 (!(cell.is_urgent && matches!(job, Job::Trial(_))), !cell.access.is_held())
             }),
-            Job::Rules(spot) => places.get(spot).map(|place| (true, !place.is_held())),
+            Job::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
         let mut full = BTreeSet::new();
         let begun = self.queue.take_by(now, class, |job| {
-            let (payer, cost) = match job {
-                Job::Trial(key) => (&cell_in(places, key)?.payer, 2),
-                Job::Review(key) => (&cell_in(places, key)?.payer, 1),
-                Job::Rules(spot) => (&places.get(spot)?.cells.values().next()?.payer, 1),
+            let (cell, cost) = match job {
+                Job::Trial(key) => (cell_in(places, key)?, 2),
+                Job::AccessReview(key) => (cell_in(places, key)?, 1),
+                Job::RulesReview(spot) => (places.get(spot)?.cells.values().next()?, 1),
             };
+            let payer = &cell.wanted.payer;
             if full.contains(payer) {
                 return None;
             }
@@ -184,14 +200,14 @@ impl Book {
         begun
     }
 
-    /// Whether a refusal of the cell may mean that its namespace is gone.
+    /// Whether a refusal of the informer may mean that its namespace is gone.
     pub(super) fn namespace_check(&self, key: &CellKey) -> NamespaceCheck {
-        cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.namespace_check)
+        cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.wanted.namespace_check)
     }
 
-    /// The verb that a review of the cell is about.
-    pub(super) fn in_question(&self, key: &CellKey) -> Verb {
-        cell_in(&self.places, key).map_or(Verb::Watch, |cell| cell.access.in_question())
+    /// The verbs that a review of the informer is about.
+    pub(super) fn in_question(&self, key: &CellKey) -> Vec<Verb> {
+        cell_in(&self.places, key).map(|cell| cell.access.in_question()).unwrap_or_default()
     }
 
     /// When [`Book::begin`] may have something to begin; `None` if nothing is planned.
@@ -199,7 +215,7 @@ impl Book {
         self.queue.next()
     }
 
-    /// Takes the result of a check in.
+    /// Takes in what a check came to that was sent then.
     pub(super) fn found(
         &mut self,
         job: &Job,
@@ -209,59 +225,48 @@ impl Book {
         wall: Timestamp,
     ) {
         self.queue.done(job);
-        let spread = (self.spread)();
-        let input = match (job, found) {
-            (Job::Rules(spot), found) => {
-                let rules = found.and_then(|found| match found {
-                    Found::Rules(rules) => Ok(rules),
-                    Found::Trial(_) | Found::Review(..) => Err(mismatch()),
-                });
-                return self.ruled(spot, sent, rules, now, wall);
+        let (key, input) = match (job, found) {
+            (Job::RulesReview(spot), Ok(Found::Rules(rules))) => {
+                return self.ruled(spot, sent, Ok(rules), now, wall);
             }
-            (Job::Trial(key), Ok(Found::Trial(trial))) => {
-                if let Some(cell) = self.cell(key) {
-                    let payer = Arc::clone(&cell.payer);
-                    self.buckets.charge(&payer, trial.requests.saturating_sub(2), now);
-                }
-                Some(Input::from(trial))
+            (Job::RulesReview(spot), Err(fault)) => {
+                return self.ruled(spot, sent, Err(fault), now, wall);
             }
-            (Job::Review(_), Ok(Found::Review(verb, allowed))) => {
-                let refused = if allowed { Vec::new() } else { vec![verb] };
-                Some(Input::Reviewed { sent, review: Review { of: vec![verb], refused } })
+            (Job::Trial(key) | Job::AccessReview(key), Ok(Found::Access(input))) => (key, input),
+            (Job::Trial(key) | Job::AccessReview(key), Err(fault)) => {
+                (key, Input::Undecided { sent, fault })
             }
-            // The server has no such reviews, or not for this: nothing is lacking.
-            (Job::Review(_), Err(fault)) if is_permanent(fault.reason()) => None,
-            (_, Err(fault)) => Some(Input::Undecided { sent, fault }),
-            (_, Ok(_)) => Some(Input::Undecided { sent, fault: mismatch() }),
+            (_, Ok(_)) => {
+                return tracing::error!(?job, "the answer is to another check: this is a bug");
+            }
         };
-        let (Job::Trial(key) | Job::Review(key)) = job else { return };
         let Some(place) = self.places.get_mut(&spot(key)) else { return };
         let is_reviewed = place.completeness() == Some(Completeness::Incomplete);
         let Some(cell) = place.cells.get_mut(key) else { return };
+        let is_trial = matches!(job, Job::Trial(_));
+        let Wanted { namespace_check, payer } = &cell.wanted;
         let period = match (job, &input) {
-            (Job::Trial(_), Some(Input::Undecided { .. })) => RETRY,
-            (Job::Trial(_), Some(Input::Refused { fault, .. }))
-                if fault.reason() == Reason::NamespaceNotFound =>
-            {
-                ABSENT
+            (Job::Trial(_), Input::Refused { fault, .. }) => {
+                if *namespace_check == NamespaceCheck::Ask {
+                    // The trial has asked for the namespace, too.
+                    self.buckets.charge(payer, 1, now);
+                }
+                if fault.reason() == Reason::NamespaceNotFound { ABSENT } else { CALM }
             }
+            (Job::Trial(_), Input::Undecided { .. }) => RETRY,
             (Job::Trial(_), _) => CALM,
-            (Job::Rules(_) | Job::Review(_), _) => REVIEW,
+            (Job::RulesReview(_) | Job::AccessReview(_), _) => REVIEW,
         };
-        if is_reviewed || matches!(job, Job::Trial(_)) {
-            self.queue.hasten(job.clone(), now + jittered(period, spread));
+        if is_reviewed || is_trial {
+            self.queue.hasten(job.clone(), now + jittered(period, (self.spread)()));
         }
-        match input {
-            Some(input) => cell.take(input, key, &mut self.queue, now, wall),
-            None => cell.access.answered(sent),
-        }
+        cell.take(input, key, &mut self.queue, now, wall);
     }
 
-    /// Takes in what the informers say, each with whether its gate is open, and that time passes. Which
-    /// gates are to be opened or closed.
+    /// Takes in what the informers say, and that time passes. Which gates are to be opened or closed.
     pub(super) fn look(
         &mut self,
-        own: impl Fn(&CellKey) -> Option<(OwnAccess, bool)>,
+        own: impl Fn(&CellKey) -> Option<OwnAccess>,
         patience: Duration,
         now: Instant,
         wall: Timestamp,
@@ -269,7 +274,7 @@ impl Book {
         let mut orders = Vec::new();
         for (key, cell) in self.places.values_mut().flat_map(|place| &mut place.cells) {
             let own = own(key);
-            if let Some((own, _)) = &own {
+            if let Some(own) = &own {
                 let is_news = cell.refused_since != own.refused_since;
                 cell.refused_since = own.refused_since;
                 if is_news && own.refused_since.is_some() {
@@ -281,7 +286,7 @@ impl Book {
             }
             if let Some(since) = cell.waits_since.filter(|_| !cell.is_urgent) {
                 let (own, waits) = match &own {
-                    Some((own, _)) => (own.allowed_at, own.is_starting),
+                    Some(own) => (own.allowed_at, own.is_starting),
                     None => (None, now < since + NO_INFORMER),
                 };
                 if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
@@ -296,9 +301,9 @@ impl Book {
                 }
             }
             cell.take(Input::Tick { patience }, key, &mut self.queue, now, wall);
-            let order =
-                own.zip(cell.access.gate()).filter(|((_, is_open), to_be)| is_open != to_be);
-            orders.extend(order.and_then(|_| Some((key.clone(), cell.access.order()?))));
+            let order = own.zip(cell.access.order());
+            let order = order.filter(|(own, order)| own.is_open != order.is_ok());
+            orders.extend(order.map(|(_, order)| (key.clone(), order)));
         }
         orders
     }
@@ -331,9 +336,4 @@ fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a C
 /// Lengthened by up to a tenth, so that what begins together does not go on together.
 fn jittered(period: Duration, spread: f64) -> Duration {
     period.mul_f64(1.0 + spread / 10.0)
-}
-
-/// A check and its answer are of different kinds: a bug.
-fn mismatch() -> Fault {
-    Fault::new(Reason::Internal, "the answer is to another check")
 }

@@ -1,15 +1,13 @@
 //! What is known of one place and of the cells there, and what its rules mean for them.
 
-use super::{Book, Job, REVIEW, Review, jittered};
+use super::{Book, Job, REVIEW, Wanted, jittered};
 use crate::access::{
     excess::{Excess, excess},
     rule::{Access, Input, lacks_token},
     rules::{Spot, VERBS, allow},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{
-    CellKey, Completeness, Fault, GroupResource, NamespaceCheck, Reason, Verb,
-};
+use kubewarm_api::model::{CellKey, Completeness, Fault, GroupResource, Reason, Verb};
 use kubewarm_client::{ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,8 +32,7 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 pub(super) struct Cell {
-    pub(super) payer: Arc<str>,
-    pub(super) namespace_check: NamespaceCheck,
+    pub(super) wanted: Wanted,
     pub(super) access: Access,
     /// Since when its first trial waits for the first requests of its informer; `None` once it does not.
     pub(super) waits_since: Option<Instant>,
@@ -43,7 +40,6 @@ pub(super) struct Cell {
     pub(super) refused_since: Option<Timestamp>,
     /// Something has called for the next trial.
     pub(super) is_urgent: bool,
-    pub(super) is_wanted: bool,
 }
 
 impl Book {
@@ -82,16 +78,15 @@ impl Book {
         let is_complete =
             rules.as_ref().is_none_or(|rules| rules.completeness == Completeness::Complete);
         let period = if is_complete { REVIEW } else { period };
-        self.queue.hasten(Job::Rules(spot.clone()), now + jittered(period, (self.spread)()));
+        self.queue.hasten(Job::RulesReview(spot.clone()), now + jittered(period, (self.spread)()));
         let Some(rules) = rules else { return };
         for (key, cell) in &mut place.cells {
-            let review = Job::Review(key.clone());
+            let review = Job::AccessReview(key.clone());
             if is_complete {
                 self.queue.remove(&review);
                 let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
-                let review = Review { of: VERBS.to_vec(), refused };
-                cell.take(Input::Reviewed { sent, review }, key, &mut self.queue, now, wall);
+                cell.take(Input::Reviewed { sent, refused }, key, &mut self.queue, now, wall);
             } else if !was_incomplete {
                 self.queue.hasten(review, now);
             }
@@ -120,15 +115,13 @@ impl Place {
 }
 
 impl Cell {
-    pub(super) fn new(payer: Arc<str>, now: Instant) -> Self {
+    pub(super) fn new(wanted: Wanted, now: Instant) -> Self {
         Self {
-            payer,
-            namespace_check: NamespaceCheck::Known,
+            wanted,
             access: Access::new(now),
             waits_since: Some(now),
             refused_since: None,
             is_urgent: false,
-            is_wanted: true,
         }
     }
 
@@ -149,7 +142,7 @@ impl Cell {
 }
 
 /// Whether asking again will hardly help.
-pub(super) fn is_permanent(reason: Reason) -> bool {
+pub(in crate::access) fn is_permanent(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported

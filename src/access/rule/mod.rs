@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::standing::{CellAccess, Punctuality, Refused, Standing};
+use super::standing::{CellAccess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
 use kubewarm_cache::informer::{Answer, Trial};
@@ -37,23 +37,16 @@ pub(super) enum Input {
     Verified { sent: Instant },
     /// These verbs are refused.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: Fault },
-    /// What a review says.
-    Reviewed { sent: Instant, review: Review },
+    /// A review would refuse these verbs. One that asks about a single verb speaks for all that are in question.
+    Reviewed { sent: Instant, refused: Vec<Verb> },
+    /// The API server has no such review.
+    Answered { sent: Instant },
     /// The informer's own request is refused.
     Suspected { sent: Instant },
     /// A check came to nothing; of a review, it may have been refused.
     Undecided { sent: Instant, fault: Fault },
     /// Time passes. So long after its last verification the gate closes.
     Tick { patience: Duration },
-}
-
-/// What a review says of a cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Review {
-    /// The verbs that it is about.
-    pub(super) of: Vec<Verb>,
-    /// Those of them that would be refused, in the same order.
-    pub(super) refused: Vec<Verb>,
 }
 
 /// Whether the gate of an informer is to be opened, or closed for what reason.
@@ -80,7 +73,8 @@ pub(super) struct Access {
 /// A review that says otherwise than the real requests.
 #[derive(Debug)]
 struct Contrary {
-    review: Review,
+    /// The verbs that it would refuse.
+    refused: Vec<Verb>,
     sent: Instant,
     /// The first trial, sent after it, that came to the contrary.
     overruled: Option<Instant>,
@@ -122,14 +116,17 @@ impl Access {
                 let is_news = self.verified.is_none_or(|known| known < sent);
                 if is_news && !matches!(self.standing, Standing::Refused(_)) {
                     self.verify(sent);
-                    let method = match self.standing {
-                        Standing::Granted { method, .. } => Some(method),
-                        Standing::Unverified { .. } => Some(VerificationMethod::Probe),
-                        Standing::Verifying | Standing::Refused(_) => None,
-                    };
-                    if let Some(method) = method {
+                }
+                match &mut self.standing {
+                    Standing::Granted { verified_at, .. } if is_news => *verified_at = time(sent),
+                    Standing::Unverified { .. } if is_news => {
+                        let method = VerificationMethod::Probe;
                         self.standing = Standing::Granted { verified_at: time(sent), method };
                     }
+                    Standing::Granted { .. }
+                    | Standing::Unverified { .. }
+                    | Standing::Verifying
+                    | Standing::Refused(_) => {}
                 }
                 None
             }
@@ -146,9 +143,13 @@ impl Access {
                 self.refuse(verbs, &fault, wall);
                 self.overrule(sent)
             }
-            Input::Reviewed { sent, review } => {
+            Input::Reviewed { sent, refused } => {
                 self.answered(sent);
-                self.reviewed(sent, review, wall).then_some(at_once)?
+                self.reviewed(sent, refused, wall).then_some(at_once)?
+            }
+            Input::Answered { sent } => {
+                self.answered(sent);
+                None
             }
             Input::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
             Input::Undecided { sent, fault } if fault.reason().refuses_identity() => {
@@ -175,23 +176,16 @@ impl Access {
                 if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
                     return None;
                 }
-                let method = match self.standing {
-                    Standing::Granted { method, .. } => method,
-                    Standing::Verifying | Standing::Unverified { .. } | Standing::Refused(_) => {
-                        VerificationMethod::Probe
-                    }
-                };
                 let failed = self.failed.as_ref().map(Fault::message);
                 let message = failed.unwrap_or("no check was answered").into();
-                self.standing =
-                    Standing::Unverified { verified_at: time(verified), method, message };
+                self.standing = Standing::Unverified { verified_at: time(verified), message };
                 at_once
             }
         }
     }
 
     /// A check that was sent then was answered, whatever that says.
-    pub(super) fn answered(&mut self, sent: Instant) {
+    fn answered(&mut self, sent: Instant) {
         self.answered = self.answered.max(sent);
     }
 
@@ -200,51 +194,46 @@ impl Access {
         self.verified.is_some() && !matches!(self.standing, Standing::Refused(_))
     }
 
-    /// Whether the gate is to be open; `None` if nobody can say. Only a real request opens it.
-    pub(super) fn gate(&self) -> Option<bool> {
-        match self.standing {
-            Standing::Granted { method: VerificationMethod::Probe, .. } => Some(true),
-            Standing::Refused(_) | Standing::Unverified { .. } => Some(false),
+    /// Whether the gate is to be open, or why not; `None` if nobody can say. Only a real request opens it.
+    pub(super) fn order(&self) -> Option<Order> {
+        match &self.standing {
             Standing::Verifying | Standing::Granted { method: VerificationMethod::Review, .. } => {
                 None
             }
-        }
-    }
-
-    /// The same, with the reason.
-    pub(super) fn order(&self) -> Option<Order> {
-        match &self.standing {
+            Standing::Granted { method: VerificationMethod::Probe, .. } => Some(Ok(())),
             Standing::Refused(refused) => {
                 let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
                 Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
             }
-            Standing::Unverified { verified_at, message, .. } => {
+            Standing::Unverified { verified_at, message } => {
                 let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
                 let message = format!("not verified since {since}: {message}");
                 Some(Err((Verb::List, Fault::new(Reason::Unverified, message))))
             }
-            Standing::Verifying | Standing::Granted { .. } => self.gate().map(|_is_open| Ok(())),
         }
     }
 
     /// How the cell stands, if something must be heard of it within `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> CellAccess {
-        let punctuality = match &self.failed {
-            _ if now.saturating_duration_since(self.answered) <= period => Punctuality::OnTime,
-            Some(fault) => Punctuality::Unanswered(fault.clone()),
-            None => Punctuality::Late,
-        };
+        let is_overdue = now.saturating_duration_since(self.answered) > period;
+        let failed = self.failed.clone().filter(|_| is_overdue);
         let is_refused = matches!(self.standing, Standing::Refused(_));
         let settled = self.contrary.as_ref().filter(|it| it.is_settled);
-        let overruled = settled.map(|it| it.review.allows()).filter(|allows| *allows == is_refused);
-        CellAccess { standing: self.standing.clone(), overruled, punctuality }
+        let overruled =
+            settled.map(|it| it.refused.is_empty()).filter(|allows| *allows == is_refused);
+        let is_late = is_overdue && failed.is_none();
+        CellAccess { standing: self.standing.clone(), overruled, is_late, failed }
     }
 
-    /// What a review of a single verb is about: what is refused, or the watch. That is what goes on without
-    /// being asked for again; a list is authorized each time.
-    pub(super) fn in_question(&self) -> Verb {
-        let Standing::Refused(refused) = &self.standing else { return Verb::Watch };
-        refused.verbs.first().copied().unwrap_or(Verb::Watch)
+    /// What a review of a single verb is about, the first of these: what is refused, or the watch. A watch goes
+    /// on without being asked for again; a list is authorized each time.
+    pub(super) fn in_question(&self) -> Vec<Verb> {
+        match &self.standing {
+            Standing::Refused(refused) => refused.verbs.clone(),
+            Standing::Verifying | Standing::Granted { .. } | Standing::Unverified { .. } => {
+                vec![Verb::Watch]
+            }
+        }
     }
 
     fn verify(&mut self, sent: Instant) {
@@ -283,8 +272,8 @@ impl Access {
     }
 
     /// What a review adds. Whether it calls for a trial.
-    fn reviewed(&mut self, sent: Instant, review: Review, wall: Timestamp) -> bool {
-        let (allowed, is_contrary) = (review.allows(), self.contradicts(&review));
+    fn reviewed(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
+        let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
         // One that is answered shows that there is a token by now.
         let has_token = matches!(&self.standing, Standing::Refused(old) if lacks_token(old.reason));
         let is_news = has_token || allowed && matches!(self.standing, Standing::Unverified { .. });
@@ -299,44 +288,35 @@ impl Access {
                 Standing::Granted { verified_at: wall, method: VerificationMethod::Review };
             self.standing = if allowed { granted } else { Standing::Verifying };
         }
-        self.contrary.take_if(|it| it.review != review);
+        self.contrary.take_if(|it| it.refused != refused);
         if !allowed && !self.contrary.as_ref().is_some_and(|it| it.is_settled) {
             self.suspect(sent);
         }
         if !is_contrary {
             return is_news;
         }
-        let new = Contrary { review, sent, overruled: None, is_settled: false };
+        let new = Contrary { refused, sent, overruled: None, is_settled: false };
         is_news || self.contrary.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether real requests have said otherwise than a review.
-    fn contradicts(&self, review: &Review) -> bool {
+    /// Whether real requests have said otherwise than a review that would refuse these verbs.
+    fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.standing {
             Standing::Granted { method: VerificationMethod::Probe, .. }
-            | Standing::Unverified { .. } => !review.allows(),
-            Standing::Refused(Refused { verbs, .. }) => {
-                review.of.iter().any(|verb| verbs.contains(verb) != review.refused.contains(verb))
-            }
+            | Standing::Unverified { .. } => !refused.is_empty(),
+            Standing::Refused(Refused { verbs, .. }) => verbs != refused,
             Standing::Verifying | Standing::Granted { .. } => false,
         }
     }
 
     /// A trial that was sent then decided. When another one may settle whether the last review errs.
     fn overrule(&mut self, sent: Instant) -> Option<Instant> {
-        let contrary = self.contrary.take().filter(|it| self.contradicts(&it.review));
+        let contrary = self.contrary.take().filter(|it| self.contradicts(&it.refused));
         self.contrary = contrary;
         let contrary = self.contrary.as_mut().filter(|it| it.sent < sent)?;
         let first = *contrary.overruled.get_or_insert(sent);
         contrary.is_settled |= sent >= first + SETTLED;
         (!contrary.is_settled).then_some(first + SETTLED)
-    }
-}
-
-impl Review {
-    /// Whether all that it is about is allowed.
-    pub(super) fn allows(&self) -> bool {
-        self.refused.is_empty()
     }
 }
 

@@ -4,17 +4,17 @@
 mod tests;
 
 use super::{
-    book::{Book, Found, Job, Wanted},
-    reports::{AccessReports, Check, CheckOutcome},
-    rule::Order,
+    book::{Book, Check, Found, Job, Wanted, is_permanent},
+    reports::{AccessReports, CheckOutcome},
+    rule::{Input, Order},
     rules::attributes,
     standing::{CellAccess, Standing},
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{CellKey, Fault, Identity, Reason};
-use kubewarm_cache::informer::{Answer, Changes, Reports, Trial};
+use kubewarm_api::model::{CellKey, Fault, Identity, Reason, Verb};
+use kubewarm_cache::informer::{Changes, Reports, Trial};
 use kubewarm_client::{Buckets, Clients, KeyedPermit, is_allowed, rules_of};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +48,7 @@ pub struct Surroundings {
     /// Clients that act as the cells' identities.
     pub clients: Arc<dyn Clients>,
     /// The cells to check now; `None` while nobody knows, and where they are what they were when last asked.
-    pub wanted: Box<dyn FnMut() -> Option<Vec<Wanted>> + Send>,
+    pub wanted: Box<dyn FnMut() -> Option<BTreeMap<CellKey, Wanted>> + Send>,
     /// The cells that the operator itself needs. They are not checked, and no excess.
     pub own: Arc<[CellKey]>,
     /// What the cells' informers say, and whom to tell.
@@ -128,7 +128,7 @@ impl Verifier {
         let began = Instant::now();
         let wanted = (self.around.wanted)();
         if let Some(wanted) = &wanted {
-            let identities: BTreeSet<_> = wanted.iter().map(|cell| &cell.key.identity).collect();
+            let identities: BTreeSet<_> = wanted.keys().map(|key| &key.identity).collect();
             self.clients.retain(|identity, _| identities.contains(identity));
             for identity in identities {
                 let client = || self.around.clients.client_for(identity);
@@ -140,7 +140,7 @@ impl Verifier {
             book.want(wanted, &self.around.own, began);
         }
         let reports = &self.around.reports;
-        let own = |key: &CellKey| Some((reports.own_access(key)?, reports.is_open(key)));
+        let own = |key: &CellKey| reports.own_access(key);
         let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
         for (key, order) in orders {
@@ -154,9 +154,9 @@ impl Verifier {
         let mut book = self.reports.book.write();
         let begun = book.begin(Instant::now());
         for (job, permit) in begun {
-            let check = self.check(job.clone(), &book);
+            let sent = Instant::now();
+            let check = self.check(job.clone(), sent, &book);
             self.jobs.spawn(async move {
-                let sent = Instant::now();
                 let found = AssertUnwindSafe(check).catch_unwind().await;
                 let found = found.unwrap_or_else(|_panic| {
                     Err(Fault::new(Reason::Internal, "a check panicked; see the log"))
@@ -167,28 +167,40 @@ impl Verifier {
     }
 
     /// What a check sends, as the identity that it is about.
-    fn check(&self, job: Job, book: &Book) -> BoxFuture<'static, Result<Found, Fault>> {
+    fn check(
+        &self,
+        job: Job,
+        sent: Instant,
+        book: &Book,
+    ) -> BoxFuture<'static, Result<Found, Fault>> {
         let (Job::Trial(CellKey { identity, .. })
-        | Job::Review(CellKey { identity, .. })
-        | Job::Rules((identity, _))) = &job;
+        | Job::AccessReview(CellKey { identity, .. })
+        | Job::RulesReview((identity, _))) = &job;
         let client = self.clients.get(identity).cloned();
         let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
         match job {
             Job::Trial(key) => {
-                let namespace_check = book.namespace_check(&key);
-                async move { Ok(Found::Trial(Trial::of(&client, &key, namespace_check).await)) }
+                let check = book.namespace_check(&key);
+                async move { Ok(Found::Access(Trial::of(&client, &key, check).await.into())) }
                     .boxed()
             }
-            Job::Rules((_, here)) => async move {
+            Job::RulesReview((_, here)) => async move {
                 let here = here.as_deref().unwrap_or(NOWHERE);
                 rules_of(&client, here).await.map(Found::Rules)
             }
             .boxed(),
-            Job::Review(key) => {
-                let verb = book.in_question(&key);
+            Job::AccessReview(key) => {
+                let verbs = book.in_question(&key);
                 async move {
-                    let allowed = is_allowed(&client, attributes(&key, verb)).await?;
-                    Ok(Found::Review(verb, allowed))
+                    let verb = verbs.first().copied().unwrap_or(Verb::Watch);
+                    let input = match is_allowed(&client, attributes(&key, verb)).await {
+                        Ok(true) => Input::Reviewed { sent, refused: Vec::new() },
+                        Ok(false) => Input::Reviewed { sent, refused: verbs },
+                        // The server has no such reviews, or not for this: nothing is lacking.
+                        Err(fault) if is_permanent(fault.reason()) => Input::Answered { sent },
+                        Err(fault) => Input::Undecided { sent, fault },
+                    };
+                    Ok(Found::Access(input))
                 }
                 .boxed()
             }
@@ -197,11 +209,10 @@ impl Verifier {
 
     /// Takes a result in, and tells what follows. Only a trial decides about a gate.
     fn take(&mut self, job: &Job, sent: Instant, found: Result<Found, Fault>) {
-        let (check, outcome) = counted(job, &found);
-        (self.around.count)(check, outcome);
+        (self.around.count)(Check::from(job), outcome(&found));
         let key = match job {
-            Job::Trial(key) | Job::Review(key) => Some(key),
-            Job::Rules(_) => None,
+            Job::Trial(key) | Job::AccessReview(key) => Some(key),
+            Job::RulesReview(_) => None,
         };
         let access = || self.reports.get(key?);
         let before = access();
@@ -221,32 +232,25 @@ impl Verifier {
     /// lags, tries again at once.
     fn tell(&self, key: &CellKey, order: Order) {
         let reports = &self.around.reports;
-        let is_refused = || reports.own_access(key).is_some_and(|own| own.refused_since.is_some());
-        match order {
-            Err((verb, fault)) => reports.lost(key, verb, &fault),
-            Ok(()) if !reports.is_open(key) || is_refused() => reports.returned(key),
-            Ok(()) => {}
+        match (order, reports.own_access(key)) {
+            (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
+            (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
+                reports.returned(key);
+            }
+            (Ok(()), _) => {}
         }
     }
 }
 
-fn counted(job: &Job, found: &Result<Found, Fault>) -> (Check, CheckOutcome) {
-    let check = match job {
-        Job::Trial(_) => Check::Trial,
-        Job::Rules(_) => Check::RulesReview,
-        Job::Review(_) => Check::AccessReview,
-    };
-    let outcome = match found {
-        Ok(Found::Trial(trial)) if trial.refusal().is_some() => CheckOutcome::Refused,
-        Ok(
-            Found::Trial(Trial { list: Answer::Allowed, watch: Answer::Allowed, .. })
-            | Found::Rules(_)
-            | Found::Review(_, true),
-        ) => CheckOutcome::Allowed,
-        Ok(Found::Review(_, false)) => CheckOutcome::Refused,
-        Ok(Found::Trial(_)) | Err(_) => CheckOutcome::Undecided,
-    };
-    (check, outcome)
+fn outcome(found: &Result<Found, Fault>) -> CheckOutcome {
+    match found {
+        Ok(Found::Rules(_) | Found::Access(Input::Allowed { .. })) => CheckOutcome::Allowed,
+        Ok(Found::Access(Input::Reviewed { refused, .. })) if refused.is_empty() => {
+            CheckOutcome::Allowed
+        }
+        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => CheckOutcome::Refused,
+        Ok(Found::Access(_)) | Err(_) => CheckOutcome::Undecided,
+    }
 }
 
 /// Says once what has changed.

@@ -52,15 +52,12 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     let mut registry =
         Registry::new(Arc::clone(&clients), catalog, metrics, bounds, Timing::default());
     let (spec, reports) = (cell(), registry.reports());
-    let wanted = Wanted {
-        key: spec.key.clone(),
-        namespace_check: NamespaceCheck::Known,
-        payer: "shop".into(),
-    };
+    let wanted = Wanted { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
+    let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
     let mut verifier = Verifier::new(Surroundings {
         buckets: Buckets::default(),
         clients,
-        wanted: Box::new(move || Some(vec![wanted.clone()])),
+        wanted: Box::new(move || Some(wanted.clone())),
         own: Arc::default(),
         reports: reports.clone(),
         changes: registry.changes(),
@@ -68,9 +65,10 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         count: Box::new(|_, _| {}),
     });
     verifier.look();
-    let watch = Answer::Refused(Fault::new(Reason::Forbidden, "no watch"));
-    let trial = Trial { sent: Instant::now(), requests: 2, list: Answer::Allowed, watch };
-    verifier.take(&Job::Trial(spec.key.clone()), Instant::now(), Ok(Found::Trial(trial)));
+    let (sent, verbs) = (Instant::now(), vec![Verb::Watch]);
+    let fault = Fault::new(Reason::Forbidden, "no watch");
+    let refused = Ok(Found::Access(Input::Refused { sent, verbs, fault }));
+    verifier.take(&Job::Trial(spec.key.clone()), sent, refused);
 
     let phase = || reports.get(&spec.key).unwrap().phase;
     for _ in 0..2 {
@@ -119,10 +117,9 @@ async fn an_identity_has_one_client_from_the_first_profile_that_wants_it_to_the_
         count: Box::new(|_, _| {}),
     });
     let mut after = |identities: &[&Identity]| {
-        let cells = identities.iter().map(|&identity| Wanted {
-            key: CellKey { identity: identity.clone(), ..cell().key },
-            namespace_check: NamespaceCheck::Known,
-            payer: "shop".into(),
+        let cells = identities.iter().map(|&identity| {
+            let key = CellKey { identity: identity.clone(), ..cell().key };
+            (key, Wanted { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
         });
         *wanted.lock() = Some(cells.collect());
         verifier.look();

@@ -3,7 +3,7 @@
 use super::fixtures::{
     World, declared, key, message, one, pods, said, serving, spec, summary, target,
 };
-use crate::status::{Inputs, Observed, compute};
+use crate::status::{Observed, compute};
 use kubewarm_api::{
     model::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
@@ -289,8 +289,9 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
     let message = |access: &AccessStatus| {
         let access = Some(Arc::new(access.clone()));
         let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
-        let inputs = Inputs { observed: &observed, previous: None, clock: world.clock };
-        let status = compute(&inputs, &|key| world.cells.get(key).cloned());
+        let status = compute(&observed, None, world.clock, &|key| {
+            world.cells.get(key).cloned().unwrap_or_default()
+        });
         let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");
         accepted.message.clone()

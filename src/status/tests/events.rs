@@ -140,15 +140,3 @@ fn a_flapping_profile_sends_one_event_per_cause_in_ten_minutes() {
     let expected = [(0, "Ready"), (1, "NotReady"), (600, "Ready"), (601, "NotReady")];
     assert_eq!(sent, expected);
 }
-
-#[test]
-fn what_was_told_of_profiles_that_are_gone_is_forgotten() {
-    let mut notices = Notices::default();
-    let tell = |notices: &mut Notices| {
-        let told = notices.plan(&profile("a"), &"u".into(), None, &ready("True"), Instant::now());
-        told.len()
-    };
-    assert_eq!((tell(&mut notices), tell(&mut notices)), (1, 0));
-    notices.retain(|_| false);
-    assert_eq!(tell(&mut notices), 1);
-}

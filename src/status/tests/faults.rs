@@ -1,7 +1,7 @@
 //! From faults of cells to conditions, as tables.
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, summary, target};
-use crate::status::{Inputs, Observed, compute};
+use crate::status::{Observed, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{Extent, Reason},
@@ -141,8 +141,9 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let observed = Observed::new(Arc::new(profile));
-    let inputs = Inputs { observed: &observed, previous: None, clock: world.clock };
-    let status = compute(&inputs, &|key| world.cells.get(key).cloned());
+    let status = compute(&observed, None, world.clock, &|key| {
+        world.cells.get(key).cloned().unwrap_or_default()
+    });
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
 }

@@ -1,8 +1,8 @@
 //! Declared profiles and reports of cells, for tests.
 
 use crate::{
-    access::{CellAccess, Punctuality, Standing},
-    status::{CellView, Clock, Excesses, Inputs, Observed, compute},
+    access::{CellAccess, Standing},
+    status::{CellView, Clock, Excesses, Observed, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
@@ -65,8 +65,9 @@ impl World {
         let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
         let declared = Arc::new(declared.clone());
         let observed = Observed { access, excess, ..Observed::new(declared) };
-        let inputs = Inputs { observed: &observed, previous, clock: self.clock };
-        compute(&inputs, &|key| self.cells.get(key).cloned())
+        compute(&observed, previous, self.clock, &|key| {
+            self.cells.get(key).cloned().unwrap_or_default()
+        })
     }
 
     /// Verified now.
@@ -75,7 +76,8 @@ impl World {
         CellAccess {
             standing: Standing::Granted { verified_at, method },
             overruled: None,
-            punctuality: Punctuality::OnTime,
+            is_late: false,
+            failed: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Targets that a limit has stopped, and what is said of the others.
 
 use super::fixtures::{World, declared, message, pods, said, spec, target};
-use crate::status::Notices;
+use crate::status::events::Notices;
 use kubewarm_api::{
     model::{
         Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason, Requirement,

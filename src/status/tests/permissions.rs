@@ -2,7 +2,7 @@
 
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
 use crate::{
-    access::{CellAccess, Excess, Punctuality, Refused, Standing},
+    access::{CellAccess, Excess, Refused, Standing},
     status::difference::pause,
 };
 use kubewarm_api::{
@@ -147,7 +147,7 @@ fn an_optional_target_takes_nothing_away() {
 fn reviews_that_say_otherwise_and_late_checks_are_shown() {
     let (mut world, profile, keys) = scene();
     world.knows(&keys[0], CellAccess { overruled: Some(false), ..world.granted() });
-    world.knows(&keys[2], CellAccess { punctuality: Punctuality::Late, ..world.granted() });
+    world.knows(&keys[2], CellAccess { is_late: true, ..world.granted() });
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
@@ -165,8 +165,8 @@ fn reviews_that_say_otherwise_and_late_checks_are_shown() {
 #[test]
 fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     let (mut world, profile, keys) = scene();
-    let punctuality = Punctuality::Unanswered(Fault::new(Reason::Throttled, "too many requests"));
-    let failing = CellAccess { punctuality, ..world.granted() };
+    let failed = Some(Fault::new(Reason::Throttled, "too many requests"));
+    let failing = CellAccess { failed, ..world.granted() };
     world.knows(&keys[1], failing.clone());
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
@@ -180,11 +180,7 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     for key in [&keys[0], &keys[2]] {
         world.knows(key, world.granted());
     }
-    let standing = Standing::Unverified {
-        verified_at,
-        method: VerificationMethod::Probe,
-        message: "too many requests".into(),
-    };
+    let standing = Standing::Unverified { verified_at, message: "too many requests".into() };
     world.knows(&keys[1], CellAccess { standing, ..failing });
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");

@@ -16,8 +16,9 @@ fn status(
 ) -> CacheProfileStatus {
     let plan = plan.cloned().map(Arc::new);
     let observed = Observed { plan, ..Observed::new(Arc::new(planned())) };
-    let inputs = Inputs { observed: &observed, previous, clock: world.clock };
-    compute(&inputs, &|key| world.cells.get(key).cloned())
+    compute(&observed, previous, world.clock, &|key| {
+        world.cells.get(key).cloned().unwrap_or_default()
+    })
 }
 
 fn forecast() -> Forecast {

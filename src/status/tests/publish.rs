@@ -43,7 +43,7 @@ impl Warm {
                 let names = (0..profiles).map(|number| format!("p{number}"));
                 names.map(|name| observed(named(&name, "u"), None)).collect()
             }),
-            cell: Box::new(move |key| world.cells.get(key).cloned()),
+            cell: Box::new(move |key| world.cells.get(key).cloned().unwrap_or_default()),
             computed: Box::new(move |statuses| {
                 assert_eq!(statuses.len(), profiles, "one for each that was observed");
             }),

@@ -29,7 +29,7 @@ struct Round {
 }
 
 fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], role: Role) -> Round {
-    let cells = |key: &CellKey| world.cells.get(key).cloned();
+    let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
     let notices = reporter.round(profiles, &cells, role, world.clock);
     let writes = end(reporter, world, Outcome::Written);
     Round { writes, notices }
@@ -63,7 +63,7 @@ fn a_follower_computes_and_sends_nothing() {
     let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], Role::Follower);
     assert_eq!((round.writes, round.notices), (vec![], vec![]));
     let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
-    let status = reporter.status(&profile).unwrap();
+    let status = &reporter.statuses()[&profile];
     assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
 }
 
@@ -145,7 +145,7 @@ fn profiles_are_written_once_and_then_let_be() {
     }
     assert_eq!(writes, 100);
     assert_eq!(look(&mut reporter, &world, &[], Role::Leader).writes.len(), 0);
-    assert!(reporter.status(&profiles[0].declared.profile).is_none(), "forgotten");
+    assert!(reporter.statuses().is_empty(), "forgotten");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_write_under_way_is_not_begun_twice_and_what_changed_meanwhile_is_written_th
     let (mut reporter, profiles) = (Reporter::default(), [observed(named("p", "u"), None)]);
     let cells = |world: &World| {
         let cells = world.cells.clone();
-        move |key: &CellKey| cells.get(key).cloned()
+        move |key: &CellKey| cells.get(key).cloned().unwrap_or_default()
     };
     reporter.round(&profiles, &cells(&world), Role::Leader, world.clock);
     let begun = reporter.due(world.clock.mono);
@@ -206,7 +206,12 @@ fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ign
     let cells = world.cells.clone();
     let mut due = |world: &World, uid, outcome| {
         let profiles = [observed(named("p", uid), None)];
-        reporter.round(&profiles, &|key| cells.get(key).cloned(), Role::Leader, world.clock);
+        reporter.round(
+            &profiles,
+            &|key| cells.get(key).cloned().unwrap_or_default(),
+            Role::Leader,
+            world.clock,
+        );
         let former = reporter.due(world.clock.mono);
         let old = |(write, _): &(Write, _)| Write { uid: "former".into(), ..write.clone() };
         for former in former.iter().map(old) {
@@ -239,7 +244,7 @@ fn what_one_namespace_has_under_way_for_long_keeps_no_other_waiting() {
         observed(Declared { profile, ..named("p", "u") }, None)
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
-    let cells = |key: &CellKey| world.cells.get(key).cloned();
+    let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
     reporter.round(&profiles, &cells, Role::Leader, world.clock);
     let slow = reporter.due(world.clock.mono);
     assert_eq!(slow.len(), 4, "the part of a namespace");

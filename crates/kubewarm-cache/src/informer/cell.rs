@@ -64,6 +64,8 @@ pub struct OwnAccess {
     pub allowed_at: Option<Instant>,
     /// The first of them are under way, or wait for a turn, and nothing has gone wrong so far.
     pub is_starting: bool,
+    /// Whether the informer knows of no loss of access.
+    pub is_open: bool,
 }
 
 impl Informer {
@@ -193,6 +195,7 @@ impl Informer {
             verified_at: sent.into_iter().flatten().max(),
             allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
             is_starting: !(has_fault || status.is_synced() && watch.is_some()),
+            is_open: !gate.is_closed(),
         }
     }
 

@@ -91,12 +91,6 @@ impl Reports {
         self.informer(key).map(|informer| informer.own_access())
     }
 
-    /// Whether a cell exists that does not know of any loss of access, without the cost of a report.
-    #[must_use]
-    pub fn is_open(&self, key: &CellKey) -> bool {
-        self.informer(key).is_some_and(|informer| !informer.control.borrow().gate.is_closed())
-    }
-
     /// The API server refuses the cell, this verb at the least: its store is dropped, unless a profile
     /// says `ServeStale`. Or for too long nobody has verified that it does not ([`Reason::Unverified`]): its
     /// store stays. Either way nothing of it is read from now on, and its watch ends. Does nothing for a

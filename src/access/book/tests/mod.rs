@@ -1,13 +1,12 @@
 mod turns;
 
 use super::*;
-use crate::access::{PATIENCE, Punctuality, Standing};
+use crate::access::{PATIENCE, Standing, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
     Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields, Projection,
     Resource, SensitiveData,
 };
-use kubewarm_cache::informer::Answer;
 
 fn identity(at: usize) -> Identity {
     let namespace: Arc<str> = format!("team-{at}").into();
@@ -27,12 +26,12 @@ fn key(identity: Identity, resource: &str, namespace: &str) -> CellKey {
     }
 }
 
-fn wanted(key: CellKey) -> Wanted {
+fn wanted(key: CellKey) -> (CellKey, Wanted) {
     let payer = match &key.identity {
         Identity::Operator => "kubewarm-system".into(),
         Identity::ServiceAccount { namespace, .. } => Arc::clone(namespace),
     };
-    Wanted { key, namespace_check: NamespaceCheck::Known, payer }
+    (key, Wanted { namespace_check: NamespaceCheck::Known, payer })
 }
 
 /// A cluster that allows `list` and `watch` of these kinds, and notes when it was asked what.
@@ -58,11 +57,11 @@ impl Cluster {
         }
     }
 
-    fn answer(&self, job: &Job, now: Instant) -> Result<Found, Fault> {
+    fn answer(&self, book: &Book, job: &Job, now: Instant) -> Result<Found, Fault> {
         let allows = |key: &CellKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
         let by = match job {
-            Job::Trial(key) | Job::Review(key) => &key.identity,
-            Job::Rules((identity, _)) => identity,
+            Job::Trial(key) | Job::AccessReview(key) => &key.identity,
+            Job::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
             // Nothing that has to do with permissions.
@@ -70,13 +69,15 @@ impl Cluster {
         }
         match job {
             Job::Trial(key) => {
-                let forbidden = || Fault::new(Reason::Forbidden, "no");
-                let answer =
-                    if allows(key) { Answer::Allowed } else { Answer::Refused(forbidden()) };
-                let (list, watch) = (answer.clone(), answer);
-                Ok(Found::Trial(Trial { sent: now, requests: 2, list, watch }))
+                let fault = Fault::new(Reason::Forbidden, "no");
+                let (sent, verbs) = (now, VERBS.to_vec());
+                Ok(Found::Access(if allows(key) {
+                    Input::Allowed { sent }
+                } else {
+                    Input::Refused { sent, verbs, fault }
+                }))
             }
-            Job::Rules(_) => {
+            Job::RulesReview(_) => {
                 if let Some(reason) = self.silent {
                     return Err(Fault::new(reason, "no rules"));
                 }
@@ -89,7 +90,10 @@ impl Cluster {
                 let completeness = self.completeness;
                 Ok(Found::Rules(ReviewedRules { rules: vec![rule], completeness }))
             }
-            Job::Review(key) => Ok(Found::Review(Verb::Watch, allows(key))),
+            Job::AccessReview(key) => {
+                let refused = if allows(key) { Vec::new() } else { book.in_question(key) };
+                Ok(Found::Access(Input::Reviewed { sent: now, refused }))
+            }
         }
     }
 
@@ -99,7 +103,7 @@ impl Cluster {
         while Instant::now() < until {
             let now = Instant::now();
             for (job, _) in book.begin(now) {
-                let found = self.answer(&job, now);
+                let found = self.answer(book, &job, now);
                 self.asked.push((now, job.clone()));
                 book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
             }
@@ -120,11 +124,11 @@ impl Cluster {
     }
 
     fn rules(&self) -> usize {
-        self.count(|job| matches!(job, Job::Rules(_)))
+        self.count(|job| matches!(job, Job::RulesReview(_)))
     }
 
     fn reviews(&self) -> usize {
-        self.count(|job| matches!(job, Job::Review(_)))
+        self.count(|job| matches!(job, Job::AccessReview(_)))
     }
 }
 
@@ -154,7 +158,7 @@ fn is_granted(standing: &Standing) -> bool {
     matches!(standing, Standing::Granted { .. })
 }
 
-fn thirty_cells() -> Vec<Wanted> {
+fn thirty_cells() -> BTreeMap<CellKey, Wanted> {
     let namespaces = (0..30).map(|n| format!("n{n}"));
     namespaces.map(|name| wanted(key(Identity::Operator, "pods", &name))).collect()
 }
@@ -196,8 +200,8 @@ async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_m
         for (at, job) in &cluster.asked {
             match job {
                 Job::Trial(key) => trials.entry(key).or_insert_with(Vec::new).push(*at),
-                Job::Rules(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
-                Job::Review(_) => panic!("{job:?}"),
+                Job::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
+                Job::AccessReview(_) => panic!("{job:?}"),
             }
         }
         assert_eq!((trials.len(), rules.len()), (30, 10), "of what is refused, too");
@@ -269,8 +273,8 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let requests = cluster.rules() + 2 * cluster.trials();
     // 100 places three times a minute, and 600 cells every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
-    let on_time = |key: &CellKey| book.access(key, Instant::now()).unwrap().punctuality;
-    assert!(keys(&book).all(|key| on_time(key) == Punctuality::OnTime));
+    let access = |key: &CellKey| book.access(key, Instant::now()).unwrap();
+    assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
 }
 
 /// How long it takes until a loss is noticed does not depend on the number of accounts.
@@ -294,10 +298,9 @@ async fn more_than_a_namespace_may_ask_for_is_late_and_says_so() {
     let cells = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
     book.want(cells.chain([one()]).collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;
-    let late =
-        |key: &CellKey| book.access(key, Instant::now()).unwrap().punctuality == Punctuality::Late;
+    let late = |key: &CellKey| book.access(key, Instant::now()).unwrap().is_late;
     assert!(keys(&book).filter(|key| late(key)).count() > 100);
-    assert!(!late(&one().key), "another namespace's turn comes in time");
+    assert!(!late(&one().0), "another namespace's turn comes in time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,7 +325,7 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
     let own = CellKey { extent: Extent::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
     let unchecked = vec![own];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
-    book.want(vec![pods.clone(), theirs, more], &unchecked, Instant::now());
+    book.want([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
     cluster.run(&mut book, Duration::from_secs(5)).await;
     let spot: Spot = (Identity::Operator, Some("shop".into()));
     let kinds = |book: &Book| {
@@ -330,10 +333,10 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&book), ["secrets"], "that others need it is their affair");
-    book.want(vec![pods.clone()], &unchecked, Instant::now());
+    book.want([pods.clone()].into(), &unchecked, Instant::now());
     assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "as soon as nobody needs it");
     let known = book.excess(&spot).unwrap();
-    book.want(vec![pods, wanted(key(identity(1), "pods", "shop"))], &unchecked, Instant::now());
+    book.want([pods, wanted(key(identity(1), "pods", "shop"))].into(), &unchecked, Instant::now());
     assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "others cost it nothing");
 }
 
@@ -351,7 +354,7 @@ async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
     assert_eq!(standing(&book, is_granted), 4);
     let mine = key(identity(0), "pods", "shop");
     let access = |book: &Book| book.access(&mine, Instant::now()).unwrap();
-    assert!(matches!(access(&book).punctuality, Punctuality::Unanswered(_)));
+    assert!(access(&book).failed.is_some());
     cluster.run(&mut book, Duration::from_mins(7)).await;
     assert_eq!((standing(&book, is_granted), standing(&book, is_unverified)), (3, 1));
     assert!(is_unverified(&access(&book).standing));

@@ -3,17 +3,22 @@
 use super::*;
 
 /// An informer that has asked nothing yet.
-const STARTING: OwnAccess =
-    OwnAccess { refused_since: None, verified_at: None, allowed_at: None, is_starting: true };
+const STARTING: OwnAccess = OwnAccess {
+    refused_since: None,
+    verified_at: None,
+    allowed_at: None,
+    is_starting: true,
+    is_open: true,
+};
 
 /// A book with one cell, and whether its trial begins after so many seconds in which its informer says this.
 fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     let cell = wanted(key(Identity::Operator, "pods", "shop"));
-    book.want(vec![cell], &[], now);
+    book.want([cell].into(), &[], now);
     for second in 0..=seconds {
         let now = now + Duration::from_secs(second);
-        book.look(|_| Some((own?, true)), PATIENCE, now, Timestamp::UNIX_EPOCH);
+        book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
     }
     let begun = book.begin(now + Duration::from_secs(seconds));
     begun.iter().any(|(job, _)| matches!(job, Job::Trial(_)))
@@ -38,13 +43,13 @@ async fn the_first_list_and_watch_of_the_informer_are_the_first_trial() {
 async fn a_gate_that_is_not_as_it_is_to_be_is_told_of_each_time() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     let cell = key(Identity::Operator, "pods", "shop");
-    book.want(vec![wanted(cell.clone())], &[], now);
+    book.want([wanted(cell.clone())].into(), &[], now);
     let mut told = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
-        let found = cluster.answer(&Job::Trial(cell.clone()), at);
+        let found = cluster.answer(&book, &Job::Trial(cell.clone()), at);
         book.found(&Job::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
-        let own = OwnAccess { is_starting: false, ..STARTING };
-        let orders = book.look(|_| Some((own, is_open)), PATIENCE, at, Timestamp::UNIX_EPOCH);
+        let own = OwnAccess { is_starting: false, is_open, ..STARTING };
+        let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
     };
     let (nothing, pods) = (Cluster::allowing(&[]), Cluster::allowing(&["pods"]));
@@ -67,15 +72,16 @@ async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable()
     let allowed = Cluster::allowing(&["called", "held"]);
     for key in &kinds {
         let job = Job::Trial(key.clone());
-        book.found(&job, now, allowed.answer(&job, now), now, Timestamp::UNIX_EPOCH);
+        let found = allowed.answer(&book, &job, now);
+        book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
     let at = now + CALM;
     book.queue.hasten(Job::Trial(kinds[2].clone()), now);
     let called = Job::Trial(kinds[0].clone());
     book.found(
-        &Job::Review(kinds[0].clone()),
+        &Job::AccessReview(kinds[0].clone()),
         at,
-        Ok(Found::Review(Verb::Watch, false)),
+        Ok(Found::Access(Input::Reviewed { sent: at, refused: vec![Verb::Watch] })),
         at,
         Timestamp::UNIX_EPOCH,
     );
@@ -118,10 +124,11 @@ async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     book.want(thirty_cells(), &[], now);
     let begun = book.begin(now);
-    book.want(Vec::new(), &[], now);
+    book.want(BTreeMap::new(), &[], now);
     let cluster = Cluster::allowing(&["pods"]);
     for (job, _) in begun {
-        book.found(&job, now, cluster.answer(&job, now), now, Timestamp::UNIX_EPOCH);
+        let found = cluster.answer(&book, &job, now);
+        book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
     assert!(book.places.is_empty());
     assert_eq!(book.next(), None);
@@ -130,9 +137,9 @@ async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_place_whose_cells_are_all_replaced_is_not_asked_about_again() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
-    book.want(vec![wanted(key(Identity::Operator, "pods", "shop"))], &[], now);
+    book.want([wanted(key(Identity::Operator, "pods", "shop"))].into(), &[], now);
     assert_eq!(book.begin(now).len(), 1);
-    book.want(vec![wanted(key(Identity::Operator, "secrets", "shop"))], &[], now);
+    book.want([wanted(key(Identity::Operator, "secrets", "shop"))].into(), &[], now);
     assert_eq!(keys(&book).count(), 1);
     assert!(book.begin(now).is_empty());
 }

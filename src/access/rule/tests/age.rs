@@ -19,11 +19,10 @@ fn the_gate_closes_ten_minutes_after_the_last_verification() {
     let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("closed") };
     assert_eq!(fault.reason(), Reason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
-    let (method, message) = (VerificationMethod::Probe, "?".into());
-    assert_eq!(scene.standing(), Standing::Unverified { verified_at, method, message });
+    assert_eq!(scene.standing(), Standing::Unverified { verified_at, message: "?".into() });
     assert!(!scene.lapses(), "once");
     scene.trial(ALLOWED, ALLOWED);
-    assert_eq!(scene.access.gate(), Some(true));
+    assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
@@ -42,7 +41,7 @@ fn only_a_real_request_is_a_verification() {
     assert_eq!(scene.trial(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
     scene.trial(ALLOWED, ALLOWED);
-    assert_eq!(scene.access.gate(), Some(true));
+    assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn what_was_never_verified_cannot_be_taken_away() {
     assert!(scene.is_unverified(), "that is known");
     // It was answered before it heard of the loss.
     scene.informer(true);
-    assert_eq!(scene.access.gate(), Some(true));
+    assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
@@ -108,14 +107,16 @@ fn checks_that_are_not_made_are_late_and_close_the_gate_like_any_others() {
     let mut scene = Scene::verified();
     scene.pass(590);
     assert!(!scene.lapses());
-    let punctuality =
-        |scene: &Scene| scene.access.report(Duration::from_mins(1), scene.now).punctuality;
-    assert_eq!(punctuality(&scene), Punctuality::Late);
+    let overdue = |scene: &Scene| {
+        let access = scene.access.report(Duration::from_mins(1), scene.now);
+        (access.is_late, access.failed)
+    };
+    assert_eq!(overdue(&scene), (true, None));
     scene.fail(Reason::Throttled);
     let fault = Fault::new(Reason::Throttled, "too many requests");
-    assert_eq!(punctuality(&scene), Punctuality::Unanswered(fault));
+    assert_eq!(overdue(&scene), (false, Some(fault)));
     scene.review(true);
-    assert_eq!(punctuality(&scene), Punctuality::OnTime);
+    assert_eq!(overdue(&scene), (false, None));
     let mut scene = Scene::verified();
     scene.pass(600);
     assert!(scene.lapses());
