@@ -1,9 +1,6 @@
 //! Paths: what they name, and which are refused because two readers could read them differently.
 
-use super::{
-    Failure,
-    query::{Plus, decode},
-};
+use super::{Failure, query::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
@@ -104,7 +101,7 @@ impl Path {
 
 fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
     let refused = |what| Err(Failure::bad_request(format!("the path must not contain {what}")));
-    let decoded = decode(segment, Plus::Plus)?;
+    let decoded = decode(segment)?;
     match &*decoded {
         "" => refused("//"),
         "." | ".." => refused("the segments . and .."),
