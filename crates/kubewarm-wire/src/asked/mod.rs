@@ -151,13 +151,23 @@ fn objects(
         (None, true) => Shape::Event,
         (None, false) => Shape::List,
     };
-    let form = accept::form(accept, shape)?;
-    let options::Options { labels, fields, at, limit, watch } = match name {
-        Some(_) => options::of_get(&query)?,
-        None => options::of_list(&query, namespace.clone())?,
+    let mut objects = Objects {
+        resource,
+        namespace,
+        name,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        at: At::Latest,
+        limit: None,
+        form: accept::form(accept, shape)?,
+        watch: None,
     };
-    let form = options::of_form(form, &query)?;
-    Ok(Objects { resource, namespace, name, labels, fields, at, limit, form, watch })
+    match objects.name {
+        Some(_) => objects.at = options::of_get(&query)?,
+        None => options::of_list(&query, &mut objects)?,
+    }
+    objects.form = options::of_form(objects.form, &query)?;
+    Ok(objects)
 }
 
 /// The verb that a method stands for.
