@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ListStrategy,
-        MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal, RefusalReason,
-        Resource, ResourceVersion, Tuning, ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, ListStrategy, MemberOf,
+        NamespaceCheck, OnAccessLost, ProfileRef, Projection, Refusal, RefusalReason, Resource,
+        ResourceVersion, Tuning, ValidatedProfile, Watched,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
@@ -99,7 +99,7 @@ type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 /// # Errors
 ///
 /// None in practice: the names are constants.
-pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName> {
+pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, Invalid> {
     match watched {
         Watched::Everywhere => Ok(vec![own_cell(Extent::AllNamespaces)?]),
         Watched::Namespaces(names) => {
@@ -109,7 +109,7 @@ pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName>
     }
 }
 
-fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
+fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     Ok(CellSpec {
