@@ -243,21 +243,21 @@ fn spawn_status(
     let elector = Elector::new(&connection.client(), config);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
-    let leadership = elector.leadership();
-    let (planning, access) = (elector.leadership(), view.access.clone());
+    let lease = elector.state();
+    let (planning, access) = (elector.state(), view.access.clone());
     let may_read = move |key: &CellKey| {
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
     let forecaster = Forecaster::new(forecasts, clients, buckets.clone());
-    let forecasting = forecaster.run(move || planning.is_leader(), may_read, stop.clone());
+    let forecasting = forecaster.run(move || planning.borrow().is_leader(), may_read, stop.clone());
     tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();
     tasks.begin("leader election", elector.run(written.clone()));
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
     let profiles = view.clone().into_profiles(metrics);
     tasks.begin("status writer", async move {
-        status::run(profiles, sink, move || leadership.is_leader(), started, stop).await;
+        status::run(profiles, sink, move || lease.borrow().is_leader(), started, stop).await;
         written.cancel();
     });
 }

@@ -36,7 +36,7 @@ pub use self::{
     expiring::{CacheEntry, Expiring},
     keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},
-    lease::{Elector, Leadership, LeaseConfig, LeaseState},
+    lease::{Elector, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_timed},
     review::{ReviewedRules, is_allowed, may, rules_of, whoami},

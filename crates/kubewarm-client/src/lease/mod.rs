@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
-use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -57,7 +56,10 @@ pub struct LeaseConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     /// We do.
-    Leader,
+    Leader {
+        /// When that ends unless we renew the lease before.
+        until: Instant,
+    },
     /// Not we.
     Follower {
         /// Who does; `None` after we gave the lease back.
@@ -70,32 +72,16 @@ pub enum LeaseState {
     },
 }
 
-/// Whether we lead. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Leadership {
-    state: watch::Receiver<LeaseState>,
-    until: Arc<Mutex<Option<Instant>>>,
-}
-
 /// Takes part in the election while it [`run`](Self::run)s.
 pub struct Elector {
     client: ApiClient,
     config: LeaseConfig,
     state: watch::Sender<LeaseState>,
-    until: Arc<Mutex<Option<Instant>>>,
     observed: Option<Observed>,
     /// The lease as we wrote it last, if nothing has happened to it since as far as we know.
     ours: Option<Lease>,
     /// A write was sent, and not since has somebody else been seen to hold the lease.
     may_hold: bool,
-}
-
-/// How an attempt ended.
-enum Verdict {
-    /// The lease is ours; the write was sent then.
-    Held(Instant),
-    /// Somebody else's.
-    Other(Arc<str>),
 }
 
 impl LeaseConfig {
@@ -113,18 +99,12 @@ impl LeaseConfig {
     }
 }
 
-impl Leadership {
-    /// Whether we may act as the leader at this moment. Exact also where the process was stopped
-    /// for a while and the election has not run yet since; ask before each write.
+impl LeaseState {
+    /// Whether we may act as the leader at this moment. Exact even after the process was stopped for a while, so
+    /// ask before each write.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until)
-    }
-
-    /// The state, and its changes.
-    #[must_use]
-    pub fn state(&self) -> watch::Receiver<LeaseState> {
-        self.state.clone()
+        matches!(self, Self::Leader { until } if Instant::now() < *until)
     }
 }
 
@@ -136,7 +116,6 @@ impl Elector {
             client: ApiClient::new(client),
             config,
             state: watch::Sender::new(LeaseState::Unknown { fault: None }),
-            until: Arc::default(),
             observed: None,
             ours: None,
             may_hold: false,
@@ -147,12 +126,6 @@ impl Elector {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.state.subscribe()
-    }
-
-    /// For whoever acts as the leader.
-    #[must_use]
-    pub fn leadership(&self) -> Leadership {
-        Leadership { state: self.state(), until: Arc::clone(&self.until) }
     }
 
     /// Takes part until `stop`, then gives the lease back if it is ours (within 2 s). Failures,
@@ -177,7 +150,7 @@ impl Elector {
         self.release().await;
     }
 
-    async fn attempt_in_time(&mut self) -> Result<Verdict, Fault> {
+    async fn attempt_in_time(&mut self) -> Result<LeaseState, Fault> {
         // Half, so that one lost answer leaves time for another attempt.
         let half = self.config.renew_deadline / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
@@ -188,7 +161,7 @@ impl Elector {
 
     /// Reads the lease, unless we know it, and writes it if we may. Cancel safe: the next attempt
     /// reads it again.
-    async fn attempt(&mut self) -> Result<Verdict, Fault> {
+    async fn attempt(&mut self) -> Result<LeaseState, Fault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
                 Some(lease) => Some(lease),
@@ -210,7 +183,7 @@ impl Elector {
                     match decision {
                         Decision::Leave(holder) => {
                             self.may_hold = false;
-                            return Ok(Verdict::Other(holder));
+                            return Ok(LeaseState::Follower { holder: Some(holder) });
                         }
                         Decision::Write(lease) => {
                             self.may_hold = true;
@@ -222,27 +195,19 @@ impl Elector {
             if let Some(lease) = written {
                 self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
-                return Ok(Verdict::Held(sent));
+                return Ok(LeaseState::Leader { until: sent + self.config.renew_deadline });
             }
             // A conflict: what the lease says now decides.
         }
         Err(Fault::new(Reason::ServerError, "the lease changes faster than it can be written"))
     }
 
-    fn conclude(&mut self, attempted: Result<Verdict, Fault>) -> Option<Fault> {
+    fn conclude(&mut self, attempted: Result<LeaseState, Fault>) -> Option<Fault> {
         match attempted {
-            Ok(Verdict::Held(sent)) => {
-                let until = sent + self.config.renew_deadline;
-                *self.until.lock() = Some(until);
-                // Else the process was stopped in mid-request; the next attempt tells.
-                if Instant::now() < until {
-                    self.enter(LeaseState::Leader);
-                }
-                None
-            }
-            Ok(Verdict::Other(holder)) => {
-                *self.until.lock() = None;
-                self.enter(LeaseState::Follower { holder: Some(holder) });
+            // The process was stopped in mid-request; the next attempt tells.
+            Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
+            Ok(state) => {
+                self.enter(state);
                 None
             }
             Err(fault) => {
@@ -253,17 +218,15 @@ impl Elector {
     }
 
     fn step_down_if_late(&mut self, fault: Option<Fault>) {
-        if self.remaining().is_none() {
-            let was_leader = self.until.lock().take().is_some();
-            if was_leader || fault.is_some() {
-                self.enter(LeaseState::Unknown { fault });
-            }
+        let was_leader = matches!(*self.state.borrow(), LeaseState::Leader { .. });
+        if self.remaining().is_none() && (was_leader || fault.is_some()) {
+            self.enter(LeaseState::Unknown { fault });
         }
     }
 
     /// How long we may still lead; `None` if we do not.
     fn remaining(&self) -> Option<Duration> {
-        let until = (*self.until.lock())?;
+        let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
@@ -291,8 +254,14 @@ impl Elector {
             if *state == next {
                 return false;
             }
+            let is_renewal =
+                matches!((&*state, &next), (LeaseState::Leader { .. }, LeaseState::Leader { .. }));
+            if is_renewal {
+                *state = next;
+                return false;
+            }
             match (&*state, &next) {
-                (_, LeaseState::Leader) => tracing::info!(namespace, name, "leading"),
+                (_, LeaseState::Leader { .. }) => tracing::info!(namespace, name, "leading"),
                 (_, LeaseState::Follower { holder }) => {
                     let holder = holder.as_deref();
                     tracing::info!(namespace, name, holder, "following");
@@ -315,8 +284,8 @@ impl Elector {
     }
 
     async fn release(&mut self) {
-        *self.until.lock() = None;
-        if *self.state.borrow() == LeaseState::Leader {
+        let was_leader = matches!(*self.state.borrow(), LeaseState::Leader { .. });
+        if was_leader {
             self.enter(LeaseState::Follower { holder: None });
         }
         if !self.may_hold {
