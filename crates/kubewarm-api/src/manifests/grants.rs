@@ -17,21 +17,12 @@ const GRANTS_PER_BINDING: usize = 16_384;
 pub struct Grant {
     /// Who.
     pub subject: Subject,
-    /// Where.
-    pub place: Place,
+    /// The namespace that it holds in; `None`: the whole cluster.
+    pub namespace: Option<Arc<str>>,
     /// With what.
     pub object: Object,
     /// The verb; empty for all that a role or a rule grants.
     pub verb: String,
-}
-
-/// Where a grant holds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// In the whole cluster.
-    Everywhere,
-    /// In one namespace.
-    Namespace(Arc<str>),
 }
 
 /// What a grant is about.
@@ -116,12 +107,9 @@ pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
 pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
     for binding in documents {
-        let (subjects, place) = match binding {
-            Document::RoleBinding(binding) => {
-                let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
-                (&binding.subjects, Place::Namespace(namespace.into()))
-            }
-            Document::ClusterRoleBinding(binding) => (&binding.subjects, Place::Everywhere),
+        let (subjects, namespace) = match binding {
+            Document::RoleBinding(role) => (&role.subjects, Some(binding.namespace().into())),
+            Document::ClusterRoleBinding(role) => (&role.subjects, None),
             Document::Role(_) | Document::ClusterRole(_) => continue,
         };
         let Some(role) = binding.binds() else { continue };
@@ -131,7 +119,7 @@ pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
             for (object, verb) in &powers {
                 let grant = Grant {
                     subject: subject.clone(),
-                    place: place.clone(),
+                    namespace: namespace.clone(),
                     object: object.clone(),
                     verb: verb.clone(),
                 };
@@ -267,17 +255,14 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     }
 
     fn said(grants: &BTreeMap<Grant, String>) -> Vec<String> {
-        let line = |Grant { subject, place, object, verb }: &Grant| {
+        let line = |Grant { subject, namespace, object, verb }: &Grant| {
             let object = match object {
                 Object::Resource { group, resource, name } => {
                     format!("{resource}.{group}/{}", name.as_deref().unwrap_or("*"))
                 }
                 Object::Url(text) | Object::Role(text) | Object::Rules(text) => text.clone(),
             };
-            let place = match place {
-                Place::Everywhere => "everywhere",
-                Place::Namespace(name) => name,
-            };
+            let place = namespace.as_deref().unwrap_or("everywhere");
             format!("{subject} {verb} {object} {place}")
         };
         grants.keys().map(line).collect()

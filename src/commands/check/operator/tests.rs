@@ -72,7 +72,7 @@ fn a_right_that_only_tells_more_may_be_missing() {
         let (group, resource) = (group.to_owned(), resource.to_owned());
         let lacked = Grant {
             subject: subject.clone(),
-            place: Place::Everywhere,
+            namespace: None,
             object: Object::Resource { group, resource, name: None },
             verb: "get".to_owned(),
         };
