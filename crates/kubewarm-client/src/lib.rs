@@ -25,7 +25,7 @@ mod work_queue;
 
 pub use self::{
     account::Accounts,
-    api_client::{Answer, ApiClient, ApiRequest, Timed},
+    api_client::{Answer, ApiClient, ApiRequest},
     authors::author_check,
     bucket::Buckets,
     caller::{Presented, Reviewer, User, Verdict, Who},
@@ -38,7 +38,7 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, LeaseConfig, LeaseState},
     namespace::{Existence, existence, is_leaving},
-    question::{dry_run, get, get_timed},
+    question::{dry_run, get, get_all},
     review::{ReviewedRules, is_allowed, may, rules_of, whoami},
     transport::Piped,
     upstream::{NotSent, Upstream},
