@@ -28,7 +28,7 @@ use kubewarm_cache::{
     informer::{Bounds, Proofs, Registry, Timing},
     store::Catalog,
 };
-use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState};
+use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseState};
 use kubewarm_serve::{
     Watchers,
     callers::Callers,
@@ -239,8 +239,7 @@ fn spawn_status(
     Frame { namespace, started, stop, clients, buckets, forecasts, .. }: Frame,
 ) {
     let identity = identity();
-    let config = LeaseConfig::new(&namespace, LEASE, &identity);
-    let elector = Elector::new(&connection.client(), config);
+    let elector = Elector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();

@@ -36,7 +36,7 @@ pub use self::{
     expiring::{CacheEntry, Expiring},
     keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},
-    lease::{Elector, LeaseConfig, LeaseState},
+    lease::{Elector, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_all},
     review::{ReviewedRules, is_allowed, may, rules_of, whoami},

@@ -26,6 +26,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// How long after its last renewal the leader still believes that it leads. Less than how long a lease lasts; this and
+/// the other two are those of client-go.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Between two attempts to renew or to acquire.
+const RETRY: Duration = Duration::from_secs(2);
 /// What one may take of the time to terminate to give the lease back.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest `Retry-After` that a follower honours.
@@ -33,24 +38,6 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// For an answer; the election itself waits for less.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
-
-/// Which lease, and how long it lasts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseConfig {
-    /// The lease's namespace.
-    pub namespace: String,
-    /// The lease's name.
-    pub name: String,
-    /// Who we are in it; no two processes may use the same.
-    pub identity: String,
-    /// How long others wait after the last renewal they saw; whole seconds, more than
-    /// `renew_deadline`.
-    pub lease_duration: Duration,
-    /// How long after its last renewal the leader still believes that it leads.
-    pub renew_deadline: Duration,
-    /// Between two attempts to renew or to acquire.
-    pub retry: Duration,
-}
 
 /// Who leads, as far as we know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,28 +62,15 @@ pub enum LeaseState {
 /// Takes part in the election while it [`run`](Self::run)s.
 pub struct Elector {
     client: ApiClient,
-    config: LeaseConfig,
+    namespace: String,
+    name: String,
+    identity: String,
     state: watch::Sender<LeaseState>,
     observed: Option<Observed>,
     /// The lease as we wrote it last, if nothing has happened to it since as far as we know.
     ours: Option<Lease>,
     /// A write was sent, and not since has somebody else been seen to hold the lease.
     may_hold: bool,
-}
-
-impl LeaseConfig {
-    /// 15 s, 10 s and 2 s, as client-go's.
-    #[must_use]
-    pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            identity: identity.to_owned(),
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        }
-    }
 }
 
 impl LeaseState {
@@ -111,10 +85,12 @@ impl LeaseState {
 impl Elector {
     /// Prepares; nothing is sent before [`run`](Self::run).
     #[must_use]
-    pub fn new(client: &Client, config: LeaseConfig) -> Self {
+    pub fn new(client: &Client, namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             client: ApiClient::new(client),
-            config,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
             state: watch::Sender::new(LeaseState::Unknown { fault: None }),
             observed: None,
             ours: None,
@@ -152,7 +128,7 @@ impl Elector {
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, Fault> {
         // Half, so that one lost answer leaves time for another attempt.
-        let half = self.config.renew_deadline / 2;
+        let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late =
             || Fault::new(Reason::TimedOut, format!("no answer about the lease in {budget:?}"));
@@ -168,17 +144,16 @@ impl Elector {
                 None => self.get().await?,
             };
             let sent = Instant::now();
-            let (identity, duration) = (&self.config.identity, self.config.lease_duration);
+            let identity = &self.identity;
             let written = match known {
                 None => {
-                    let lease = first(&self.config.name, identity, duration, Timestamp::now());
+                    let lease = first(&self.name, identity, Timestamp::now());
                     self.may_hold = true;
                     self.write(&lease).await?
                 }
                 Some(lease) => {
                     let observed = Observed::note(self.observed.take(), &lease, sent);
-                    let decision =
-                        observed.decide(lease, identity, duration, sent, Timestamp::now());
+                    let decision = observed.decide(lease, identity, sent, Timestamp::now());
                     self.observed = Some(observed);
                     match decision {
                         Decision::Leave(holder) => {
@@ -195,7 +170,7 @@ impl Elector {
             if let Some(lease) = written {
                 self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
-                return Ok(LeaseState::Leader { until: sent + self.config.renew_deadline });
+                return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
             // A conflict: what the lease says now decides.
         }
@@ -233,13 +208,12 @@ impl Elector {
     /// With jitter, and for followers longer from failure to failure, up to the renew deadline; but
     /// no longer than the lease lasts that somebody else has.
     fn pause(&self, failures: u32, fault: Option<&Fault>) -> Duration {
-        let LeaseConfig { retry, renew_deadline, .. } = self.config;
         let spread = fastrand::f64() / 2.0;
         if let Some(remaining) = self.remaining() {
-            return retry.mul_f64(1.0 - spread / 2.0).min(remaining);
+            return RETRY.mul_f64(1.0 - spread / 2.0).min(remaining);
         }
         let grown =
-            retry.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(renew_deadline);
+            RETRY.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(RENEW_DEADLINE);
         let told = fault.and_then(Fault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
         let pause = grown.max(told).mul_f64(1.0 + spread);
         match &self.observed {
@@ -249,7 +223,7 @@ impl Elector {
     }
 
     fn enter(&self, next: LeaseState) {
-        let LeaseConfig { namespace, name, .. } = &self.config;
+        let Self { namespace, name, .. } = self;
         self.state.send_if_modified(|state| {
             if *state == next {
                 return false;
@@ -304,8 +278,7 @@ impl Elector {
                 Some(lease) => Some(lease),
                 None => self.get().await?,
             };
-            let free =
-                known.and_then(|lease| released(lease, &self.config.identity, Timestamp::now()));
+            let free = known.and_then(|lease| released(lease, &self.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
             if self.write(&lease).await?.is_some() {
                 return Ok(());
@@ -338,7 +311,7 @@ impl Elector {
     }
 
     fn path(&self) -> String {
-        let LeaseConfig { namespace, name, .. } = &self.config;
+        let Self { namespace, name, .. } = self;
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 }
@@ -350,7 +323,9 @@ fn bounded(request: ApiRequest) -> ApiRequest {
 impl fmt::Debug for Elector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Elector")
-            .field("config", &self.config)
+            .field("namespace", &self.namespace)
+            .field("name", &self.name)
+            .field("identity", &self.identity)
             .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
     }

@@ -102,8 +102,7 @@ impl Fake {
 
     fn start(&self, identity: &str) -> Candidate {
         let link = Arc::new(Mutex::new(Link::Works));
-        let config = LeaseConfig::new("kubewarm-system", "kubewarm", identity);
-        let elector = Elector::new(&self.client(&link), config);
+        let elector = Elector::new(&self.client(&link), "kubewarm-system", "kubewarm", identity);
         let (state, stop) = (elector.state(), CancellationToken::new());
         let running = tokio::spawn(elector.run(stop.clone()));
         Candidate { state, link, stop, running }
