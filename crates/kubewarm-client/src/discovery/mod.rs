@@ -1,14 +1,14 @@
 //! Keeps a snapshot of what the API server serves: polls discovery, publishes what changed.
 
 mod document;
-mod reader;
+mod page;
 mod served;
 #[cfg(test)]
 mod tests;
 
 pub use self::served::{Served, is_builtin_group};
 
-use self::reader::Reader;
+use self::page::Page;
 use kube::Client;
 use kubewarm_api::model::Fault;
 use std::{
@@ -102,14 +102,18 @@ impl Discovery {
     }
 
     async fn poll_for_ever(&self) {
-        let mut reader = Reader::default();
+        let (mut core, mut named) = (Page::default(), Page::default());
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
             self.0.is_asked.store(false, Ordering::Relaxed);
             let known = self.0.served.borrow().clone();
-            match reader.poll(&self.0.client, known.as_deref()).await {
-                Ok(served) => {
+            let client = &self.0.client;
+            let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
+            // Of the two documents either both count or none.
+            match read.0.and(read.1) {
+                Ok(()) => {
+                    let served = Served::new(&core.groups, &named.groups, known.as_deref());
                     self.publish(served, failures);
                     failures = 0;
                 }
