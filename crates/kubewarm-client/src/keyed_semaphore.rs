@@ -40,13 +40,16 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// A permit for `key`, if there is one now.
     #[must_use]
     pub fn try_acquire(&self, key: &K) -> Option<KeyedPermit> {
-        self.take_now(key, 1)
+        self.try_acquire_many(key, 1)
     }
 
     /// `count` permits for `key` in one, at most the key's part. `None` if they are not free now.
     #[must_use]
     pub fn try_acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        self.take_now(key, self.within_part(count)?)
+        let count = self.within_part(count)?;
+        let of_part = self.part_of(key).try_acquire_many_owned(count).ok()?;
+        let of_all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
+        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
     }
 
     /// A permit for `key`, waiting for at most `patience`.
@@ -59,28 +62,20 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
 
     /// The same, waiting for as long as it takes; never `None`. Cancel safe.
     pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
-        self.take(key, 1).await
+        self.acquire_many(key, 1).await
     }
 
     /// The same for so many permits at once, or the part of `key` where that is less.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        self.take(key, self.within_part(count)?).await
-    }
-
-    fn within_part(&self, count: usize) -> Option<u32> {
-        u32::try_from(count.min(self.part)).ok()
-    }
-
-    fn take_now(&self, key: &K, count: u32) -> Option<KeyedPermit> {
-        let of_part = self.part_of(key).try_acquire_many_owned(count).ok()?;
-        let of_all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
-        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
-    }
-
-    async fn take(&self, key: &K, count: u32) -> Option<KeyedPermit> {
+        let count = self.within_part(count)?;
         let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
         Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
+    }
+
+    fn within_part(&self, count: usize) -> Option<u32> {
+        // Of a part of nothing, nobody gets a permit.
+        u32::try_from(count.min(self.part.max(1))).ok()
     }
 
     fn part_of(&self, key: &K) -> Arc<Semaphore> {
