@@ -113,7 +113,7 @@ impl Kinds {
         let known = definitions.get_stale(of);
         let last = known.clone();
         let fetch = || Arc::clone(self).fetch(resource.clone(), last);
-        let fetching = definitions.get_or_fetch(runtime, of.clone(), fetch);
+        let fetching = definitions.get_or_fetch(runtime, of.clone(), None, fetch);
         let mut fetching = pin!(fetching);
         let found = match fetching.as_mut().now_or_never() {
             Some(found) => found?,

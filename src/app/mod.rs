@@ -65,7 +65,7 @@ pub enum Error {
 
     /// A name of our own is wrong: a bug.
     #[error("cannot name our own resource")]
-    Name(#[from] model::InvalidName),
+    Name(#[from] model::Invalid),
 
     /// Signal handlers cannot be installed.
     #[error("cannot listen for signals")]

@@ -28,7 +28,7 @@ use kubewarm_cache::{
     informer::{Bounds, Proofs, Registry, Timing},
     store::Catalog,
 };
-use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseConfig, LeaseState};
+use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseState};
 use kubewarm_serve::{
     ServeError, Watchers, callers::Callers, certificate::Certificate, server::bind as bind_reads,
 };
@@ -238,18 +238,17 @@ fn spawn_status(
     Frame { namespace, started, stop, clients, buckets, forecasts, .. }: Frame,
 ) {
     let identity = identity();
-    let config = LeaseConfig::new(&namespace, LEASE, &identity);
-    let elector = Elector::new(&connection.client(), config);
+    let elector = Elector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
-    let leadership = elector.leadership();
-    let (planning, access) = (elector.leadership(), view.access.clone());
+    let lease = elector.state();
+    let (planning, access) = (elector.state(), view.access.clone());
     let may_read = move |key: &CellKey| {
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
     let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone(), Trials::Made);
-    let leads = move || planning.is_leader();
+    let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
     tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();
@@ -257,7 +256,7 @@ fn spawn_status(
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
     let profiles = view.clone().into_profiles(metrics);
     tasks.begin("status writer", async move {
-        status::run(profiles, sink, move || leadership.is_leader(), started, stop).await;
+        status::run(profiles, sink, move || lease.borrow().is_leader(), started, stop).await;
         written.cancel();
     });
 }

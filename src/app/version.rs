@@ -23,7 +23,7 @@ pub(super) fn known(client: Client, runtime: Handle) -> Version {
             let late = || Fault::new(Reason::TimedOut, "the API server takes too long");
             timeout(PATIENCE, version(client)).await.unwrap_or_else(|_| Err(late()))
         };
-        async move { Ok(known.get_or_fetch(&runtime, (), fetch).await?.value) }.boxed()
+        async move { Ok(known.get_or_fetch(&runtime, (), None, fetch).await?.value) }.boxed()
     })
 }
 

@@ -43,13 +43,13 @@ impl ConnectionArgs {
 /// The fault of the first request that failed.
 pub(super) async fn served(client: Client) -> Result<Arc<Served>, Fault> {
     let discovery = Discovery::new(client);
-    let (mut served, mut trouble) = (discovery.served(), discovery.trouble());
+    let (mut served, mut fault) = (discovery.served(), discovery.fault());
     let first = async {
         tokio::select! {
             // Runs until it is dropped.
             () = discovery.run(CancellationToken::new()) => None,
             Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
-            Ok(found) = trouble.wait_for(Option::is_some) => found.clone().map(|t| Err(t.fault)),
+            Ok(found) = fault.wait_for(Option::is_some) => found.clone().map(Err),
         }
     };
     let late = || Fault::new(Reason::TimedOut, "no answer within 15 s");

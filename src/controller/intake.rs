@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, InvalidName, ProfileRef,
-        Projection, Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, ProfileRef, Projection,
+        Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
@@ -97,7 +97,7 @@ type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 /// # Errors
 ///
 /// None in practice: the names are constants.
-pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName> {
+pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, Invalid> {
     match watched {
         Watched::Everywhere => Ok(vec![own_cell(Extent::AllNamespaces)?]),
         Watched::Namespaces(names) => {
@@ -107,7 +107,7 @@ pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, InvalidName>
     }
 }
 
-fn own_cell(extent: Extent) -> Result<CellSpec, InvalidName> {
+fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let key = CellKey::all(Resource::new(of, v1alpha1::VERSION)?, extent, Projection::Profile);

@@ -7,7 +7,7 @@ use super::{
     reconcile::{Outcome, Reconciler},
 };
 use crate::{metrics::OperatorMetrics, status::Observed};
-use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, InvalidName, Mode};
+use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, Invalid, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
 use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
@@ -54,7 +54,7 @@ impl Controller {
         home: Home,
         metrics: OperatorMetrics,
         started: Instant,
-    ) -> Result<Self, InvalidName> {
+    ) -> Result<Self, Invalid> {
         let own = own_cells(&home.watched)?;
         let Sources { memory, informers: limits, admission, .. } = &sources;
         let reconciler = Reconciler::new(home, *memory, *limits, admission.clone());

@@ -151,6 +151,6 @@ impl OperatorMetrics {
 
     /// Sets whether this process holds the lease. The gauge begins at 0.
     pub fn set_lease(&self, state: &LeaseState) {
-        self.leader.set(i64::from(*state == LeaseState::Leader));
+        self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }
 }

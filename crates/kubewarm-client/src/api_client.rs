@@ -40,8 +40,8 @@ pub struct ApiRequest {
     body_bytes: usize,
 }
 
-/// An answer, of whatever status.
-#[derive(Debug)]
+/// An answer, of whatever status, and how long it took from the request on.
+#[derive(Debug, Default)]
 pub struct Answer {
     /// The HTTP status.
     pub status: StatusCode,
@@ -49,13 +49,6 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
-}
-
-/// An answer, and how long it took from the request on.
-#[derive(Debug)]
-pub struct Timed {
-    /// All of it.
-    pub answer: Answer,
     /// Until the first byte of the body; until the end of one without.
     pub first_byte: Duration,
     /// Until the last.
@@ -135,15 +128,6 @@ impl ApiRequest {
     ///
     /// [`Reason::Unreachable`], [`Reason::TimedOut`], [`Reason::TooLarge`]; never for a status.
     pub async fn send(self) -> Result<Answer, Fault> {
-        self.send_timed().await.map(|timed| timed.answer)
-    }
-
-    /// The same, with how long it took.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::send`].
-    pub async fn send_timed(self) -> Result<Timed, Fault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
@@ -162,7 +146,7 @@ async fn exchange(
     client: &Client,
     request: Request<Body>,
     most_bytes: usize,
-) -> Result<Timed, Fault> {
+) -> Result<Answer, Fault> {
     let began = Instant::now();
     let mut first_byte = None;
     let answer = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
@@ -178,9 +162,14 @@ async fn exchange(
         }
         body.extend_from_slice(&bytes);
     }
-    let answer = Answer { status: head.status, headers: head.headers, body: body.freeze() };
     let whole = began.elapsed();
-    Ok(Timed { answer, first_byte: first_byte.unwrap_or(whole), whole })
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body: body.freeze(),
+        first_byte: first_byte.unwrap_or(whole),
+        whole,
+    })
 }
 
 impl fmt::Debug for ApiClient {

@@ -86,9 +86,7 @@ where
 
     /// Remembers `value`, which was asked for at `asked_at`.
     pub fn insert(&self, key: K, value: V, asked_at: Instant) {
-        let weight = (self.0.weigh)(&value);
-        let entry = CacheEntry { value, asked_at };
-        self.0.state.lock().insert(key, entry, (weight, self.0.capacity));
+        self.insert_if(key, value, asked_at, |_| true);
     }
 
     /// The same, where there is no fresh value or `replaces` says so of the one that there is.
@@ -106,43 +104,13 @@ where
         }
     }
 
-    /// The value of `key`; unless it is fresh, the one that `fetch` brings. The fetch runs on `runtime` to its end, also
-    /// if nobody waits for it any more.
+    /// The value of `key`; unless it is fresh, and was asked for after `since` where that is given, the one that `fetch`
+    /// brings. The fetch runs on `runtime` to its end, even if nobody waits for it any more.
     ///
     /// # Errors
     ///
     /// Those of `fetch`, for all who wait for it; an internal fault if it panics.
     pub async fn get_or_fetch<F>(
-        &self,
-        runtime: &Handle,
-        key: K,
-        fetch: impl FnOnce() -> F,
-    ) -> Result<CacheEntry<V>, E>
-    where
-        F: Future<Output = Result<V, E>> + Send + 'static,
-    {
-        self.fetched(runtime, key, None, fetch).await
-    }
-
-    /// The same, of a value that was asked for after `since`.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Expiring::get_or_fetch`].
-    pub async fn get_or_fetch_since<F>(
-        &self,
-        runtime: &Handle,
-        key: K,
-        since: Instant,
-        fetch: impl FnOnce() -> F,
-    ) -> Result<CacheEntry<V>, E>
-    where
-        F: Future<Output = Result<V, E>> + Send + 'static,
-    {
-        self.fetched(runtime, key, Some(since), fetch).await
-    }
-
-    async fn fetched<F>(
         &self,
         runtime: &Handle,
         key: K,
@@ -300,7 +268,7 @@ mod tests {
             sleep(TTL / 2).await;
             Ok(2)
         };
-        let entry = cache.get_or_fetch(&Handle::current(), "a", || slow).await.unwrap();
+        let entry = cache.get_or_fetch(&Handle::current(), "a", None, || slow).await.unwrap();
         assert_eq!(entry.asked_at.elapsed(), TTL / 2);
         advance(TTL / 2).await;
         assert_eq!(value(&cache, "a"), None, "it may have changed while it was fetched");
@@ -333,7 +301,7 @@ mod tests {
                 sleep(TTL / 10).await;
                 Ok(1)
             };
-            async { cache.get_or_fetch(&Handle::current(), "a", || fetch).await }
+            async { cache.get_or_fetch(&Handle::current(), "a", None, || fetch).await }
         };
         assert!(timeout(TTL / 20, get()).await.is_err());
         let found = join_all((0..9).map(|_| get())).await;
@@ -355,7 +323,7 @@ mod tests {
             let cache = cache.clone();
             async move {
                 let handle = Handle::current();
-                cache.get_or_fetch_since(&handle, "a", since, || fetch).await.unwrap().value
+                cache.get_or_fetch(&handle, "a", Some(since), || fetch).await.unwrap().value
             }
         };
         let begin = Instant::now();
@@ -374,12 +342,12 @@ mod tests {
     async fn what_fails_or_panics_is_not_remembered() {
         let cache = of(10);
         let fail = async || Err(Fault::new(Reason::TimedOut, "slow"));
-        let found = cache.get_or_fetch(&Handle::current(), "a", fail).await;
+        let found = cache.get_or_fetch(&Handle::current(), "a", None, fail).await;
         assert_eq!(found.unwrap_err().reason(), Reason::TimedOut);
         let broken = async || -> Result<u64, Fault> { panic!("a fetch that a test breaks") };
-        let found = cache.get_or_fetch(&Handle::current(), "a", broken).await;
+        let found = cache.get_or_fetch(&Handle::current(), "a", None, broken).await;
         assert_eq!(found.unwrap_err().reason(), Reason::Internal);
-        let found = cache.get_or_fetch(&Handle::current(), "a", async || Ok(1)).await;
+        let found = cache.get_or_fetch(&Handle::current(), "a", None, async || Ok(1)).await;
         assert_eq!(found.unwrap().value, 1);
     }
 }

@@ -1,6 +1,6 @@
 //! A question of a person to a server, and its whole answer: for the commands, which ask once.
 
-use super::api_client::{Answer, ApiClient, ApiRequest, Timed};
+use super::api_client::{Answer, ApiClient, ApiRequest};
 use kube::Client;
 use kubewarm_api::model::Fault;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
     bounded(ApiClient::new(client).get(path)).send().await
 }
 
-/// The same in the form that `accept` says, with how long it took.
+/// The same in the form that `accept` says, for all objects of a kind.
 ///
 /// # Errors
 ///
@@ -36,9 +36,9 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
 /// # Cost
 ///
 /// One request of at most 60 s and 512 MiB, all of which is held.
-pub async fn get_timed(client: &Client, path: &str, accept: &'static str) -> Result<Timed, Fault> {
+pub async fn get_all(client: &Client, path: &str, accept: &'static str) -> Result<Answer, Fault> {
     let request = ApiClient::new(client).get(path).accept(accept);
-    request.within(TIME_OF_ALL).at_most(MAX_BYTES_OF_ALL).send_timed().await
+    request.within(TIME_OF_ALL).at_most(MAX_BYTES_OF_ALL).send().await
 }
 
 /// Has everything checked that is checked when `object` is created at `path`, and creates nothing.

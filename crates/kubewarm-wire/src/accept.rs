@@ -112,9 +112,6 @@ struct Target<'a> {
 ///
 /// 406 if no clause is left, or if it wants a list of one object or the reverse.
 pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> {
-    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
-        return Ok(Form::Full);
-    };
     let served = |clause: &Clause<'_>| match clause.target {
         None => Some(Ok(Form::Full)),
         Some(Target { group: "meta.k8s.io", version, kind }) => {
@@ -151,9 +148,6 @@ fn table(version: MetaVersion) -> Form {
 ///
 /// 406 if no clause is served.
 pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
-    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
-        return Ok(Listing::Legacy);
-    };
     let aggregated =
         Target { group: "apidiscovery.k8s.io", version: "v2", kind: "APIGroupDiscoveryList" };
     let served = |clause: &Clause<'_>| match clause.target {
@@ -170,15 +164,13 @@ pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
 ///
 /// 406 if not.
 pub(super) fn plain(accept: Option<&str>) -> Result<(), Failure> {
-    let Some(accept) = accept.filter(|accept| !accept.is_empty()) else {
-        return Ok(());
-    };
     let is_plain = |clause: &Clause<'_>| clause.target.is_none();
     if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(Failure::not_acceptable()) }
 }
 
 /// The clauses that JSON meets, the most wanted first.
-fn clauses(accept: &str) -> Vec<Clause<'_>> {
+fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
+    let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut clauses: Vec<_> = accept.split(',').filter_map(Clause::parse).collect();
     // Stable: equally wanted ones stay in the client's order, wildcards last.
     clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));

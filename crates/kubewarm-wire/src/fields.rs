@@ -1,7 +1,7 @@
 //! Field selectors: their grammar. Which fields a kind knows is not decided here.
 
 use super::Failure;
-use kubewarm_api::model::{FieldRequirement, FieldSelector, InvalidSelector};
+use kubewarm_api::model::{FieldRequirement, FieldSelector};
 
 /// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
 /// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
@@ -46,15 +46,9 @@ pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
         }
     }
     let requirements = read.into_iter().map(|(field, equals, value)| {
-        FieldRequirement::new(field, equals, &value).map_err(|invalid| match invalid {
-            InvalidSelector::Field(field) => Failure::unknown_field(&field),
-            invalid @ (InvalidSelector::FieldValue(_)
-            | InvalidSelector::Key(_)
-            | InvalidSelector::Value(_)
-            | InvalidSelector::NoValues(_)
-            | InvalidSelector::Values(_)) => {
-                Failure::bad_request(format!("invalid field selector: {invalid}"))
-            }
+        FieldRequirement::new(field, equals, &value).map_err(|invalid| match invalid.part {
+            "field" => Failure::unknown_field(field),
+            _ => Failure::bad_request(format!("invalid field selector: {invalid}")),
         })
     });
     Ok(FieldSelector::new(requirements.collect::<Result<Vec<_>, _>>()?))

@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    path::{Named, Path, Place, without_profile},
+    path::{Path, Place, without_profile},
     query::{Parameter, Query},
 };
 use kubewarm_api::model::GroupResource;
@@ -48,9 +48,9 @@ impl<'a> Onward<'a> {
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
             _ => return Err(Failure::only_get()),
         };
-        let Path { profile, named } = Path::parse(path)?;
+        let (profile, named) = Path::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
-        let Named::Objects(place) = named else {
+        let Path::Objects(place) = named else {
             return Ok(Self { path, writes: None, lasts: false });
         };
         let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));

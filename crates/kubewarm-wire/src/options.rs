@@ -2,24 +2,14 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, Form, Included, TableForm,
+    At, Continue, Failure, Form, Included, Objects, TableForm,
     failure::Cause,
     fields, labels,
     query::{Parameter, Query, not_a_number},
-    watching::{self, Watching},
+    watching,
 };
-use kubewarm_api::model::{FieldSelector, LabelSelector, ResourceVersion};
-use std::{num::NonZeroU64, sync::Arc};
-
-/// Options of a get, a list or a watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Options {
-    pub(super) labels: LabelSelector,
-    pub(super) fields: FieldSelector,
-    pub(super) at: At,
-    pub(super) limit: Option<NonZeroU64>,
-    pub(super) watch: Option<Watching>,
-}
+use kubewarm_api::model::ResourceVersion;
+use std::num::NonZeroU64;
 
 const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
@@ -34,29 +24,28 @@ pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
 /// # Errors
 ///
 /// 400 for what is no version.
-pub(super) fn of_get(query: &Query) -> Result<Options, Failure> {
-    let at = match version(query.text(Parameter::ResourceVersion))? {
+pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
+    Ok(match version(query.text(Parameter::ResourceVersion))? {
         Version::Unset => At::Latest,
         Version::Zero => At::Any,
         Version::Number(version) => At::NotOlderThan(version),
-    };
-    let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
-    Ok(Options { labels, fields, at, limit: None, watch: None })
+    })
 }
 
-/// Of a list in `namespace`, or in all of them.
+/// Fills in what the query says of a list or a watch.
 ///
 /// # Errors
 ///
 /// 400 for what cannot be read, 422 for what does not go together.
-pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Options, Failure> {
+pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> {
     let timeout = query.number(Parameter::TimeoutSeconds)?;
     let limit = query.number(Parameter::Limit)?;
-    let labels = labels::parse(query.text(Parameter::LabelSelector))?;
-    let fields = fields::parse(query.text(Parameter::FieldSelector))?;
+    list.labels = labels::parse(query.text(Parameter::LabelSelector))?;
+    list.fields = fields::parse(query.text(Parameter::FieldSelector))?;
     if query.is_set(Parameter::Watch) {
         let (at, watch) = watching::of(query, timeout)?;
-        return Ok(Options { labels, fields, at, limit: None, watch: Some(watch) });
+        (list.at, list.watch) = (at, Some(watch));
+        return Ok(());
     }
     check(query)?;
 
@@ -64,18 +53,19 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
     let given = query.text(Parameter::ResourceVersion);
     let token = query.text(Parameter::Continue);
     if !token.is_empty() {
+        let namespace = list.namespace.clone();
         let Continue { version, after, namespace: _ } = Continue::decode(token, namespace)?;
         if !matches!(given, "" | "0") {
             return Err(Failure::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let at = At::Continue { version, after };
+        list.at = At::Continue { version, after };
         // As below, with 0.
-        let limit = limit.filter(|_| given.is_empty());
-        return Ok(Options { labels, fields, at, limit, watch: None });
+        list.limit = limit.filter(|_| given.is_empty());
+        return Ok(());
     }
-    let (at, limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
+    (list.at, list.limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
         (Version::Unset, _) => (At::Latest, limit),
         // As from the API server's own cache: all at once.
         (Version::Zero, _) => (At::Any, None),
@@ -85,7 +75,7 @@ pub(super) fn of_list(query: &Query, namespace: Option<Arc<str>>) -> Result<Opti
         (Version::Number(version), _) if limit.is_some() => (At::Exact(version), limit),
         (Version::Number(version), _) => (At::NotOlderThan(version), limit),
     };
-    Ok(Options { labels, fields, at, limit, watch: None })
+    Ok(())
 }
 
 /// The form that was asked for, with what a Table is to have of each object.
@@ -176,11 +166,13 @@ pub(super) fn version(text: &str) -> Result<Version, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetaVersion;
+    use crate::{Asked, MetaVersion, What};
     use kubewarm_api::model::ObjectKey;
 
-    fn list(query: &str) -> Result<Options, Failure> {
-        of_list(&Query::parse(Some(query)).unwrap(), Some("ns".into()))
+    fn list(query: &str) -> Result<Objects, Failure> {
+        let asked = Asked::parse("GET", "/api/v1/namespaces/ns/pods", Some(query), None)?;
+        let What::Objects(list) = asked.what else { panic!("{query} lists nothing") };
+        Ok(list)
     }
 
     fn token(version: u64) -> String {
@@ -353,8 +345,8 @@ mod tests {
             ("resourceVersion=5", At::NotOlderThan(5.into())),
             ("resourceVersion=5&resourceVersionMatch=Exact&watch=1", At::NotOlderThan(5.into())),
         ] {
-            let options = of_get(&Query::parse(Some(query)).unwrap()).unwrap();
-            assert_eq!(options.at, expected, "{query}");
+            let at = of_get(&Query::parse(Some(query)).unwrap()).unwrap();
+            assert_eq!(at, expected, "{query}");
         }
         assert_eq!(
             of_get(&Query::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),

@@ -1,9 +1,6 @@
 //! Paths: what they name, and which are refused because two readers could read them differently.
 
-use super::{
-    Failure,
-    query::{Plus, decode},
-};
+use super::{Failure, query::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
@@ -22,14 +19,7 @@ const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path {
-    pub(super) profile: Option<ProfileRef>,
-    pub(super) named: Named,
-}
-
-/// What a path names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum Path {
     /// A document about the API.
     Document(Document),
     /// Objects of a resource.
@@ -74,14 +64,14 @@ pub(super) struct Place {
 type Segments<'a> = [Cow<'a, str>];
 
 impl Path {
-    /// Reads a path as it came, percent-encoded. One slash at its end is ignored, as the API server
-    /// does.
+    /// Reads a path as it came, percent-encoded, and the profile that it begins with, if it does. One slash at its
+    /// end is ignored, as the API server does.
     ///
     /// # Errors
     ///
     /// 400 for `//`, `.`, `..`, a slash, percent sign or control character in a name, however they
     /// are written, and for names that no resource, namespace or profile has.
-    pub(super) fn parse(path: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), Failure> {
         let Some(inner) = path.strip_prefix('/') else {
             return Err(Failure::bad_request("the path must begin with a slash"));
         };
@@ -94,17 +84,16 @@ impl Path {
         }
         match segments.split_first_chunk::<3>() {
             Some(([first, namespace, name], rest)) if *first == PROFILES => {
-                let profile = profile(namespace, name)?;
-                Ok(Self { profile: Some(profile), named: named(rest)? })
+                Ok((Some(profile(namespace, name)?), named(rest)?))
             }
-            _ => Ok(Self { profile: None, named: named(&segments)? }),
+            _ => Ok((None, named(&segments)?)),
         }
     }
 }
 
 fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
     let refused = |what| Err(Failure::bad_request(format!("the path must not contain {what}")));
-    let decoded = decode(segment, Plus::Plus)?;
+    let decoded = decode(segment)?;
     match &*decoded {
         "" => refused("//"),
         "." | ".." => refused("the segments . and .."),
@@ -123,30 +112,30 @@ fn profile(namespace: &str, name: &str) -> Result<ProfileRef, Failure> {
     Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
-fn named(segments: &Segments<'_>) -> Result<Named, Failure> {
+fn named(segments: &Segments<'_>) -> Result<Path, Failure> {
     let [root, rest @ ..] = segments else {
-        return Ok(Named::Nothing);
+        return Ok(Path::Nothing);
     };
     Ok(match (&**root, rest) {
-        ("version", []) => Named::Document(Document::Version),
-        ("api", []) => Named::Document(Document::Core),
+        ("version", []) => Path::Document(Document::Version),
+        ("api", []) => Path::Document(Document::Core),
         ("api", [version]) => resources("", version),
-        ("api", [version, rest @ ..]) => Named::Objects(place("", version, rest)?),
-        ("apis", []) => Named::Document(Document::Groups),
+        ("api", [version, rest @ ..]) => Path::Objects(place("", version, rest)?),
+        ("apis", []) => Path::Document(Document::Groups),
         ("apis", [group]) if of("x", group, "v1").is_ok() => {
-            Named::Document(Document::Group((&**group).into()))
+            Path::Document(Document::Group((&**group).into()))
         }
         ("apis", [group, version]) => resources(group, version),
-        ("apis", [group, version, rest @ ..]) => Named::Objects(place(group, version, rest)?),
-        _ => Named::Nothing,
+        ("apis", [group, version, rest @ ..]) => Path::Objects(place(group, version, rest)?),
+        _ => Path::Nothing,
     })
 }
 
-fn resources(group: &str, version: &str) -> Named {
+fn resources(group: &str, version: &str) -> Path {
     if of("x", group, version).is_err() {
-        return Named::Nothing;
+        return Path::Nothing;
     }
-    Named::Document(Document::Resources { group: group.into(), version: version.into() })
+    Path::Document(Document::Resources { group: group.into(), version: version.into() })
 }
 
 impl Document {
@@ -209,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn place_of(path: &str) -> Place {
-        let Named::Objects(place) = Path::parse(path).unwrap().named else {
+        let (_, Path::Objects(place)) = Path::parse(path).unwrap() else {
             panic!("{path} names no objects")
         };
         place
@@ -265,8 +254,8 @@ mod tests {
             ("/api/v1", of("")),
             ("/apis/apps/v1", of("apps")),
         ] {
-            let named = Named::Document(expected);
-            assert_eq!(Path::parse(path).unwrap(), Path { profile: None, named }, "{path}");
+            let document = Path::Document(expected);
+            assert_eq!(Path::parse(path).unwrap(), (None, document), "{path}");
         }
         for path in [
             "/",
@@ -280,19 +269,18 @@ mod tests {
             "/profiles",
             "/profiles/a",
         ] {
-            let nothing = Path { profile: None, named: Named::Nothing };
-            assert_eq!(Path::parse(path).unwrap(), nothing, "{path}");
+            assert_eq!(Path::parse(path).unwrap(), (None, Path::Nothing), "{path}");
         }
     }
 
     #[test]
     fn below_a_profile_stands_the_same_path() {
-        let path = Path::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
-        let profile = path.profile.unwrap();
+        let (profile, path) = Path::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
+        let profile = profile.unwrap();
         assert_eq!((&*profile.namespace, &*profile.name), ("team-a", "my.profile"));
-        assert!(matches!(path.named, Named::Objects(_)));
-        let root = Path::parse("/profiles/team-a/p/").unwrap();
-        assert_eq!((root.profile.is_some(), root.named), (true, Named::Nothing));
+        assert!(matches!(path, Path::Objects(_)));
+        let (profile, root) = Path::parse("/profiles/team-a/p/").unwrap();
+        assert_eq!((profile.is_some(), root), (true, Path::Nothing));
         for path in ["/profiles/A/p/api", "/profiles/a/P/api", "/profiles/a/-/api/v1/pods"] {
             assert_eq!(Path::parse(path).unwrap_err().code(), 400, "{path}");
         }

@@ -28,15 +28,6 @@ pub(super) enum Parameter {
     DryRun,
 }
 
-/// What `+` stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plus {
-    /// Itself: in paths.
-    Plus,
-    /// A space: in queries.
-    Space,
-}
-
 impl Query {
     /// Takes a query as it came. Of a parameter that is given more than once the first counts, even
     /// if it is empty.
@@ -53,8 +44,10 @@ impl Query {
             if pair.contains(';') {
                 return Err(Failure::bad_request("invalid semicolon separator in query"));
             }
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decode(name, Plus::Space)?, decode(value, Plus::Space)?);
+            // In a query, unlike in a path, a plus sign is a space.
+            let pair = pair.replace('+', " ");
+            let (name, value) = pair.split_once('=').unwrap_or((&pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
             if let Ok(parameter) = name.parse() {
                 parsed.0.entry(parameter).or_insert_with(|| value.into_owned());
             }
@@ -108,21 +101,15 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 /// # Errors
 ///
 /// 400 for an incomplete escape, and for what is not UTF-8.
-pub(super) fn decode(text: &str, plus: Plus) -> Result<Cow<'_, str>, Failure> {
-    let is_plain = |b: &u8| *b != b'%' && (*b != b'+' || plus == Plus::Plus);
-    if text.as_bytes().iter().all(is_plain) {
-        return Ok(Cow::Borrowed(text));
-    }
+pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, Failure> {
     // A lenient decoder would keep an incomplete escape as it stands.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {
         return Err(Failure::bad_request("invalid URL escape"));
     }
-    let text = if plus == Plus::Space { text.replace('+', " ") } else { text.to_owned() };
-    let decoded = percent_decode_str(&text).decode_utf8();
-    decoded
-        .map(|decoded| Cow::Owned(decoded.into_owned()))
+    percent_decode_str(text)
+        .decode_utf8()
         .map_err(|_| Failure::bad_request("the URL is not UTF-8 once it is decoded"))
 }
 

@@ -141,7 +141,7 @@ mod tests {
 
     fn answer(code: u16, body: &Value) -> Answer {
         let status = http::StatusCode::from_u16(code).unwrap();
-        Answer { status, headers: http::HeaderMap::new(), body: body.to_string().into() }
+        Answer { status, body: body.to_string().into(), ..Answer::default() }
     }
 
     #[test]

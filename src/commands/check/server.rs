@@ -116,7 +116,7 @@ mod tests {
     fn a_server_that_streams_no_lists_is_no_failure() {
         let answer = |code: u16| {
             let status = http::StatusCode::from_u16(code).unwrap();
-            Answer { status, headers: http::HeaderMap::new(), body: bytes::Bytes::new() }
+            Answer { status, ..Answer::default() }
         };
         assert_eq!(of_stream(&answer(200)).unwrap().mark, Mark::Good);
         assert_eq!(of_stream(&answer(422)).unwrap().mark, Mark::Note);

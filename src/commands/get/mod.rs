@@ -23,7 +23,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{Fault, Resource, ResourceInfo};
-use kubewarm_client::{Connection, Served, Timed, get_timed};
+use kubewarm_client::{Answer, Connection, Served, get_all};
 use rows::Rows;
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
@@ -187,7 +187,7 @@ async fn pages(
     let mut pages = Vec::new();
     let mut next = path(&[("limit", PAGE)]);
     loop {
-        let Timed { answer, .. } = asked.ask(&next, accept).await?;
+        let answer = asked.ask(&next, accept).await?;
         let page: Value = answer.json().map_err(|fault| asked.failed(&fault))?;
         let token = page.pointer("/metadata/continue").and_then(Value::as_str);
         let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
@@ -223,34 +223,35 @@ async fn compare(
 
 impl Asked {
     /// An answer of a 2xx status.
-    async fn ask(&self, path: &str, accept: &'static str) -> Result<Timed, Error> {
-        let timed = self.send(path, accept).await?;
-        if !timed.answer.status.is_success() {
-            return Err(self.failed(&timed.answer.fault()));
+    async fn ask(&self, path: &str, accept: &'static str) -> Result<Answer, Error> {
+        let answer = self.send(path, accept).await?;
+        if !answer.status.is_success() {
+            return Err(self.failed(&answer.fault()));
         }
-        Ok(timed)
+        Ok(answer)
     }
 
-    async fn send(&self, path: &str, accept: &'static str) -> Result<Timed, Error> {
-        let timed = get_timed(&self.client, path, accept).await;
-        let timed = timed.map_err(|fault| self.failed(&fault))?;
-        for warning in timed.answer.headers.get_all(http::header::WARNING) {
+    async fn send(&self, path: &str, accept: &'static str) -> Result<Answer, Error> {
+        let answer = get_all(&self.client, path, accept).await;
+        let answer = answer.map_err(|fault| self.failed(&fault))?;
+        for warning in answer.headers.get_all(http::header::WARNING) {
             tell(&format!("{} warns: {}", self.name, warning.to_str().unwrap_or_default()));
         }
-        Ok(timed)
+        Ok(answer)
     }
 
     /// What is there, in one answer. An object that is not there is nothing.
     async fn read(&self, path: &str, args: &GetArgs) -> Result<Reading, Error> {
-        let Timed { answer, first_byte, whole } = self.send(path, WHOLE).await?;
+        let answer = self.send(path, WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
             Rows::default()
         } else {
             let found = answer.json().map_err(|fault| self.failed(&fault))?;
             Rows::new(found).map_err(|fault| self.failed(&fault))?
         };
-        let freshness = freshness(&answer.headers);
-        Ok(Reading { rows, first_byte, whole, bytes: answer.body.len(), freshness })
+        let Answer { first_byte, whole, headers, body, .. } = answer;
+        let (bytes, freshness) = (body.len(), freshness(&headers));
+        Ok(Reading { rows, first_byte, whole, bytes, freshness })
     }
 
     fn failed(&self, fault: &Fault) -> Error {

@@ -5,7 +5,7 @@ use super::super::{
     text::place,
 };
 use kubewarm_api::{
-    manifests::{Change, Grant, Object, Place},
+    manifests::{Change, Grant, Object},
     model::Subject,
 };
 use std::{
@@ -15,7 +15,7 @@ use std::{
 
 /// Grants that make one line, but for the verbs and the names: the mark and its word, who, where, the
 /// object without its name, by which binding, and whether it is elevated.
-type Line<'a> = ((Mark, &'static str), &'a Subject, &'a Place, Object, Option<&'a str>, bool);
+type Line<'a> = ((Mark, &'static str), &'a Subject, Option<&'a str>, Object, Option<&'a str>, bool);
 
 /// One row for each rule and subject. `elevated` are the grants of the elevated manifests, `named`
 /// those of all manifests: what others would gain says by which binding.
@@ -36,7 +36,7 @@ pub(super) fn rows(
             let is_named = mark.0 == Mark::Loses || named.contains_key(grant);
             let by = (!is_named).then_some(by.as_str());
             let is_elevated = elevated.contains_key(grant) || is_wide(&object);
-            let line = (mark, &grant.subject, &grant.place, object, by, is_elevated);
+            let line = (mark, &grant.subject, grant.namespace.as_deref(), object, by, is_elevated);
             verbs.entry((line, name)).or_default().insert(&grant.verb);
         }
     }
@@ -88,12 +88,8 @@ fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> Repor
         text.push_str(" named ");
         text.push_str(&list(names));
     }
-    let namespace = match at {
-        Place::Everywhere => None,
-        Place::Namespace(namespace) => Some(&**namespace),
-    };
     text.push_str(" in ");
-    text.push_str(&place(namespace));
+    text.push_str(&place(*at));
     if let Some(by) = by {
         text.push_str(" by ");
         text.push_str(by);
@@ -115,7 +111,7 @@ mod tests {
     fn grant(subject: &str, resource: &str, name: Option<&str>, verb: &str) -> (Grant, String) {
         let grant = Grant {
             subject: Subject::User(subject.into()),
-            place: Place::Namespace("shop".into()),
+            namespace: Some("shop".into()),
             object: Object::Resource {
                 group: if resource == "deployments" { "apps" } else { "" }.to_owned(),
                 resource: resource.to_owned(),

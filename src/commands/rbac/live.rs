@@ -1,14 +1,19 @@
 //! What a cluster holds of a profile's roles, read as whoever asks.
 
 use super::super::{Error, profiles::pages};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
-use kube::{Api, Client, Resource, api::ListParams};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 use kubewarm_api::{
     manifests::{Document, FoundNamespaces, role_name},
     model::{ProfileRef, TargetScope, ValidatedProfile},
 };
-use serde::de::DeserializeOwned;
-use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Objects a page.
 const PAGE: u32 = 500;
@@ -59,10 +64,10 @@ pub(super) async fn read(
     let is_cluster_wide = wanted.iter().any(|document| document.namespace().is_empty());
     let (documents, unseen) = (Vec::new(), Vec::new());
     let mut reader = Reader { client, profile, namespaces, is_cluster_wide, documents, unseen };
-    reader.namespaced("roles", Document::Role).await?;
-    reader.namespaced("rolebindings", Document::RoleBinding).await?;
-    reader.cluster_wide("clusterroles", Document::ClusterRole).await?;
-    reader.cluster_wide("clusterrolebindings", Document::ClusterRoleBinding).await?;
+    reader.namespaced(&ApiResource::erase::<Role>(&())).await?;
+    reader.namespaced(&ApiResource::erase::<RoleBinding>(&())).await?;
+    reader.cluster_wide(&ApiResource::erase::<ClusterRole>(&())).await?;
+    reader.cluster_wide(&ApiResource::erase::<ClusterRoleBinding>(&())).await?;
     Ok((reader.documents, reader.unseen))
 }
 
@@ -76,52 +81,44 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn namespaced<K>(&mut self, plural: &str, of: fn(K) -> Document) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-        K: Clone + Debug + DeserializeOwned,
-    {
-        let everywhere = Api::<K>::all(self.client.clone());
-        match self.keep(&everywhere, of).await {
+    async fn namespaced(&mut self, of: &ApiResource) -> Result<(), Error> {
+        let plural = of.plural.as_str();
+        let everywhere = Api::all_with(self.client.clone(), of);
+        match self.keep(&everywhere, &of.kind).await {
             Err(error) if is_forbidden(&error) => {}
             listed => return listed.map_err(|error| Error::of_request(title(plural, None), error)),
         }
         for namespace in self.namespaces.clone() {
-            let there = Api::<K>::namespaced(self.client.clone(), namespace);
-            let listed = self.keep(&there, of).await;
+            let there = Api::namespaced_with(self.client.clone(), namespace, of);
+            let listed = self.keep(&there, &of.kind).await;
             listed.map_err(|error| Error::of_request(title(plural, Some(namespace)), error))?;
         }
         self.unseen.push(format!("{plural} of other namespaces"));
         Ok(())
     }
 
-    async fn cluster_wide<K>(&mut self, plural: &str, of: fn(K) -> Document) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let all = Api::<K>::all(self.client.clone());
-        match self.keep(&all, of).await {
+    async fn cluster_wide(&mut self, of: &ApiResource) -> Result<(), Error> {
+        let all = Api::all_with(self.client.clone(), of);
+        match self.keep(&all, &of.kind).await {
             Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
-                self.unseen.push(plural.to_owned());
+                self.unseen.push(of.plural.clone());
                 Ok(())
             }
-            listed => listed.map_err(|error| Error::of_request(title(plural, None), error)),
+            listed => listed.map_err(|error| Error::of_request(title(&of.plural, None), error)),
         }
     }
 
-    async fn keep<K>(&mut self, api: &Api<K>, of: fn(K) -> Document) -> Result<(), kube::Error>
-    where
-        K: Clone + Debug + DeserializeOwned,
-    {
-        let profile = self.profile;
-        let documents = &mut self.documents;
+    async fn keep(&mut self, api: &Api<DynamicObject>, kind: &str) -> Result<(), kube::Error> {
+        let mut malformed = None;
         pages(api, ListParams::default().limit(PAGE), |object| {
-            let document = of(object);
-            if is_ours(&document, profile) {
-                documents.push(document);
+            match Document::of_item(kind, object) {
+                Ok(document) if is_ours(&document, self.profile) => self.documents.push(document),
+                Ok(_) => {}
+                Err(error) => malformed = Some(error),
             }
         })
-        .await
+        .await?;
+        malformed.map_or(Ok(()), |error| Err(kube::Error::SerdeError(error)))
     }
 }
 

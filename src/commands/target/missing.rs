@@ -39,16 +39,13 @@ pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportR
     for (field, text) in texts {
         let documents = text.as_deref().and_then(|text| Document::parse(text).ok());
         for document in documents.unwrap_or_default() {
-            let (rules, place) = match &document {
-                Document::Role(role) => {
-                    (&role.rules, format!(" in namespace {}", document.namespace()))
-                }
-                Document::ClusterRole(role) => (&role.rules, String::new()),
-                Document::RoleBinding(_) | Document::ClusterRoleBinding(_) => continue,
+            let place = match document.namespace() {
+                "" => String::new(),
+                namespace => format!(" in namespace {namespace}"),
             };
             let is_there = document.namespace().is_empty()
                 || places.iter().any(|place| place == document.namespace());
-            for rule in rules.iter().flatten().filter(|rule| is_there && grants(rule, of)) {
+            for rule in document.rules().iter().filter(|rule| is_there && grants(rule, of)) {
                 let role = format!("{} {}{place}, of {field}", document.kind(), document.name());
                 let row = ReportRow::labelled("granted by", Tone::Plain, role);
                 found.push(ReportRow { next: lines(rule), ..row });

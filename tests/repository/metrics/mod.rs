@@ -70,7 +70,7 @@ fn a_small_input_gives_exactly_this_text() {
     counted.relisted(RelistReason::Gone, 1, 2);
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
-    metrics.operator().set_lease(&LeaseState::Leader);
+    metrics.operator().set_lease(&LeaseState::Leader { until: tokio::time::Instant::now() });
     metrics.operator().status_written(StatusWrite::Written);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }

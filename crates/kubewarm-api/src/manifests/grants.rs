@@ -17,21 +17,12 @@ const GRANTS_PER_BINDING: usize = 16_384;
 pub struct Grant {
     /// Who.
     pub subject: Subject,
-    /// Where.
-    pub place: Place,
+    /// The namespace that it holds in; `None`: the whole cluster.
+    pub namespace: Option<Arc<str>>,
     /// With what.
     pub object: Object,
     /// The verb; empty for all that a role or a rule grants.
     pub verb: String,
-}
-
-/// Where a grant holds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// In the whole cluster.
-    Everywhere,
-    /// In one namespace.
-    Namespace(Arc<str>),
 }
 
 /// What a grant is about.
@@ -82,7 +73,7 @@ impl Change {
 #[must_use]
 pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
     let id = |document: &Document| {
-        (document.kind(), document.namespace().to_owned(), document.name().to_owned())
+        (document.kind().to_owned(), document.namespace().to_owned(), document.name().to_owned())
     };
     let named: BTreeMap<_, _> = wanted.iter().map(|document| (id(document), document)).collect();
     let untouched = live.iter().filter(|document| !named.contains_key(&id(document)));
@@ -116,22 +107,16 @@ pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
 pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
     for binding in documents {
-        let (subjects, place) = match binding {
-            Document::RoleBinding(binding) => {
-                let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
-                (&binding.subjects, Place::Namespace(namespace.into()))
-            }
-            Document::ClusterRoleBinding(binding) => (&binding.subjects, Place::Everywhere),
-            Document::Role(_) | Document::ClusterRole(_) => continue,
-        };
         let Some(role) = binding.binds() else { continue };
-        let most = GRANTS_PER_BINDING / subjects.iter().flatten().count().max(1);
+        let namespace = (binding.kind() == "RoleBinding").then(|| binding.namespace().into());
+        let subjects = binding.subjects();
+        let most = GRANTS_PER_BINDING / subjects.len().max(1);
         let powers = powers(role, binding.namespace(), documents, most);
-        for subject in subjects.iter().flatten().map(subject) {
+        for subject in subjects.iter().map(subject) {
             for (object, verb) in &powers {
                 let grant = Grant {
                     subject: subject.clone(),
-                    place: place.clone(),
+                    namespace: namespace.clone(),
                     object: object.clone(),
                     verb: verb.clone(),
                 };
@@ -146,15 +131,8 @@ pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
 #[must_use]
 pub fn token_minter(profile: &ProfileRef, documents: &[Document]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
-    documents.iter().find_map(|document| match document {
-        Document::RoleBinding(binding) if document.name() == name => {
-            binding.subjects.iter().flatten().next().map(subject)
-        }
-        Document::RoleBinding(_)
-        | Document::Role(_)
-        | Document::ClusterRole(_)
-        | Document::ClusterRoleBinding(_) => None,
-    })
+    let bindings = documents.iter().filter(|it| it.kind() == "RoleBinding" && it.name() == name);
+    bindings.flat_map(Document::subjects).next().map(subject)
 }
 
 /// What a bound role allows, objects and verbs; if that is more than `most`, as one.
@@ -164,21 +142,15 @@ fn powers(
     among: &[Document],
     most: usize,
 ) -> BTreeSet<(Object, String)> {
-    let found = among.iter().find_map(|document| match document {
-        Document::Role(found) if role.kind == "Role" && document.namespace() == namespace => {
-            (document.name() == role.name).then_some(&found.rules)
-        }
-        Document::ClusterRole(found) if role.kind == "ClusterRole" => {
-            (document.name() == role.name).then_some(&found.rules)
-        }
-        Document::Role(_)
-        | Document::ClusterRole(_)
-        | Document::RoleBinding(_)
-        | Document::ClusterRoleBinding(_) => None,
-    });
+    let is_it = |document: &&Document| {
+        let is_there = document.kind() == "ClusterRole" || document.namespace() == namespace;
+        document.binds().is_none()
+            && (document.kind(), document.name()) == (&*role.kind, &*role.name)
+            && is_there
+    };
     let title = format!("{} {}", role.kind, role.name);
-    let rules = match found {
-        Some(rules) => rules.as_deref().unwrap_or_default(),
+    let rules = match among.iter().find(is_it) {
+        Some(found) => found.rules(),
         // A name of ours that is not there. Roles of other names were not read.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(Object::Role(title), String::new())].into(),
@@ -267,17 +239,14 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
     }
 
     fn said(grants: &BTreeMap<Grant, String>) -> Vec<String> {
-        let line = |Grant { subject, place, object, verb }: &Grant| {
+        let line = |Grant { subject, namespace, object, verb }: &Grant| {
             let object = match object {
                 Object::Resource { group, resource, name } => {
                     format!("{resource}.{group}/{}", name.as_deref().unwrap_or("*"))
                 }
                 Object::Url(text) | Object::Role(text) | Object::Rules(text) => text.clone(),
             };
-            let place = match place {
-                Place::Everywhere => "everywhere",
-                Place::Namespace(name) => name,
-            };
+            let place = namespace.as_deref().unwrap_or("everywhere");
             format!("{subject} {verb} {object} {place}")
         };
         grants.keys().map(line).collect()

@@ -11,7 +11,7 @@ mod rbac;
 pub use self::{
     access::{Access, is_elevated},
     crd::crd_yaml,
-    grants::{Change, Grant, Object, Place, compare, grants, token_minter},
+    grants::{Change, Grant, Object, compare, grants, token_minter},
     label::PROFILE_LABEL,
     needs::FoundNamespaces,
     operator::{LEASE, More, NAMESPACE, operator},

@@ -9,11 +9,9 @@ use crate::{
     model::{GroupResource, ProfileRef, Subject},
     v1alpha1,
 };
-use k8s_openapi::api::rbac::v1::{
-    self, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef,
-};
-use kube::api::ObjectMeta;
-use serde::Serialize;
+use k8s_openapi::api::rbac::v1::{self, PolicyRule, RoleRef};
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -37,18 +35,21 @@ pub(super) enum Tier {
     Elevated,
 }
 
-/// An object of RBAC.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Document {
-    /// Rules for one namespace.
-    Role(Role),
-    /// Who has the rules of a role in one namespace.
-    RoleBinding(RoleBinding),
-    /// Rules for wherever they are bound.
-    ClusterRole(ClusterRole),
-    /// Who has the rules of a ClusterRole everywhere.
-    ClusterRoleBinding(ClusterRoleBinding),
+const KINDS: [&str; 4] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+
+/// An object of RBAC: a role or a binding, of a namespace or of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Document {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<Vec<PolicyRule>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role_ref: Option<RoleRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subjects: Option<Vec<v1::Subject>>,
 }
 
 /// A text that should hold objects of RBAC and nothing else.
@@ -85,56 +86,55 @@ impl Document {
 
     fn of_value(value: serde_json::Value) -> Result<Self, Unreadable> {
         let kind = value["kind"].as_str().unwrap_or_default().to_owned();
-        let parsed = match kind.as_str() {
-            "Role" => serde_json::from_value(value).map(Self::Role),
-            "RoleBinding" => serde_json::from_value(value).map(Self::RoleBinding),
-            "ClusterRole" => serde_json::from_value(value).map(Self::ClusterRole),
-            "ClusterRoleBinding" => serde_json::from_value(value).map(Self::ClusterRoleBinding),
-            _ => return Err(Unreadable::Kind(kind)),
-        };
-        parsed.map_err(|source| Unreadable::Fields { kind, source })
+        if !KINDS.contains(&&*kind) {
+            return Err(Unreadable::Kind(kind));
+        }
+        serde_json::from_value(value).map_err(|source| Unreadable::Fields { kind, source })
+    }
+
+    /// An object as a list of its `kind` holds it, where it says no kind itself.
+    ///
+    /// # Errors
+    ///
+    /// That of a field which is not what its kind has there.
+    pub fn of_item(kind: &str, object: DynamicObject) -> Result<Self, serde_json::Error> {
+        let DynamicObject { metadata, data, .. } = object;
+        Ok(Self { kind: kind.to_owned(), metadata, ..serde_json::from_value(data)? })
     }
 
     /// Its kind.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Role(_) => "Role",
-            Self::RoleBinding(_) => "RoleBinding",
-            Self::ClusterRole(_) => "ClusterRole",
-            Self::ClusterRoleBinding(_) => "ClusterRoleBinding",
-        }
+    pub fn kind(&self) -> &str {
+        &self.kind
     }
 
     /// Its name; empty where it has none.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.metadata().name.as_deref().unwrap_or_default()
+        self.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// Its namespace; empty where it has none.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        self.metadata().namespace.as_deref().unwrap_or_default()
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// What it grants to those to whom it is bound, if it is a role.
+    #[must_use]
+    pub fn rules(&self) -> &[PolicyRule] {
+        self.rules.as_deref().unwrap_or_default()
     }
 
     /// The role that it binds, if it is a binding.
     #[must_use]
     pub fn binds(&self) -> Option<&RoleRef> {
-        match self {
-            Self::RoleBinding(binding) => Some(&binding.role_ref),
-            Self::ClusterRoleBinding(binding) => Some(&binding.role_ref),
-            Self::Role(_) | Self::ClusterRole(_) => None,
-        }
+        self.role_ref.as_ref()
     }
 
-    fn metadata(&self) -> &ObjectMeta {
-        match self {
-            Self::Role(role) => &role.metadata,
-            Self::RoleBinding(binding) => &binding.metadata,
-            Self::ClusterRole(role) => &role.metadata,
-            Self::ClusterRoleBinding(binding) => &binding.metadata,
-        }
+    /// To whom it binds a role, if it is a binding.
+    pub(super) fn subjects(&self) -> &[v1::Subject] {
+        self.subjects.as_deref().unwrap_or_default()
     }
 
     /// The object as one YAML document, without a separator.
@@ -287,33 +287,30 @@ impl Writer<'_> {
     }
 
     fn role(&self, name: &str, namespace: Option<&str>, rules: Vec<PolicyRule>) -> Document {
-        let (metadata, rules) = (self.metadata(name, namespace), Some(rules));
-        match namespace {
-            Some(_) => Document::Role(Role { metadata, rules }),
-            None => Document::ClusterRole(ClusterRole { metadata, rules, aggregation_rule: None }),
-        }
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        Document { rules: Some(rules), ..self.document(kind, name, namespace) }
     }
 
     fn binding(&self, name: &str, namespace: Option<&str>, kind: &str) -> Document {
-        let metadata = self.metadata(name, namespace);
-        let (api_group, kind, name) = (Some(RBAC.to_owned()), kind.to_owned(), name.to_owned());
-        let role_ref = RoleRef { api_group, kind, name };
+        let role_ref = Some(RoleRef {
+            api_group: Some(RBAC.to_owned()),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        });
+        let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
         let subjects = Some(vec![self.subject()]);
-        match namespace {
-            Some(_) => Document::RoleBinding(RoleBinding { metadata, role_ref, subjects }),
-            None => {
-                Document::ClusterRoleBinding(ClusterRoleBinding { metadata, role_ref, subjects })
-            }
-        }
+        Document { role_ref, subjects, ..self.document(kind, name, namespace) }
     }
 
-    fn metadata(&self, name: &str, namespace: Option<&str>) -> ObjectMeta {
-        ObjectMeta {
+    fn document(&self, kind: &str, name: &str, namespace: Option<&str>) -> Document {
+        let metadata = ObjectMeta {
             name: Some(name.to_owned()),
             namespace: namespace.map(str::to_owned),
             labels: Some([(PROFILE_LABEL.to_owned(), label_value(self.profile))].into()),
             ..ObjectMeta::default()
-        }
+        };
+        let (api_version, kind) = (format!("{RBAC}/v1"), kind.to_owned());
+        Document { api_version, kind, metadata, ..Document::default() }
     }
 
     fn subject(&self) -> v1::Subject {

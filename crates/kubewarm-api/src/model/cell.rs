@@ -2,7 +2,7 @@
 
 use super::{
     FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
-    OnAccessLost, Resource, SensitiveData, printable::Printable,
+    OnAccessLost, Resource, SensitiveData, printable::printable,
 };
 use std::{
     collections::BTreeSet,
@@ -232,8 +232,7 @@ impl fmt::Display for CellKey {
     /// For people: `pods.v1 in namespace shop`, with what narrows it behind. What a terminal would
     /// act on is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = Printable(&mut *f);
-        write!(out, "{} in {}", self.resource, self.extent)?;
+        let mut out = format!("{} in {}", self.resource, self.extent);
         if !self.labels.is_empty() {
             write!(out, ", labels {}", self.labels)?;
         }
@@ -244,9 +243,10 @@ impl fmt::Display for CellKey {
             out.write_str(", metadata only")?;
         }
         match &self.identity {
-            Identity::Operator => Ok(()),
-            identity @ Identity::ServiceAccount { .. } => write!(out, ", as {identity}"),
+            Identity::Operator => {}
+            identity @ Identity::ServiceAccount { .. } => write!(out, ", as {identity}")?,
         }
+        f.write_str(&printable(out))
     }
 }
 

@@ -2,114 +2,49 @@
 
 use super::{FieldPath, GroupResource};
 
-/// The field labels of a kind for which the API server compiles them in. Every kind also has `metadata.name`.
-struct FieldLabels {
-    group: &'static str,
-    plural: &'static str,
-    /// Labels that are the path of their field.
-    paths: &'static [&'static str],
-    /// Other labels, each with its path and with the value where an object has nothing there.
-    others: &'static [(&'static str, &'static str, &'static str)],
-}
-
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
+/// The kinds for which the API server compiles in field labels, as `kubectl` writes them, each with the labels that are
+/// the path of their field. Every kind also has `metadata.name`.
+///
 /// `AddFieldLabelConversionFunc` of each version in kubernetes/pkg/apis, and `ToSelectableFields` of each kind's
 /// strategy in kubernetes/pkg/registry, 1.36.
-const FIELD_LABELS: &[FieldLabels] = &[
-    FieldLabels {
-        group: "",
-        plural: "pods",
-        paths: &[
-            NAMESPACE,
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        others: &[
-            ("spec.host", "spec.nodeName", ""),
-            ("spec.hostNetwork", "spec.hostNetwork", "false"),
-        ],
-    },
-    FieldLabels {
-        group: "",
-        plural: "events",
-        paths: &[
-            NAMESPACE,
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "type",
-        ],
-        others: &[],
-    },
-    FieldLabels {
-        group: "events.k8s.io",
-        plural: "events",
-        paths: &[
-            NAMESPACE,
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingController",
-            "type",
-        ],
-        others: &[],
-    },
-    FieldLabels { group: "", plural: "secrets", paths: &[NAMESPACE, "type"], others: &[] },
-    FieldLabels {
-        group: "",
-        plural: "nodes",
-        paths: &[],
-        others: &[("spec.unschedulable", "spec.unschedulable", "false")],
-    },
-    FieldLabels { group: "", plural: "namespaces", paths: &["status.phase"], others: &[] },
-    FieldLabels {
-        group: "",
-        plural: "services",
-        paths: &[NAMESPACE, "spec.clusterIP", "spec.type"],
-        others: &[],
-    },
-    FieldLabels {
-        group: "",
-        plural: "replicationcontrollers",
-        paths: &[NAMESPACE],
-        others: &[("status.replicas", "status.replicas", "0")],
-    },
-    FieldLabels {
-        group: "batch",
-        plural: "jobs",
-        paths: &[NAMESPACE],
-        others: &[("status.successful", "status.succeeded", "0")],
-    },
-    FieldLabels {
-        group: "certificates.k8s.io",
-        plural: "certificatesigningrequests",
-        paths: &["spec.signerName"],
-        others: &[],
-    },
-    FieldLabels {
-        group: "resource.k8s.io",
-        plural: "resourceslices",
-        paths: &["spec.nodeName", "spec.driver"],
-        others: &[],
-    },
+const OWN_LABELS: &[(&str, &str)] = &[
+    (
+        "pods",
+        "metadata.namespace spec.nodeName spec.restartPolicy spec.schedulerName \
+         spec.serviceAccountName status.phase status.podIP status.nominatedNodeName",
+    ),
+    (
+        "events",
+        "metadata.namespace involvedObject.kind involvedObject.namespace involvedObject.name \
+         involvedObject.uid involvedObject.apiVersion involvedObject.resourceVersion \
+         involvedObject.fieldPath reason reportingComponent type",
+    ),
+    (
+        "events.events.k8s.io",
+        "metadata.namespace regarding.kind regarding.namespace regarding.name regarding.uid \
+         regarding.apiVersion regarding.resourceVersion regarding.fieldPath reason \
+         reportingController type",
+    ),
+    ("secrets", "metadata.namespace type"),
+    ("nodes", ""),
+    ("namespaces", "status.phase"),
+    ("services", "metadata.namespace spec.clusterIP spec.type"),
+    ("replicationcontrollers", "metadata.namespace"),
+    ("jobs.batch", "metadata.namespace"),
+    ("certificatesigningrequests.certificates.k8s.io", "spec.signerName"),
+    ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
+];
+
+/// Labels of these kinds that have another path, or a value where an object has nothing there: kind, label, path, value.
+const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
+    ("pods", "spec.host", "spec.nodeName", ""),
+    ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),
+    ("nodes", "spec.unschedulable", "spec.unschedulable", "false"),
+    ("replicationcontrollers", "status.replicas", "status.replicas", "0"),
+    ("jobs.batch", "status.successful", "status.succeeded", "0"),
 ];
 
 impl GroupResource {
@@ -117,26 +52,27 @@ impl GroupResource {
     /// `metadata.namespace` and what a `CustomResourceDefinition` adds.
     #[must_use]
     pub fn has_own_field_labels(&self) -> bool {
-        self.own_field_labels().is_some()
+        own_labels(&self.to_string()).is_some()
     }
 
     /// The path of a field label, and the value that the API server takes where an object has nothing there. `None`
     /// where there is no such label.
     #[must_use]
     pub fn field_label(&self, label: &str) -> Option<(FieldPath, &'static str)> {
-        let own = self.own_field_labels();
+        let kind = self.to_string();
+        let own = own_labels(&kind);
         let of_all = label == NAME || (label == NAMESPACE && own.is_none());
-        if of_all || own.is_some_and(|own| own.paths.contains(&label)) {
+        if of_all || own.is_some_and(|own| own.split(' ').any(|it| it == label)) {
             return Some((FieldPath::parse(&format!(".{label}")).ok()?, ""));
         }
-        let (_, path, absent) = own?.others.iter().find(|(other, ..)| *other == label)?;
+        let is_it = |(of, other, ..): &&(&str, &str, _, _)| *of == kind && *other == label;
+        let (.., path, absent) = OTHER_LABELS.iter().find(is_it)?;
         Some((FieldPath::parse(&format!(".{path}")).ok()?, *absent))
     }
+}
 
-    fn own_field_labels(&self) -> Option<&'static FieldLabels> {
-        let is_of = |it: &&FieldLabels| it.group == self.group() && it.plural == self.resource();
-        FIELD_LABELS.iter().find(is_of)
-    }
+fn own_labels(kind: &str) -> Option<&'static str> {
+    OWN_LABELS.iter().find(|(of, _)| *of == kind).map(|(_, labels)| *labels)
 }
 
 #[cfg(test)]
@@ -145,13 +81,13 @@ mod tests {
 
     #[test]
     fn every_label_leads_to_a_field() {
-        for FieldLabels { group, plural, paths, others } in FIELD_LABELS {
+        let own =
+            OWN_LABELS.iter().flat_map(|(of, own)| own.split_whitespace().map(|it| (*of, it)));
+        let others = OTHER_LABELS.iter().map(|(of, label, ..)| (*of, *label));
+        for (kind, label) in own.chain(others).chain([("nodes", NAME)]) {
+            let (plural, group) = kind.split_once('.').unwrap_or((kind, ""));
             let of = GroupResource::new(group, plural).unwrap();
-            let others = others.iter().map(|(label, ..)| label);
-            for label in paths.iter().chain(others) {
-                assert!(of.field_label(label).is_some(), "{of} {label}");
-            }
-            assert!(of.has_own_field_labels() && of.field_label(NAME).is_some());
+            assert!(of.has_own_field_labels() && of.field_label(label).is_some(), "{of} {label}");
         }
         let events = GroupResource::new("", "events").unwrap();
         assert_eq!(events.field_label("source"), None, "several fields make it up");

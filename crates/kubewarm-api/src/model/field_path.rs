@@ -1,5 +1,6 @@
 //! Field paths of declared indexes: `.spec.nodeName`, `.spec.containers[*].image`.
 
+use super::Invalid;
 use std::{fmt, sync::Arc};
 
 /// A checked path from the root of an object, as `targets[].indexes[].fieldPath` writes it.
@@ -10,11 +11,6 @@ use std::{fmt, sync::Arc};
 pub struct FieldPath {
     text: Arc<str>,
 }
-
-/// A path that is not of the form `.field.other[*].third`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a field path such as \".spec.nodeName\" or \".spec.containers[*].image\"")]
-pub struct InvalidFieldPath(String);
 
 /// One step of a [`FieldPath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +26,12 @@ impl FieldPath {
     ///
     /// # Errors
     ///
-    /// [`InvalidFieldPath`], with the path as the user wrote it.
-    pub fn parse(text: &str) -> Result<Self, InvalidFieldPath> {
-        let invalid = || InvalidFieldPath(text.to_owned());
+    /// [`Invalid`], with the path as the user wrote it.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let invalid = || {
+            let examples = r#"".spec.nodeName" or ".spec.containers[*].image""#;
+            Invalid::new(format!("{text:?} is not a field path such as {examples}"))
+        };
         let steps = text.strip_prefix('.').ok_or_else(invalid)?;
         let valid = steps.split('.').all(|step| {
             let field = step.strip_suffix("[*]").unwrap_or(step);

@@ -1,6 +1,6 @@
 //! Field selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{InvalidSelector, canonical::Canonical};
+use super::{Invalid, canonical::Canonical};
 use std::{fmt, sync::Arc};
 
 /// What a field label of a declared index begins with. The API server has no such label: its labels are paths, and no path
@@ -84,15 +84,17 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`InvalidSelector::Field`] for anything but letters, digits, `.`, `_`, `-`, `/`, `[`, `]`;
-    /// [`InvalidSelector::FieldValue`] for a value with control characters.
-    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, InvalidSelector> {
+    /// [`Invalid`]: part `field` for anything except letters, digits, `.`, `_`, `-`, `/`, `[`, `]`; part `value`
+    /// for a value with control characters.
+    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, Invalid> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
-            return Err(InvalidSelector::Field(field.to_owned()));
+            let message = format!("field {field:?} is not a field path such as \"status.phase\"");
+            return Err(Invalid::part("field", message));
         }
         if value.contains(char::is_control) {
-            return Err(InvalidSelector::FieldValue(value.to_owned()));
+            let message = format!("field value {value:?} must not contain control characters");
+            return Err(Invalid::part("value", message));
         }
         Ok(Self { field: field.into(), equals, value: value.into() })
     }
@@ -128,7 +130,7 @@ mod tests {
         assert!(FieldRequirement::new("a,b", true, "c").is_err());
         for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
             let refused = FieldRequirement::new("a", true, value).unwrap_err();
-            assert_eq!(refused, InvalidSelector::FieldValue(value.to_owned()));
+            assert_eq!(refused.part, "value", "{refused}");
         }
     }
 

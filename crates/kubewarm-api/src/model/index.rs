@@ -57,7 +57,7 @@ fn index_by(
         }
         (both_or_none, _) => {
             let advice = if both_or_none.is_some() { "remove one" } else { "add one" };
-            return Err(Invalid(format!(
+            return Err(Invalid::new(format!(
                 "{path}: exactly one of fieldPath or labelKey must be set; {advice}"
             )));
         }
@@ -77,5 +77,5 @@ fn index_by(
     if checked.is_metadata() {
         return Ok(IndexBy::Field(checked));
     }
-    Err(Invalid(format!("{path} is {field:?}: {problem}")))
+    Err(Invalid::new(format!("{path} is {field:?}: {problem}")))
 }

@@ -1,17 +1,29 @@
-//! Why a spec is refused, in the words of the person who wrote it.
+//! Why a value is refused, in the words of the person who wrote it.
 
 use std::{fmt::Display, ops::RangeInclusive};
 
-/// What is wrong with a `CacheProfile`. Every message begins with the JSON path of the field, since
+/// What is wrong with a value. For a `CacheProfile`, the message begins with the JSON path of the field, since
 /// that is what its author edits, and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Invalid(pub(super) String);
+#[error("{message}")]
+pub struct Invalid {
+    /// The part of the value that is refused, such as `group` of a resource. Empty for a `CacheProfile`.
+    pub part: &'static str,
+    message: String,
+}
 
 impl Invalid {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { part: "", message: message.into() }
+    }
+
+    pub(super) fn part(part: &'static str, message: impl Into<String>) -> Self {
+        Self { part, message: message.into() }
+    }
+
     /// The text at `path` is not of the required form.
     pub(super) fn malformed(path: &str, problem: impl Display) -> Self {
-        Self(format!("{path}: {problem}; correct it"))
+        Self::new(format!("{path}: {problem}; correct it"))
     }
 }
 
@@ -23,7 +35,7 @@ pub(super) fn in_range<N: TryFrom<i32>>(
 ) -> Result<N, Invalid> {
     let within = N::try_from(found).ok().filter(|_| range.contains(&found));
     let (min, max) = range.into_inner();
-    within.ok_or_else(|| Invalid(format!("{path} is {found}; set it to {min} to {max}")))
+    within.ok_or_else(|| Invalid::new(format!("{path} is {found}; set it to {min} to {max}")))
 }
 
 /// Checks how many entries a list or a map has.
@@ -36,7 +48,7 @@ pub(super) fn counted(
         return Ok(());
     }
     let (min, max) = range.into_inner();
-    Err(Invalid(format!("{path} has {found} entries; give it {min} to {max}")))
+    Err(Invalid::new(format!("{path} has {found} entries; give it {min} to {max}")))
 }
 
 /// Checks the length of a text, in bytes.
@@ -44,7 +56,7 @@ pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), Invalid> {
     if text.len() <= max {
         return Ok(());
     }
-    Err(Invalid(format!("{path} has {} bytes; shorten it to at most {max}", text.len())))
+    Err(Invalid::new(format!("{path} has {} bytes; shorten it to at most {max}", text.len())))
 }
 
 /// Checks that no entry of the list at `path` has the key of an earlier one. Each comes with how the author
@@ -57,7 +69,7 @@ pub(super) fn distinct<'a, K: PartialEq>(
     let mut seen = Vec::new();
     for (at, (key, value)) in entries.into_iter().enumerate() {
         if let Some(earlier) = seen.iter().position(|it| *it == key) {
-            return Err(Invalid(format!(
+            return Err(Invalid::new(format!(
                 "{path}[{at}]{field}: {value:?} is already in {path}[{earlier}]{field}; rename or remove one"
             )));
         }

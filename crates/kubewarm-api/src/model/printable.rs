@@ -1,32 +1,20 @@
 //! Text of others made fit for one line of a log: nothing in it can end the line or colour it.
 
-use std::fmt::{self, Write};
-
-/// Passes text on with control characters, line separators and changes of direction escaped.
-pub(super) struct Printable<W>(pub(super) W);
-
-impl<W: Write> Write for Printable<W> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| is_active(c)) {
-            let (plain, from) = rest.split_at(at);
-            self.0.write_str(plain)?;
-            write!(self.0, "{}", c.escape_debug())?;
-            rest = from.split_at(c.len_utf8()).1;
-        }
-        self.0.write_str(rest)
-    }
-}
-
-/// `text` as it may be logged. Cost: one pass; nothing is copied if nothing is escaped.
+/// `text` with control characters, line separators and changes of direction escaped. Cost: one pass; nothing is
+/// copied if nothing is escaped.
 pub(super) fn printable(text: String) -> String {
     if !text.contains(is_active) {
         return text;
     }
-    let mut out = Printable(String::with_capacity(text.len() + 16));
-    // Writing to a string does not fail.
-    let _written = out.write_str(&text);
-    out.0
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_active(c) {
+            out.extend(c.escape_debug());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Whether a terminal does something else with `c` than to show it.

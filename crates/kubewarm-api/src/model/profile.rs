@@ -146,7 +146,7 @@ fn read_terms(serving: &v1alpha1::Serving) -> Result<ReadTerms, Invalid> {
 fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, Invalid> {
     let present = |path: &str, value: &Option<String>, expected| {
         let value = value.clone().filter(|name| !name.is_empty());
-        value.ok_or_else(|| Invalid(format!("{path} is missing; set it to {expected}")))
+        value.ok_or_else(|| Invalid::new(format!("{path} is missing; set it to {expected}")))
     };
     let name = present("metadata.name", &meta.name, "the profile's name")?;
     let home = "the namespace that the profile is to live in";

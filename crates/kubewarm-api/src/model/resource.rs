@@ -1,5 +1,6 @@
 //! Names of API resources, checked so that they can be put into a URL path as they are.
 
+use super::Invalid;
 use std::{fmt, sync::Arc};
 
 /// A resource without its version: what a target names, and what RBAC rules name.
@@ -35,35 +36,30 @@ pub struct ResourceInfo {
     pub categories: Arc<[Arc<str>]>,
 }
 
-/// A name that may not be part of a URL path of the API server.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidName {
-    /// The group is neither empty nor a DNS subdomain.
-    #[error("group {0:?} is not a DNS subdomain such as \"apps\" or \"cert-manager.io\"")]
-    Group(String),
-    /// The version is not a DNS label.
-    #[error("version {0:?} is not a DNS label such as \"v1\"")]
-    Version(String),
-    /// The plural name is not a DNS label.
-    #[error(
-        "resource {0:?} is not a plural name such as \"deployments\"; subresources cannot be warmed"
-    )]
-    Resource(String),
-}
-
 impl GroupResource {
     /// Checks both names: `group` is empty (the core group) or a DNS subdomain of at most 253
     /// bytes, `resource` a DNS label of at most 63.
     ///
     /// # Errors
     ///
-    /// [`InvalidName`], with the name as the user wrote it.
-    pub fn new(group: &str, resource: &str) -> Result<Self, InvalidName> {
+    /// [`Invalid`], with the name as the user wrote it. Its part is `group` or `resource`.
+    pub fn new(group: &str, resource: &str) -> Result<Self, Invalid> {
         if !group.is_empty() && !is_dns_subdomain(group) {
-            return Err(InvalidName::Group(group.to_owned()));
+            return Err(Invalid::part(
+                "group",
+                format!(
+                    "group {group:?} is not a DNS subdomain such as \"apps\" or \"cert-manager.io\""
+                ),
+            ));
         }
         if !is_dns_label(resource) {
-            return Err(InvalidName::Resource(resource.to_owned()));
+            return Err(Invalid::part(
+                "resource",
+                format!(
+                    "resource {resource:?} is not a plural name such as \"deployments\"; subresources \
+                     cannot be warmed"
+                ),
+            ));
         }
         Ok(Self { group: group.into(), resource: resource.into() })
     }
@@ -92,10 +88,13 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// [`InvalidName::Version`].
-    pub fn new(of: GroupResource, version: &str) -> Result<Self, InvalidName> {
+    /// [`Invalid`], whose part is `version`.
+    pub fn new(of: GroupResource, version: &str) -> Result<Self, Invalid> {
         if !is_dns_label(version) {
-            return Err(InvalidName::Version(version.to_owned()));
+            return Err(Invalid::part(
+                "version",
+                format!("version {version:?} is not a DNS label such as \"v1\""),
+            ));
         }
         Ok(Self { of, version: version.into() })
     }

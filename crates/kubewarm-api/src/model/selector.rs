@@ -1,6 +1,6 @@
 //! Label selectors, checked, and in one canonical form so that equal selectors are equal.
 
-use super::{Operator, canonical::Canonical, resource::is_dns_subdomain};
+use super::{Invalid, Operator, canonical::Canonical, resource::is_dns_subdomain};
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
 /// One checked requirement of a [`LabelSelector`].
@@ -28,57 +28,33 @@ pub struct LabelSelector {
     comparisons: Canonical<LabelComparison>,
 }
 
-/// A selector that the API server would refuse.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSelector {
-    /// Not a label key.
-    #[error(
-        "label key {0:?} must be [prefix/]name: a DNS subdomain, a slash, and at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
-    )]
-    Key(String),
-    /// Not a label value.
-    #[error(
-        "label value {0:?} must be empty or at most 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
-    )]
-    Value(String),
-    /// `In` and `NotIn` need values.
-    #[error("operator {0} needs at least one value")]
-    NoValues(Operator),
-    /// `Exists` and `DoesNotExist` take none.
-    #[error("operator {0} takes no values")]
-    Values(Operator),
-    /// Not a field that can be put into a selector.
-    #[error("field {0:?} is not a field path such as \"status.phase\"")]
-    Field(String),
-    /// Not a value that any field has.
-    #[error("field value {0:?} must not contain control characters")]
-    FieldValue(String),
-}
-
 impl LabelRequirement {
     /// Checks key, values and their number.
     ///
     /// # Errors
     ///
-    /// [`InvalidSelector`], as the API server would.
+    /// [`Invalid`], where the API server would refuse them. Its part is `key` or `values`.
     pub fn new<'a>(
         key: &str,
         operator: Operator,
         values: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, InvalidSelector> {
+    ) -> Result<Self, Invalid> {
         if !is_label_key(key) {
-            return Err(InvalidSelector::Key(key.to_owned()));
+            return Err(invalid_key(key));
         }
         let values: BTreeSet<Arc<str>> = values.into_iter().map(Arc::from).collect();
         if let Some(bad) = values.iter().find(|value| !is_label_value(value)) {
-            return Err(InvalidSelector::Value(bad.to_string()));
+            let rule = "must be empty or at most 63 letters, digits, '-', '_' or '.', beginning and \
+                        ending with a letter or digit";
+            return Err(Invalid::part("values", format!("label value {bad:?} {rule}")));
         }
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
-                Err(InvalidSelector::NoValues(operator))
+                let message = format!("operator {operator} needs at least one value");
+                Err(Invalid::part("values", message))
             }
             Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                Err(InvalidSelector::Values(operator))
+                Err(Invalid::part("values", format!("operator {operator} takes no values")))
             }
             Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => {
                 Ok(Self { key: key.into(), operator, values })
@@ -121,10 +97,10 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`InvalidSelector::Key`].
-    pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, InvalidSelector> {
+    /// [`Invalid`], whose part is `key`.
+    pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, Invalid> {
         if !is_label_key(key) {
-            return Err(InvalidSelector::Key(key.to_owned()));
+            return Err(invalid_key(key));
         }
         Ok(Self { key: key.into(), order, bound })
     }
@@ -216,6 +192,12 @@ fn join<T: fmt::Display>(
         write!(f, "{part}")?;
     }
     Ok(())
+}
+
+fn invalid_key(key: &str) -> Invalid {
+    let rule = "must be [prefix/]name: a DNS subdomain, a slash, and at most 63 letters, digits, '-', '_' or \
+                '.', beginning and ending with a letter or digit";
+    Invalid::part("key", format!("label key {key:?} {rule}"))
 }
 
 /// `validation.IsQualifiedName` of apimachinery.

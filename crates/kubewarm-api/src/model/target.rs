@@ -1,9 +1,8 @@
 //! A checked target of a profile.
 
 use super::{
-    Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, InvalidName,
-    InvalidSelector, LabelRequirement, LabelSelector, Operator, Projection, Requirement, Resource,
-    SensitiveData, index,
+    Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, LabelRequirement,
+    LabelSelector, Operator, Projection, Requirement, Resource, SensitiveData, index,
     invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
@@ -96,7 +95,7 @@ impl Target {
             && matches!(projection, Projection::Full(_))
             && sensitive_data == SensitiveData::Deny
         {
-            return Err(Invalid(format!(
+            return Err(Invalid::new(format!(
                 "{path}: secrets are cached as metadata only unless sensitiveData is Allow; set \
                  projection.type to MetadataOnly, or sensitiveData to Allow"
             )));
@@ -131,14 +130,7 @@ fn resource(
     path: &str,
     name: &v1alpha1::ResourceName,
 ) -> Result<(GroupResource, Option<Arc<str>>), Invalid> {
-    let at = |error: InvalidName| {
-        let field = match error {
-            InvalidName::Group(_) => "group",
-            InvalidName::Version(_) => "version",
-            InvalidName::Resource(_) => "resource",
-        };
-        Invalid::malformed(&format!("{path}.{field}"), error)
-    };
+    let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
     let of = GroupResource::new(&name.group, &name.resource).map_err(at)?;
     let version = name.version.as_ref().map(|version| Resource::new(of.clone(), version));
     let version = version.transpose().map_err(at)?.map(|it| it.version().into());
@@ -149,7 +141,7 @@ fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
     use v1alpha1::ScopeType;
     let v1alpha1::Scope { type_, namespaces, namespace_selector } = scope;
     let member = |field: &str, type_: &str, advice: &str| {
-        Err(Invalid(format!(
+        Err(Invalid::new(format!(
             "{path}.{field} is required for, and only for, type {type_}; {advice}"
         )))
     };
@@ -217,15 +209,13 @@ fn field_selector(
     distinct(path, "", terms.iter().map(|term| (term, &*term.field)))?;
     let mut requirements = Vec::new();
     for (at, term) in terms.iter().enumerate() {
-        let [field, value] = ["field", "value"].map(|member| format!("{path}[{at}].{member}"));
-        short(&field, &term.field, 128)?;
-        short(&value, &term.value, 253)?;
+        let path = format!("{path}[{at}]");
+        short(&format!("{path}.field"), &term.field, 128)?;
+        short(&format!("{path}.value"), &term.value, 253)?;
         let equals = term.operator == v1alpha1::FieldOperator::Equals;
         let requirement = FieldRequirement::new(&term.field, equals, &term.value);
-        requirements.push(requirement.map_err(|error| {
-            let of_value = matches!(error, InvalidSelector::FieldValue(_));
-            Invalid::malformed(if of_value { &value } else { &field }, error)
-        })?);
+        let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
+        requirements.push(requirement.map_err(at)?);
     }
     sendable(path, FieldSelector::new(requirements), MAX_FIELD_SELECTOR)
 }
@@ -236,5 +226,7 @@ fn sendable<T: Display>(path: &str, selector: T, max: usize) -> Result<T, Invali
     if found <= max {
         return Ok(selector);
     }
-    Err(Invalid(format!("{path} comes to {found} bytes in a request; shorten it to at most {max}")))
+    Err(Invalid::new(format!(
+        "{path} comes to {found} bytes in a request; shorten it to at most {max}"
+    )))
 }

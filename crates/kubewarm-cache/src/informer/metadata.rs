@@ -1,8 +1,8 @@
 //! The metadata of objects and of lists, as far as informers read them.
 
 use super::split::ListSplitter;
-use kubewarm_wire::json::Cursor;
 use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion, Uid};
+use kubewarm_wire::json::Cursor;
 use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;

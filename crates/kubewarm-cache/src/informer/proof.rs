@@ -95,7 +95,7 @@ impl Proofs {
         let (proofs, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
         let proving = async move { proofs.make(&of, &payer).await };
         let (kept, runtime) = (&self.kept, &self.runtime);
-        let proof = kept.get_or_fetch_since(runtime, key.clone(), since, || proving).await?;
+        let proof = kept.get_or_fetch(runtime, key.clone(), Some(since), || proving).await?;
         Ok(proof.value)
     }
 

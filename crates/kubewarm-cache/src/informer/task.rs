@@ -236,7 +236,7 @@ impl Task {
         let list_watch = self.list_watch.clone();
         let peek = async move { list_watch.peek(within).await };
         let peeks = &self.shared.peeks;
-        let peek = peeks.get_or_fetch_since(&Handle::current(), of, since, || peek).await;
+        let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
             // The failure is shared by those who waited for it; the next attempt asks again.
             let then = Next::Verify { since: Instant::now() };
@@ -313,7 +313,7 @@ impl Task {
         };
         let of = (key.identity.clone(), Arc::clone(name));
         let looks = &self.shared.namespaces;
-        let seen = looks.get_or_fetch_since(&Handle::current(), of, since, || look).await;
+        let seen = looks.get_or_fetch(&Handle::current(), of, Some(since), || look).await;
         seen.map_or(Existence::Unknown, |entry| entry.value)
     }
 }

@@ -110,12 +110,10 @@ pub enum Verdict {
 
 /// Asks the API server about callers: as the operator, or as the callers themselves.
 #[derive(Clone)]
-pub struct Reviewer(As);
-
-#[derive(Clone)]
-enum As {
+pub enum Reviewer {
     /// By `TokenReview` and `SubjectAccessReview`, for which the operator needs `create` on both.
     Operator {
+        /// With the operator's permissions.
         client: Client,
         /// Whom tokens have to be for; empty for the API server itself.
         audiences: Arc<[String]>,
@@ -126,22 +124,11 @@ enum As {
 }
 
 impl Reviewer {
-    /// With the operator's permissions, by `client`. Tokens count that are for one of `audiences`; if there
-    /// are none, for the API server itself.
-    pub(super) fn operator(client: Client, audiences: &[String]) -> Self {
-        Self(As::Operator { client, audiences: audiences.into() })
-    }
-
-    /// With the callers' own tokens, by `client`, which must have no credentials.
-    pub(super) fn callers(client: Client) -> Self {
-        Self(As::Caller(client))
-    }
-
     /// Whether the callers' own tokens and `Impersonate-*` headers reach the API server, which alone can say
     /// whether they may act as another.
     #[must_use]
     pub fn passes_impersonation_on(&self) -> bool {
-        matches!(self.0, As::Caller(_))
+        matches!(self, Self::Caller(_))
     }
 
     /// Whose credentials `presented` are. A token counts if it is for the API server itself, or for one of
@@ -155,11 +142,11 @@ impl Reviewer {
     ///
     /// One request of at most 10 s.
     pub async fn who(&self, presented: &Presented) -> Result<Who, Fault> {
-        match &self.0 {
-            As::Operator { client, audiences } => {
+        match self {
+            Self::Operator { client, audiences } => {
                 token_review(client, &presented.token, audiences).await
             }
-            As::Caller(client) => self_review(client, presented).await,
+            Self::Caller(client) => self_review(client, presented).await,
         }
     }
 
@@ -178,9 +165,9 @@ impl Reviewer {
         presented: Option<&Presented>,
         spec: SubjectAccessReviewSpec,
     ) -> Result<Verdict, Fault> {
-        match &self.0 {
-            As::Operator { client, .. } => access_review(client, spec).await,
-            As::Caller(client) => {
+        match self {
+            Self::Operator { client, .. } => access_review(client, spec).await,
+            Self::Caller(client) => {
                 let no_token = || Fault::new(Reason::Internal, "there is no token to ask with");
                 let presented = presented.ok_or_else(no_token)?;
                 self_access_review(client, presented, spec).await

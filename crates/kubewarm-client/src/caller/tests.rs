@@ -51,11 +51,11 @@ fn metrics() -> SelfSubjectAccessReviewSpec {
 }
 
 fn operator(client: Client) -> Reviewer {
-    Reviewer::operator(client, &[])
+    Reviewer::Operator { client, audiences: Arc::default() }
 }
 
 fn for_kubewarm(client: Client) -> Reviewer {
-    Reviewer::operator(client, &["kubewarm".to_owned(), "other".to_owned()])
+    Reviewer::Operator { client, audiences: ["kubewarm".to_owned(), "other".to_owned()].into() }
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn what_is_not_allowed_or_denied_as_well_is_denied() {
 
 #[tokio::test]
 async fn without_an_answer_there_is_no_decision() {
-    for reviewer in [operator, Reviewer::callers] {
+    for reviewer in [operator, Reviewer::Caller] {
         let nothing = (200, json!({"spec": {}}));
         let (found, _) = decided(&[nothing], reviewer, &presented()).await;
         assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
@@ -179,7 +179,7 @@ async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
     let presented = Presented { impersonation: impersonation.into(), ..presented() };
     let answers =
         [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
-    let (found, sent) = decided(&answers, Reviewer::callers, &presented).await;
+    let (found, sent) = decided(&answers, Reviewer::Caller, &presented).await;
     assert_eq!(found, Ok(Some(Verdict::Allowed)));
     let [(who, shown, _), (access, also_shown, asked)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
@@ -197,13 +197,13 @@ async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
 async fn a_caller_whom_the_server_refuses_is_refused() {
     let presented = presented();
     let (client, _) = answering(&[refused(401)]);
-    assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Unknown));
+    assert_eq!(Reviewer::Caller(client).who(&presented).await, Ok(Who::Unknown));
     let (client, _) = answering(&[refused(403)]);
     let message = "jane may not".to_owned();
-    assert_eq!(Reviewer::callers(client).who(&presented).await, Ok(Who::Refused { message }));
+    assert_eq!(Reviewer::Caller(client).who(&presented).await, Ok(Who::Refused { message }));
     for code in [401, 403] {
         let answers = [status(&json!({"userInfo": {"username": "jane"}})), refused(code)];
-        let (found, _) = decided(&answers, Reviewer::callers, &presented).await;
+        let (found, _) = decided(&answers, Reviewer::Caller, &presented).await;
         assert!(matches!(found, Ok(Some(Verdict::Denied { reason: Some(_) }))), "{found:?}");
     }
 }
@@ -212,7 +212,7 @@ async fn a_caller_whom_the_server_refuses_is_refused() {
 async fn nobody_is_asked_about_as_the_caller_without_its_token() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
     let user = User { name: "jane".to_owned(), ..User::default() };
-    let found = Reviewer::callers(client).may(None, user.review(&metrics())).await;
+    let found = Reviewer::Caller(client).may(None, user.review(&metrics())).await;
     assert_eq!(found.unwrap_err().reason(), Reason::Internal);
     assert!(sent.lock().is_empty());
 }

@@ -178,7 +178,8 @@ impl Connection {
     pub fn reviewer(&self, audiences: &[String]) -> Result<Reviewer, ConnectError> {
         let plain = transport::plain(self.config.clone(), self.explicit_proxy.clone())
             .map_err(|source| self.unusable(source))?;
-        Ok(Reviewer::operator(transport::patient(&plain), audiences))
+        let client = transport::patient(&plain);
+        Ok(Reviewer::Operator { client, audiences: audiences.into() })
     }
 
     /// Asks about callers with their own tokens, over connections of its own: its client knows the
@@ -189,7 +190,7 @@ impl Connection {
     /// [`ConnectError::Client`].
     pub fn callers_reviewer(&self) -> Result<Reviewer, ConnectError> {
         let client = self.anonymous.connect().map_err(|source| self.unusable(source))?;
-        Ok(Reviewer::callers(client))
+        Ok(Reviewer::Caller(client))
     }
 
     /// The API server for requests of callers, over connections of its own: with the server's URL and CA, and

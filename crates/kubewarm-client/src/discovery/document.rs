@@ -4,6 +4,7 @@
 //! for it.
 
 use super::served::{Groups, Version};
+use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
 use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -25,14 +26,8 @@ pub(super) struct RawList {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawGroup {
-    metadata: Option<RawMetadata>,
+    metadata: Option<ObjectMeta>,
     versions: Option<Vec<RawVersion>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawMetadata {
-    name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -47,18 +42,12 @@ struct RawVersion {
 #[serde(default, rename_all = "camelCase")]
 struct RawResource {
     resource: String,
-    response_kind: Option<RawKind>,
+    response_kind: Option<GroupVersionKind>,
     scope: Option<String>,
     verbs: Option<Vec<String>>,
     singular_resource: Option<String>,
     short_names: Option<Vec<String>>,
     categories: Option<Vec<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawKind {
-    kind: String,
 }
 
 impl RawList {
@@ -102,7 +91,7 @@ impl RawResource {
         let singular = self.singular_resource.filter(|name| is_name(name));
         let described = ResourceInfo {
             resource,
-            kind: self.response_kind.unwrap_or_default().kind.into(),
+            kind: self.response_kind.and_then(|of| of.kind).unwrap_or_default().into(),
             namespaced: self.scope.as_deref() == Some("Namespaced"),
             verbs: verbs.into(),
             singular: singular.unwrap_or_default().into(),

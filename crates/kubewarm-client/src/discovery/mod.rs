@@ -1,14 +1,14 @@
 //! Keeps a snapshot of what the API server serves: polls discovery, publishes what changed.
 
 mod document;
-mod reader;
+mod page;
 mod served;
 #[cfg(test)]
 mod tests;
 
 pub use self::served::{Served, is_builtin_group};
 
-use self::reader::Reader;
+use self::page::Page;
 use kube::Client;
 use kubewarm_api::model::Fault;
 use std::{
@@ -42,17 +42,6 @@ pub enum Pace {
     Hurried,
 }
 
-/// Discovery fails; the last snapshot stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// The last failure.
-    pub fault: Fault,
-    /// When the first of them was noticed.
-    pub since: Instant,
-    /// How many in a row, at least 1.
-    pub attempts: u32,
-}
-
 /// Discovery of one API server. Clones share it; one of them must [`run`](Self::run).
 #[derive(Clone)]
 pub struct Discovery(Arc<Shared>);
@@ -60,7 +49,7 @@ pub struct Discovery(Arc<Shared>);
 struct Shared {
     client: Client,
     served: watch::Sender<Option<Arc<Served>>>,
-    trouble: watch::Sender<Option<Trouble>>,
+    fault: watch::Sender<Option<Fault>>,
     is_hurried: AtomicBool,
     is_asked: AtomicBool,
     wake: Notify,
@@ -73,7 +62,7 @@ impl Discovery {
         Self(Arc::new(Shared {
             client,
             served: watch::Sender::new(None),
-            trouble: watch::Sender::new(None),
+            fault: watch::Sender::new(None),
             is_hurried: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             wake: Notify::new(),
@@ -86,10 +75,10 @@ impl Discovery {
         self.0.served.subscribe()
     }
 
-    /// Whether discovery fails now; `None` if the last poll succeeded, or before the first.
+    /// Why discovery fails now, while the last snapshot stays; `None` if the last poll succeeded, or before the first.
     #[must_use]
-    pub fn trouble(&self) -> watch::Receiver<Option<Trouble>> {
-        self.0.trouble.subscribe()
+    pub fn fault(&self) -> watch::Receiver<Option<Fault>> {
+        self.0.fault.subscribe()
     }
 
     /// Sets how often to poll.
@@ -113,20 +102,31 @@ impl Discovery {
     }
 
     async fn poll_for_ever(&self) {
-        let mut reader = Reader::default();
+        let (mut core, mut named) = (Page::default(), Page::default());
+        let mut failures = 0_u32;
         loop {
             let started = Instant::now();
             self.0.is_asked.store(false, Ordering::Relaxed);
             let known = self.0.served.borrow().clone();
-            match reader.poll(&self.0.client, known.as_deref()).await {
-                Ok(served) => self.publish(served),
-                Err(fault) => self.report(fault),
+            let client = &self.0.client;
+            let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
+            // Of the two documents either both count or none.
+            match read.0.and(read.1) {
+                Ok(()) => {
+                    let served = Served::new(&core.groups, &named.groups, known.as_deref());
+                    self.publish(served, failures);
+                    failures = 0;
+                }
+                Err(fault) => {
+                    self.report(fault);
+                    failures = failures.saturating_add(1);
+                }
             }
-            self.rest(started).await;
+            self.rest(started, failures).await;
         }
     }
 
-    fn publish(&self, served: Served) {
+    fn publish(&self, served: Served, attempts: u32) {
         self.0.served.send_if_modified(|current| {
             if current.as_deref() == Some(&served) {
                 return false;
@@ -135,35 +135,26 @@ impl Discovery {
             *current = Some(Arc::new(served));
             true
         });
-        self.0.trouble.send_if_modified(|trouble| {
-            let ended = trouble.take();
-            if let Some(Trouble { attempts, .. }) = ended {
-                tracing::info!(attempts, "discovery works again");
-            }
-            ended.is_some()
-        });
+        if self.0.fault.send_if_modified(|fault| fault.take().is_some()) {
+            tracing::info!(attempts, "discovery works again");
+        }
     }
 
     fn report(&self, fault: Fault) {
-        self.0.trouble.send_modify(|trouble| {
-            let (since, attempts) = match trouble {
-                Some(last) => (last.since, last.attempts.saturating_add(1)),
-                None => (Instant::now(), 1),
-            };
-            if trouble.as_ref().is_none_or(|last| last.fault.reason() != fault.reason()) {
+        self.0.fault.send_modify(|last| {
+            if last.as_ref().is_none_or(|last| last.reason() != fault.reason()) {
                 tracing::warn!(reason = %fault.reason(), error = %fault, "discovery failed");
             }
-            *trouble = Some(Trouble { fault, since, attempts });
+            *last = Some(fault);
         });
     }
 
-    /// Waits until the next poll is due, or asked for.
-    async fn rest(&self, started: Instant) {
+    async fn rest(&self, started: Instant, failures: u32) {
         // Replicas that were started together should not poll together.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
         while !self.0.is_asked.load(Ordering::Relaxed) {
-            let due = started + self.period().mul_f64(spread);
+            let due = started + self.period(failures).mul_f64(spread);
             tokio::select! {
                 () = sleep_until(due) => return,
                 () = self.0.wake.notified() => {}
@@ -171,13 +162,13 @@ impl Discovery {
         }
     }
 
-    fn period(&self) -> Duration {
+    fn period(&self, failures: u32) -> Duration {
         let pace = if self.0.is_hurried.load(Ordering::Relaxed) { HURRIED_PERIOD } else { PERIOD };
-        match &*self.0.trouble.borrow() {
+        match &*self.0.fault.borrow() {
             None => pace,
-            Some(trouble) => {
-                let backoff = MIN_PERIOD.saturating_mul(1 << trouble.attempts.min(5));
-                let told = trouble.fault.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+            Some(fault) => {
+                let backoff = MIN_PERIOD.saturating_mul(1 << failures.min(5));
+                let told = fault.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
                 backoff.min(PERIOD).max(told)
             }
         }
@@ -186,8 +177,6 @@ impl Discovery {
 
 impl std::fmt::Debug for Discovery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Discovery")
-            .field("trouble", &*self.0.trouble.borrow())
-            .finish_non_exhaustive()
+        f.debug_struct("Discovery").field("fault", &*self.0.fault.borrow()).finish_non_exhaustive()
     }
 }

@@ -124,17 +124,16 @@ async fn a_failure_keeps_the_snapshot_and_is_visible() {
     fake.set("/apis", 503, r#"{"kind":"Status","message":"starting"}"#);
     discovery.refresh();
     sleep(Duration::from_secs(10)).await;
-    let trouble = discovery.trouble().borrow().clone().unwrap();
-    assert_eq!(trouble.fault.message(), "starting");
-    assert!(trouble.attempts > 1);
+    let fault = discovery.fault().borrow().clone().unwrap();
+    assert_eq!(fault.message(), "starting");
     assert!(serves(&discovery, "a.example", "ones"));
     fake.set("/apis", 200, "<html>");
     sleep(Duration::from_secs(35)).await;
-    let trouble = discovery.trouble().borrow().clone().unwrap();
-    assert_eq!(trouble.fault.reason(), Reason::Malformed);
+    let fault = discovery.fault().borrow().clone().unwrap();
+    assert_eq!(fault.reason(), Reason::Malformed);
     fake.set_group("a.example", "ones");
     sleep(Duration::from_secs(35)).await;
-    assert_eq!(*discovery.trouble().borrow(), None);
+    assert_eq!(*discovery.fault().borrow(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +146,7 @@ async fn a_server_without_aggregated_discovery_is_told_apart() {
         fake.set_group("a.example", "ones");
         let discovery = started(&fake).await;
         assert!(discovery.served().borrow().is_none());
-        let fault = discovery.trouble().borrow().clone().unwrap().fault;
+        let fault = discovery.fault().borrow().clone().unwrap();
         assert_eq!(fault.reason(), Reason::Unsupported);
         assert!(fault.message().contains("Kubernetes 1.32 or newer"), "{fault}");
     }

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
-use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -27,6 +26,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// How long after its last renewal the leader still believes that it leads. Less than how long a lease lasts; this and
+/// the other two are those of client-go.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Between two attempts to renew or to acquire.
+const RETRY: Duration = Duration::from_secs(2);
 /// What one may take of the time to terminate to give the lease back.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest `Retry-After` that a follower honours.
@@ -35,29 +39,14 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
-/// Which lease, and how long it lasts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseConfig {
-    /// The lease's namespace.
-    pub namespace: String,
-    /// The lease's name.
-    pub name: String,
-    /// Who we are in it; no two processes may use the same.
-    pub identity: String,
-    /// How long others wait after the last renewal they saw; whole seconds, more than
-    /// `renew_deadline`.
-    pub lease_duration: Duration,
-    /// How long after its last renewal the leader still believes that it leads.
-    pub renew_deadline: Duration,
-    /// Between two attempts to renew or to acquire.
-    pub retry: Duration,
-}
-
 /// Who leads, as far as we know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     /// We do.
-    Leader,
+    Leader {
+        /// When that ends unless we renew the lease before.
+        until: Instant,
+    },
     /// Not we.
     Follower {
         /// Who does; `None` after we gave the lease back.
@@ -70,19 +59,13 @@ pub enum LeaseState {
     },
 }
 
-/// Whether we lead. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Leadership {
-    state: watch::Receiver<LeaseState>,
-    until: Arc<Mutex<Option<Instant>>>,
-}
-
 /// Takes part in the election while it [`run`](Self::run)s.
 pub struct Elector {
     client: ApiClient,
-    config: LeaseConfig,
+    namespace: String,
+    name: String,
+    identity: String,
     state: watch::Sender<LeaseState>,
-    until: Arc<Mutex<Option<Instant>>>,
     observed: Option<Observed>,
     /// The lease as we wrote it last, if nothing has happened to it since as far as we know.
     ours: Option<Lease>,
@@ -90,53 +73,25 @@ pub struct Elector {
     may_hold: bool,
 }
 
-/// How an attempt ended.
-enum Verdict {
-    /// The lease is ours; the write was sent then.
-    Held(Instant),
-    /// Somebody else's.
-    Other(Arc<str>),
-}
-
-impl LeaseConfig {
-    /// 15 s, 10 s and 2 s, as client-go's.
-    #[must_use]
-    pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            identity: identity.to_owned(),
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        }
-    }
-}
-
-impl Leadership {
-    /// Whether we may act as the leader at this moment. Exact also where the process was stopped
-    /// for a while and the election has not run yet since; ask before each write.
+impl LeaseState {
+    /// Whether we may act as the leader at this moment. Exact even after the process was stopped for a while, so
+    /// ask before each write.
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until)
-    }
-
-    /// The state, and its changes.
-    #[must_use]
-    pub fn state(&self) -> watch::Receiver<LeaseState> {
-        self.state.clone()
+        matches!(self, Self::Leader { until } if Instant::now() < *until)
     }
 }
 
 impl Elector {
     /// Prepares; nothing is sent before [`run`](Self::run).
     #[must_use]
-    pub fn new(client: &Client, config: LeaseConfig) -> Self {
+    pub fn new(client: &Client, namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             client: ApiClient::new(client),
-            config,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
             state: watch::Sender::new(LeaseState::Unknown { fault: None }),
-            until: Arc::default(),
             observed: None,
             ours: None,
             may_hold: false,
@@ -147,12 +102,6 @@ impl Elector {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.state.subscribe()
-    }
-
-    /// For whoever acts as the leader.
-    #[must_use]
-    pub fn leadership(&self) -> Leadership {
-        Leadership { state: self.state(), until: Arc::clone(&self.until) }
     }
 
     /// Takes part until `stop`, then gives the lease back if it is ours (within 2 s). Failures,
@@ -177,9 +126,9 @@ impl Elector {
         self.release().await;
     }
 
-    async fn attempt_in_time(&mut self) -> Result<Verdict, Fault> {
+    async fn attempt_in_time(&mut self) -> Result<LeaseState, Fault> {
         // Half, so that one lost answer leaves time for another attempt.
-        let half = self.config.renew_deadline / 2;
+        let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late =
             || Fault::new(Reason::TimedOut, format!("no answer about the lease in {budget:?}"));
@@ -188,29 +137,28 @@ impl Elector {
 
     /// Reads the lease, unless we know it, and writes it if we may. Cancel safe: the next attempt
     /// reads it again.
-    async fn attempt(&mut self) -> Result<Verdict, Fault> {
+    async fn attempt(&mut self) -> Result<LeaseState, Fault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
                 Some(lease) => Some(lease),
                 None => self.get().await?,
             };
             let sent = Instant::now();
-            let (identity, duration) = (&self.config.identity, self.config.lease_duration);
+            let identity = &self.identity;
             let written = match known {
                 None => {
-                    let lease = first(&self.config.name, identity, duration, Timestamp::now());
+                    let lease = first(&self.name, identity, Timestamp::now());
                     self.may_hold = true;
                     self.write(&lease).await?
                 }
                 Some(lease) => {
                     let observed = Observed::note(self.observed.take(), &lease, sent);
-                    let decision =
-                        observed.decide(lease, identity, duration, sent, Timestamp::now());
+                    let decision = observed.decide(lease, identity, sent, Timestamp::now());
                     self.observed = Some(observed);
                     match decision {
                         Decision::Leave(holder) => {
                             self.may_hold = false;
-                            return Ok(Verdict::Other(holder));
+                            return Ok(LeaseState::Follower { holder: Some(holder) });
                         }
                         Decision::Write(lease) => {
                             self.may_hold = true;
@@ -222,27 +170,19 @@ impl Elector {
             if let Some(lease) = written {
                 self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
-                return Ok(Verdict::Held(sent));
+                return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
             // A conflict: what the lease says now decides.
         }
         Err(Fault::new(Reason::ServerError, "the lease changes faster than it can be written"))
     }
 
-    fn conclude(&mut self, attempted: Result<Verdict, Fault>) -> Option<Fault> {
+    fn conclude(&mut self, attempted: Result<LeaseState, Fault>) -> Option<Fault> {
         match attempted {
-            Ok(Verdict::Held(sent)) => {
-                let until = sent + self.config.renew_deadline;
-                *self.until.lock() = Some(until);
-                // Else the process was stopped in mid-request; the next attempt tells.
-                if Instant::now() < until {
-                    self.enter(LeaseState::Leader);
-                }
-                None
-            }
-            Ok(Verdict::Other(holder)) => {
-                *self.until.lock() = None;
-                self.enter(LeaseState::Follower { holder: Some(holder) });
+            // The process was stopped in mid-request; the next attempt tells.
+            Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
+            Ok(state) => {
+                self.enter(state);
                 None
             }
             Err(fault) => {
@@ -253,30 +193,27 @@ impl Elector {
     }
 
     fn step_down_if_late(&mut self, fault: Option<Fault>) {
-        if self.remaining().is_none() {
-            let was_leader = self.until.lock().take().is_some();
-            if was_leader || fault.is_some() {
-                self.enter(LeaseState::Unknown { fault });
-            }
+        let was_leader = matches!(*self.state.borrow(), LeaseState::Leader { .. });
+        if self.remaining().is_none() && (was_leader || fault.is_some()) {
+            self.enter(LeaseState::Unknown { fault });
         }
     }
 
     /// How long we may still lead; `None` if we do not.
     fn remaining(&self) -> Option<Duration> {
-        let until = (*self.until.lock())?;
+        let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
     /// With jitter, and for followers longer from failure to failure, up to the renew deadline; but
     /// no longer than the lease lasts that somebody else has.
     fn pause(&self, failures: u32, fault: Option<&Fault>) -> Duration {
-        let LeaseConfig { retry, renew_deadline, .. } = self.config;
         let spread = fastrand::f64() / 2.0;
         if let Some(remaining) = self.remaining() {
-            return retry.mul_f64(1.0 - spread / 2.0).min(remaining);
+            return RETRY.mul_f64(1.0 - spread / 2.0).min(remaining);
         }
         let grown =
-            retry.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(renew_deadline);
+            RETRY.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(RENEW_DEADLINE);
         let told = fault.and_then(Fault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
         let pause = grown.max(told).mul_f64(1.0 + spread);
         match &self.observed {
@@ -286,13 +223,19 @@ impl Elector {
     }
 
     fn enter(&self, next: LeaseState) {
-        let LeaseConfig { namespace, name, .. } = &self.config;
+        let Self { namespace, name, .. } = self;
         self.state.send_if_modified(|state| {
             if *state == next {
                 return false;
             }
+            let is_renewal =
+                matches!((&*state, &next), (LeaseState::Leader { .. }, LeaseState::Leader { .. }));
+            if is_renewal {
+                *state = next;
+                return false;
+            }
             match (&*state, &next) {
-                (_, LeaseState::Leader) => tracing::info!(namespace, name, "leading"),
+                (_, LeaseState::Leader { .. }) => tracing::info!(namespace, name, "leading"),
                 (_, LeaseState::Follower { holder }) => {
                     let holder = holder.as_deref();
                     tracing::info!(namespace, name, holder, "following");
@@ -315,8 +258,8 @@ impl Elector {
     }
 
     async fn release(&mut self) {
-        *self.until.lock() = None;
-        if *self.state.borrow() == LeaseState::Leader {
+        let was_leader = matches!(*self.state.borrow(), LeaseState::Leader { .. });
+        if was_leader {
             self.enter(LeaseState::Follower { holder: None });
         }
         if !self.may_hold {
@@ -335,8 +278,7 @@ impl Elector {
                 Some(lease) => Some(lease),
                 None => self.get().await?,
             };
-            let free =
-                known.and_then(|lease| released(lease, &self.config.identity, Timestamp::now()));
+            let free = known.and_then(|lease| released(lease, &self.identity, Timestamp::now()));
             let Some(lease) = free else { return Ok(()) };
             if self.write(&lease).await?.is_some() {
                 return Ok(());
@@ -369,7 +311,7 @@ impl Elector {
     }
 
     fn path(&self) -> String {
-        let LeaseConfig { namespace, name, .. } = &self.config;
+        let Self { namespace, name, .. } = self;
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 }
@@ -381,7 +323,9 @@ fn bounded(request: ApiRequest) -> ApiRequest {
 impl fmt::Debug for Elector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Elector")
-            .field("config", &self.config)
+            .field("namespace", &self.namespace)
+            .field("name", &self.name)
+            .field("identity", &self.identity)
             .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
     }

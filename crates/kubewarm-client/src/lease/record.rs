@@ -8,6 +8,8 @@ use k8s_openapi::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
+/// How long others wait after the last renewal that they saw.
+const LEASE_SECONDS: i32 = 15;
 /// The longest that a foreign record is believed to last, whatever it says.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
@@ -48,7 +50,6 @@ impl Observed {
         &self,
         lease: Lease,
         identity: &str,
-        duration: Duration,
         now: Instant,
         clock: Timestamp,
     ) -> Decision {
@@ -65,7 +66,7 @@ impl Observed {
         };
         let spec = LeaseSpec {
             holder_identity: Some(identity.to_owned()),
-            lease_duration_seconds: Some(seconds(duration)),
+            lease_duration_seconds: Some(LEASE_SECONDS),
             acquire_time: Some(acquired),
             renew_time: Some(renewed),
             lease_transitions: Some(transitions.saturating_add(i32::from(!is_ours))),
@@ -76,13 +77,13 @@ impl Observed {
 }
 
 /// A lease to create.
-pub(super) fn first(name: &str, identity: &str, duration: Duration, clock: Timestamp) -> Lease {
+pub(super) fn first(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {
             holder_identity: Some(identity.to_owned()),
-            lease_duration_seconds: Some(seconds(duration)),
+            lease_duration_seconds: Some(LEASE_SECONDS),
             acquire_time: Some(time.clone()),
             renew_time: Some(time),
             lease_transitions: Some(0),
@@ -125,10 +126,6 @@ fn duration_of(spec: &LeaseSpec) -> Duration {
     Duration::from_secs(seconds).clamp(Duration::from_secs(1), MAX_DURATION)
 }
 
-fn seconds(duration: Duration) -> i32 {
-    i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +137,7 @@ mod tests {
     }
 
     fn decide(seen: &Observed, lease: &Lease, who: &str, now: Instant) -> Decision {
-        seen.decide(lease.clone(), who, TERM, now, clock(0))
+        seen.decide(lease.clone(), who, now, clock(0))
     }
 
     #[test]
@@ -148,7 +145,7 @@ mod tests {
         let start = Instant::now();
         // Renewed long ago by its own account, and in the future.
         for second in [-1_000_000, 1_000_000] {
-            let lease = first("l", "a", TERM, clock(second));
+            let lease = first("l", "a", clock(second));
             let seen = Observed::note(None, &lease, start);
             let late = start + TERM - Duration::from_millis(1);
             assert_eq!(decide(&seen, &lease, "b", late), Decision::Leave("a".into()));
@@ -164,7 +161,7 @@ mod tests {
     #[test]
     fn a_renewal_always_changes_the_record_and_starts_the_term_anew() {
         let start = Instant::now();
-        let lease = first("l", "a", TERM, clock(5));
+        let lease = first("l", "a", clock(5));
         let seen = Observed::note(None, &lease, start);
         // The wall clock stands still, or was set back.
         let Decision::Write(renewed) = decide(&seen, &lease, "a", start) else { panic!() };
@@ -179,7 +176,7 @@ mod tests {
     #[test]
     fn only_ones_own_lease_is_released_and_a_released_one_is_free() {
         let start = Instant::now();
-        let lease = first("l", "a", TERM, clock(0));
+        let lease = first("l", "a", clock(0));
         assert_eq!(released(lease.clone(), "b", clock(1)), None);
         let free = released(lease, "a", clock(1)).unwrap();
         let seen = Observed::note(None, &free, start);
@@ -189,7 +186,7 @@ mod tests {
     #[test]
     fn an_absurd_record_does_not_block_for_ever() {
         let start = Instant::now();
-        let mut lease = first("l", "a", TERM, clock(0));
+        let mut lease = first("l", "a", clock(0));
         for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {
             lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
             let seen = Observed::note(None, &lease, start);

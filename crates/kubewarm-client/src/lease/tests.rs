@@ -3,6 +3,7 @@
 use super::*;
 use http::{Method, Request, Response};
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, convert::Infallible};
 use tower::service_fn;
@@ -33,7 +34,7 @@ struct State {
 
 /// A running candidate.
 struct Candidate {
-    leadership: Leadership,
+    state: watch::Receiver<LeaseState>,
     link: Arc<Mutex<Link>>,
     stop: CancellationToken,
     running: tokio::task::JoinHandle<()>,
@@ -101,11 +102,10 @@ impl Fake {
 
     fn start(&self, identity: &str) -> Candidate {
         let link = Arc::new(Mutex::new(Link::Works));
-        let config = LeaseConfig::new("kubewarm-system", "kubewarm", identity);
-        let elector = Elector::new(&self.client(&link), config);
-        let (leadership, stop) = (elector.leadership(), CancellationToken::new());
+        let elector = Elector::new(&self.client(&link), "kubewarm-system", "kubewarm", identity);
+        let (state, stop) = (elector.state(), CancellationToken::new());
         let running = tokio::spawn(elector.run(stop.clone()));
-        Candidate { leadership, link, stop, running }
+        Candidate { state, link, stop, running }
     }
 
     fn spec(&self, field: &str) -> Value {
@@ -115,11 +115,11 @@ impl Fake {
 
 impl Candidate {
     fn leads(&self) -> bool {
-        self.leadership.is_leader()
+        self.state.borrow().is_leader()
     }
 
     fn says(&self) -> LeaseState {
-        self.leadership.state().borrow().clone()
+        self.state.borrow().clone()
     }
 
     fn set(&self, link: Link) {
@@ -170,7 +170,7 @@ async fn one_of_many_leads_and_keeps_leading() {
         sleep(SECOND).await;
         assert!(first.leads() && !second.leads());
     }
-    assert_eq!(first.says(), LeaseState::Leader);
+    assert!(matches!(first.says(), LeaseState::Leader { .. }));
     assert_eq!(second.says(), LeaseState::Follower { holder: Some("a".into()) });
     assert_eq!(fake.spec("leaseTransitions"), 0);
     let requests = fake.0.lock().requests;
@@ -190,7 +190,7 @@ async fn a_released_lease_is_taken_at_the_next_look() {
         let begun = Instant::now();
         first.running.await.unwrap();
         assert!(begun.elapsed() < SECOND, "seed {seed}: {:?}", begun.elapsed());
-        assert!(!first.leadership.is_leader(), "seed {seed}");
+        assert!(!first.state.borrow().is_leader(), "seed {seed}");
         assert_eq!(fake.spec("holderIdentity"), "", "seed {seed}");
         sleep(SECOND * 4).await;
         assert!(second.leads(), "seed {seed}");

@@ -128,7 +128,7 @@ impl Authenticator {
                 answer
             }
         };
-        let entry = self.users.get_or_fetch(&self.runtime, key, review).await?;
+        let entry = self.users.get_or_fetch(&self.runtime, key, None, review).await?;
         drop(waits);
         Ok((entry.value, entry.asked_at))
     }

@@ -66,7 +66,7 @@ impl Authorizer {
                     queue.decide(review).await
                 }
             };
-            self.verdicts.get_or_fetch(&self.runtime, key, review).await?
+            self.verdicts.get_or_fetch(&self.runtime, key, None, review).await?
         };
         match entry.value {
             Verdict::Allowed => Ok(entry.asked_at.min(caller.asked)),

@@ -7,7 +7,7 @@ use super::{
     Failure, Form, Listing,
     accept::{self, Shape},
     options,
-    path::{Document, Named, Path, Place},
+    path::{Document, Path, Place},
     query::{Parameter, Query},
     watching::Watching,
 };
@@ -110,15 +110,15 @@ impl Asked {
         query: Option<&str>,
         accept: Option<&str>,
     ) -> Result<Self, Failure> {
-        let Path { profile, named } = Path::parse(path)?;
+        let (profile, named) = Path::parse(path)?;
         let what = match named {
-            Named::Objects(place) => What::Objects(objects(method, place, query, accept)?),
-            Named::Nothing => return Err(Failure::no_such_path()),
+            Path::Objects(place) => What::Objects(objects(method, place, query, accept)?),
+            Path::Nothing => return Err(Failure::no_such_path()),
             _ if method != "GET" => return Err(Failure::only_get()),
-            Named::Document(document @ (Document::Core | Document::Groups)) => {
+            Path::Document(document @ (Document::Core | Document::Groups)) => {
                 What::Document(document, accept::listing(accept)?)
             }
-            Named::Document(document) => {
+            Path::Document(document) => {
                 accept::plain(accept)?;
                 What::Document(document, Listing::Legacy)
             }
@@ -151,13 +151,23 @@ fn objects(
         (None, true) => Shape::Event,
         (None, false) => Shape::List,
     };
-    let form = accept::form(accept, shape)?;
-    let options::Options { labels, fields, at, limit, watch } = match name {
-        Some(_) => options::of_get(&query)?,
-        None => options::of_list(&query, namespace.clone())?,
+    let mut objects = Objects {
+        resource,
+        namespace,
+        name,
+        labels: LabelSelector::default(),
+        fields: FieldSelector::default(),
+        at: At::Latest,
+        limit: None,
+        form: accept::form(accept, shape)?,
+        watch: None,
     };
-    let form = options::of_form(form, &query)?;
-    Ok(Objects { resource, namespace, name, labels, fields, at, limit, form, watch })
+    match objects.name {
+        Some(_) => objects.at = options::of_get(&query)?,
+        None => options::of_list(&query, &mut objects)?,
+    }
+    objects.form = options::of_form(objects.form, &query)?;
+    Ok(objects)
 }
 
 /// The verb that a method stands for.

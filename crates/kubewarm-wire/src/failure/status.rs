@@ -1,8 +1,8 @@
 //! A `Status` as it is sent.
 
 use super::{Failure, quoted};
-use serde::Serialize;
-use std::borrow::Cow;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// `details` of a `Status`; `kind` is the plural name, as in the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,28 +30,6 @@ pub(crate) struct Cause {
     pub(super) field: &'static str,
 }
 
-/// A `Status` as it is sent.
-#[derive(Serialize)]
-struct Written<'a> {
-    kind: &'static str,
-    #[serde(rename = "apiVersion")]
-    api_version: &'static str,
-    metadata: Metadata<'a>,
-    status: &'static str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
-    code: u16,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    token: Option<&'a str>,
-}
-
 impl Cause {
     /// An option that may not be given here. `message` begins with `Forbidden: `.
     pub(crate) const fn forbidden(field: &'static str, message: &'static str) -> Self {
@@ -70,19 +48,28 @@ impl Failure {
     /// The `Status` as JSON.
     #[must_use]
     pub fn body(&self) -> String {
-        let status = Written {
-            kind: "Status",
-            api_version: "v1",
-            metadata: Metadata { token: self.token.as_deref() },
-            status: "Failure",
-            message: &self.message,
-            reason: self.reason,
-            details: self.details.as_deref(),
-            code: self.code,
-        };
-        // Strings and numbers only: this does not fail.
-        let mut body = serde_json::to_string(&status).unwrap_or_default();
+        // A `Status` holds strings and numbers only, so this does not fail.
+        let mut body = serde_json::to_string(self).unwrap_or_default();
         body.push('\n');
         body
+    }
+}
+
+impl Serialize for Failure {
+    /// A `Status`, with its fields in the order of the API server.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();
+        let mut status = to.serialize_struct("Status", 8)?;
+        status.serialize_field("kind", "Status")?;
+        status.serialize_field("apiVersion", "v1")?;
+        status.serialize_field("metadata", &metadata)?;
+        status.serialize_field("status", "Failure")?;
+        status.serialize_field("message", &self.message)?;
+        status.serialize_field("reason", self.reason)?;
+        if let Some(details) = &self.details {
+            status.serialize_field("details", details)?;
+        }
+        status.serialize_field("code", &self.code)?;
+        status.end()
     }
 }

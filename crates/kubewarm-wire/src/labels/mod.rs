@@ -9,19 +9,6 @@ use super::{Failure, failure::quoted};
 use kubewarm_api::model::{LabelComparison, LabelRequirement, LabelSelector, Operator};
 use std::{cmp::Ordering, collections::BTreeSet};
 
-/// A word, or one of the signs `= == != ! > < ( ) ,`; at the end, the empty sign.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Token<'a> {
-    kind: Sort,
-    text: &'a str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
-    Sign,
-    Word,
-}
-
 /// Requirements and values: each watch holds its own, and the API server is asked about them with each decision.
 const MOST: usize = 1_024;
 /// Requirements: every event that a watch comes past is looked at by all of them, and so is every object of a list by
@@ -30,6 +17,9 @@ const MOST_REQUIREMENTS: usize = 64;
 
 /// What may stand between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// What each sign begins with.
+const SIGNS: &str = "=!(),><";
 
 /// A selector as far as it has been read.
 struct Parser<'a> {
@@ -60,27 +50,22 @@ pub(super) fn parse(text: &str) -> Result<LabelSelector, Failure> {
 impl<'a> Parser<'a> {
     fn selector(&mut self) -> Result<LabelSelector, String> {
         let (mut requirements, mut comparisons) = (Vec::new(), Vec::new());
-        while !self.peek().is("") {
-            let first = self.peek();
-            if !first.begins_requirement() {
-                let found = first.text;
+        while !self.peek().is_empty() {
+            let found = self.peek();
+            if !begins_requirement(found) {
                 return Err(format!(
                     "found '{found}', expected: !, identifier, or 'end of string'"
                 ));
             }
             self.requirement(&mut requirements, &mut comparisons)
                 .map_err(|why| format!("unable to parse requirement: {why}"))?;
-            let behind = self.take();
-            if behind.is("") {
-                break;
+            match self.take() {
+                "" => break,
+                "," => {}
+                found => return Err(format!("found '{found}', expected: ',' or 'end of string'")),
             }
-            if !behind.is(",") {
-                let found = behind.text;
-                return Err(format!("found '{found}', expected: ',' or 'end of string'"));
-            }
-            let next = self.peek();
-            if !next.begins_requirement() {
-                let found = next.text;
+            let found = self.peek();
+            if !begins_requirement(found) {
                 return Err(format!("found '{found}', expected: identifier after ','"));
             }
         }
@@ -92,7 +77,7 @@ impl<'a> Parser<'a> {
         requirements: &mut Vec<LabelRequirement>,
         comparisons: &mut Vec<LabelComparison>,
     ) -> Result<(), String> {
-        let is_negated = self.peek().is("!");
+        let is_negated = self.peek() == "!";
         if is_negated {
             self.take();
         }
@@ -100,12 +85,12 @@ impl<'a> Parser<'a> {
         if LabelRequirement::new(key, Operator::Exists, []).is_err() {
             return Err(format!("<nil>: Invalid value: {}: {}", quoted(key), key_fault(key)));
         }
-        if is_negated || self.peek().ends_requirement() {
+        if is_negated || ends_requirement(self.peek()) {
             let operator = if is_negated { Operator::DoesNotExist } else { Operator::Exists };
             requirements.push(checked(key, operator, &BTreeSet::new())?);
             return Ok(());
         }
-        match self.take().text {
+        match self.take() {
             "in" => requirements.push(checked(key, Operator::In, &self.values()?)?),
             "notin" => requirements.push(checked(key, Operator::NotIn, &self.values()?)?),
             "=" | "==" => requirements.push(checked(key, Operator::In, &self.exact_value()?)?),
@@ -122,34 +107,34 @@ impl<'a> Parser<'a> {
     /// `(x,y,z)`; `()` is the empty value, and so is what is missing around a comma.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let open = self.take();
-        if !open.is("(") {
-            return Err(format!("found '{}' expected: '('", open.text));
+        if open != "(" {
+            return Err(format!("found '{open}' expected: '('"));
         }
         let first = self.peek();
-        if first.is(")") {
+        if first == ")" {
             self.take();
             return Ok(BTreeSet::from([""]));
         }
-        if first.kind == Sort::Sign && !first.is(",") {
-            return Err(format!("found '{}', expected: ',', ')' or identifier", first.text));
+        if !is_word(first) && first != "," {
+            return Err(format!("found '{first}', expected: ',', ')' or identifier"));
         }
         let mut values = BTreeSet::new();
         loop {
             let token = self.take();
             let next = self.peek();
-            if token.kind == Sort::Word {
-                values.insert(token.text);
-                if !next.is(",") && !next.is(")") {
-                    return Err(format!("found '{}', expected: ',' or ')'", next.text));
+            if is_word(token) {
+                values.insert(token);
+                if !matches!(next, "," | ")") {
+                    return Err(format!("found '{next}', expected: ',' or ')'"));
                 }
-            } else if token.is(",") {
-                if values.is_empty() || next.is(",") || next.is(")") {
+            } else if token == "," {
+                if values.is_empty() || matches!(next, "," | ")") {
                     values.insert("");
                 }
             } else {
-                return Err(format!("found '{}', expected: ',', or identifier", token.text));
+                return Err(format!("found '{token}', expected: ',', or identifier"));
             }
-            if next.is(")") {
+            if next == ")" {
                 self.take();
                 return Ok(values);
             }
@@ -157,52 +142,49 @@ impl<'a> Parser<'a> {
     }
 
     fn exact_value(&mut self) -> Result<BTreeSet<&'a str>, String> {
-        let value = if self.peek().ends_requirement() { "" } else { self.word()? };
+        let value = if ends_requirement(self.peek()) { "" } else { self.word()? };
         Ok(BTreeSet::from([value]))
     }
 
     fn word(&mut self) -> Result<&'a str, String> {
-        match self.take() {
-            Token { kind: Sort::Word, text } => Ok(text),
-            Token { kind: Sort::Sign, text } => {
-                Err(format!("found '{text}', expected: identifier"))
-            }
+        let found = self.take();
+        if is_word(found) {
+            return Ok(found);
         }
+        Err(format!("found '{found}', expected: identifier"))
     }
 
-    fn peek(&self) -> Token<'a> {
+    fn peek(&self) -> &'a str {
         Parser { rest: self.rest }.take()
     }
 
-    fn take(&mut self) -> Token<'a> {
+    /// The next token: a word, or one of the signs `= == != ! > < ( ) ,`. At the end, the empty text.
+    fn take(&mut self) -> &'a str {
         let text = self.rest.trim_start_matches(SPACES);
-        let (kind, length) = match text.as_bytes() {
-            [] => (Sort::Sign, 0),
-            [b'=' | b'!', b'=', ..] => (Sort::Sign, 2),
-            [b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<', ..] => (Sort::Sign, 1),
+        let length = match text.as_bytes() {
+            [b'=' | b'!', b'=', ..] => 2,
+            [first, ..] if SIGNS.contains(char::from(*first)) => 1,
             _ => {
-                let ends = |c| SPACES.contains(&c) || "=!(),><".contains(c);
-                (Sort::Word, text.find(ends).unwrap_or(text.len()))
+                let ends = |c| SPACES.contains(&c) || SIGNS.contains(c);
+                text.find(ends).unwrap_or(text.len())
             }
         };
-        let (text, rest) = text.split_at_checked(length).unwrap_or_default();
+        let (token, rest) = text.split_at_checked(length).unwrap_or_default();
         self.rest = rest;
-        Token { kind, text }
+        token
     }
 }
 
-impl Token<'_> {
-    fn is(self, sign: &str) -> bool {
-        self.kind == Sort::Sign && self.text == sign
-    }
+fn is_word(token: &str) -> bool {
+    !token.is_empty() && !token.starts_with(|first| SIGNS.contains(first))
+}
 
-    fn begins_requirement(self) -> bool {
-        self.kind == Sort::Word || self.is("!")
-    }
+fn begins_requirement(token: &str) -> bool {
+    is_word(token) || token == "!"
+}
 
-    fn ends_requirement(self) -> bool {
-        self.is("") || self.is(",")
-    }
+fn ends_requirement(token: &str) -> bool {
+    matches!(token, "" | ",")
 }
 
 fn checked(

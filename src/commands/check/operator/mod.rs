@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
-    manifests::{self, Document, Grant, LEASE, More, Object, Place, grants},
+    manifests::{self, Document, Grant, LEASE, More, Object, grants},
     model::{AuthorCheck, Fault, Reason, Subject},
 };
 use kubewarm_client::{Answer, author_check, get, may};
@@ -207,16 +207,9 @@ fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
         subresource: subresource.map(str::to_owned),
         verb: Some(grant.verb.clone()),
         name: name.clone(),
-        namespace: namespace_of(grant).map(str::to_owned),
+        namespace: grant.namespace.as_deref().map(str::to_owned),
         ..ResourceAttributes::default()
     })
-}
-
-fn namespace_of(grant: &Grant) -> Option<&str> {
-    match &grant.place {
-        Place::Everywhere => None,
-        Place::Namespace(name) => Some(name),
-    }
 }
 
 fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
@@ -225,7 +218,7 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
         Object::Resource { group, resource, .. } => (&**group, format!("{resource}.{group}")),
         Object::Url(what) | Object::Role(what) | Object::Rules(what) => ("", what.clone()),
     };
-    let place = place(namespace_of(lacked));
+    let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
     // It only looks whether that policy is there.
     let is_needed = group != "admissionregistration.k8s.io";

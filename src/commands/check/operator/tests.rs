@@ -30,7 +30,7 @@ fn a_lease_that_nobody_renews_is_nobodys() {
 fn the_clock_is_the_servers() {
     let mut headers = http::HeaderMap::new();
     headers.insert(DATE, "Sun, 01 Mar 2026 12:00:00 GMT".parse().unwrap());
-    let answer = Answer { status: http::StatusCode::OK, headers, body: bytes::Bytes::new() };
+    let answer = Answer { headers, ..Answer::default() };
     assert_eq!(server_time(&answer), Some(now()));
 }
 
@@ -72,7 +72,7 @@ fn a_right_that_only_tells_more_may_be_missing() {
         let (group, resource) = (group.to_owned(), resource.to_owned());
         let lacked = Grant {
             subject: subject.clone(),
-            place: Place::Everywhere,
+            namespace: None,
             object: Object::Resource { group, resource, name: None },
             verb: "get".to_owned(),
         };

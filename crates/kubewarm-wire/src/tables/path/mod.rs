@@ -51,11 +51,9 @@ enum Compare {
     AtLeast,
 }
 
-/// The path leads nowhere: what it names is not there, or of another kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nowhere;
-
-type Found<'a> = Result<Vec<&'a Value>, Nowhere>;
+/// The values that a path finds; `None` where it asks a value for what values of its kind do not have, such as
+/// an element of a string.
+type Found<'a> = Option<Vec<&'a Value>>;
 
 impl Path {
     /// Reads a path; `None` if it is none.
@@ -135,21 +133,21 @@ impl Path {
 
     /// The first of what it names; `None` if there is nothing.
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
-        self.find(object, 0).ok()?.into_iter().next()
+        self.find(object, 0)?.into_iter().next()
     }
 
     fn find<'a>(&'a self, object: &'a Value, depth: usize) -> Found<'a> {
         if depth > MAX_DEPTH {
-            return Err(Nowhere);
+            return None;
         }
         let mut found = vec![object];
         for step in &self.0 {
             found = step.take(&found, depth)?;
             if found.len() > MAX_FOUND {
-                return Err(Nowhere);
+                return None;
             }
         }
-        Ok(found)
+        Some(found)
     }
 }
 
@@ -163,7 +161,7 @@ impl Step {
             Self::Descend => set.for_each(|value| descend(value, &mut found, 0)),
             Self::Slice(slice) => {
                 for value in set {
-                    found.extend(slice.of(value.as_array().ok_or(Nowhere)?)?);
+                    found.extend(slice.of(value.as_array()?)?);
                 }
             }
             Self::Union(paths) => {
@@ -175,7 +173,7 @@ impl Step {
             }
             Self::Filter { left, test } => {
                 for value in values {
-                    for item in value.as_array().ok_or(Nowhere)? {
+                    for item in value.as_array()? {
                         if passes(item, left, test.as_ref(), depth)? {
                             found.push(item);
                         }
@@ -184,31 +182,25 @@ impl Step {
             }
             Self::Literal(value) => found.extend(values.iter().map(|_| value)),
         }
-        Ok(found)
+        Some(found)
     }
 }
 
-fn passes(
-    item: &Value,
-    left: &Path,
-    test: Option<&(Compare, Path)>,
-    depth: usize,
-) -> Result<bool, Nowhere> {
-    let one = |path: &Path| match path.find(item, depth + 1)?.as_slice() {
-        [] => Ok(None),
-        [value] => Ok(Some((*value).clone())),
-        _ => Err(Nowhere),
-    };
+fn passes(item: &Value, left: &Path, test: Option<&(Compare, Path)>, depth: usize) -> Option<bool> {
+    let left = left.find(item, depth + 1);
     let Some((compare, right)) = test else {
-        return Ok(left.find(item, depth + 1).is_ok_and(|found| !found.is_empty()));
+        return Some(left.is_some_and(|found| !found.is_empty()));
     };
-    let (Some(left), Some(right)) = (one(left)?, one(right)?) else { return Ok(false) };
-    compare.holds(&left, &right)
+    match (left?.as_slice(), right.find(item, depth + 1)?.as_slice()) {
+        ([left], [right]) => compare.holds(left, right),
+        ([], [] | [_]) | ([_], []) => Some(false),
+        _ => None,
+    }
 }
 
 impl Compare {
     /// Values of different kinds cannot be compared.
-    fn holds(self, left: &Value, right: &Value) -> Result<bool, Nowhere> {
+    fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => left.partial_cmp(right),
             (Value::Bool(left), Value::Bool(right)) => match self {
@@ -222,8 +214,8 @@ impl Compare {
             },
             _ => None,
         };
-        let order = order.ok_or(Nowhere)?;
-        Ok(match self {
+        let order = order?;
+        Some(match self {
             Self::Equal => order.is_eq(),
             Self::Different => order.is_ne(),
             Self::Less => order.is_lt(),
@@ -235,12 +227,12 @@ impl Compare {
 }
 
 impl Slice {
-    fn of(self, items: &[Value]) -> Result<impl Iterator<Item = &Value>, Nowhere> {
-        let len = i64::try_from(items.len()).map_err(|_| Nowhere)?;
+    fn of(self, items: &[Value]) -> Option<impl Iterator<Item = &Value>> {
+        let len = i64::try_from(items.len()).ok()?;
         let from = self.from.unwrap_or(0);
         let from = if from < 0 { from + len } else { from };
         let to = match (self.to, self.is_one) {
-            (_, true) => from.checked_add(1).ok_or(Nowhere)?,
+            (_, true) => from.checked_add(1)?,
             (None, false) => len,
             (Some(to), false) if to < 0 => to + len,
             (Some(to), false) => to,
@@ -249,12 +241,12 @@ impl Slice {
         let chosen = if from == to {
             &[][..]
         } else {
-            let bound = |at: i64| usize::try_from(at).map_err(|_| Nowhere);
+            let bound = |at: i64| usize::try_from(at).ok();
             let (from, to) = (bound(from)?, bound(to)?);
-            items.get(from..to).filter(|chosen| !chosen.is_empty()).ok_or(Nowhere)?
+            items.get(from..to).filter(|chosen| !chosen.is_empty())?
         };
-        let step = usize::try_from(step).ok().filter(|step| *step > 0).ok_or(Nowhere)?;
-        Ok(chosen.iter().step_by(step))
+        let step = usize::try_from(step).ok().filter(|step| *step > 0)?;
+        Some(chosen.iter().step_by(step))
     }
 }
 

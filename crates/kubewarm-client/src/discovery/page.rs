@@ -1,9 +1,6 @@
 //! Reads the two discovery documents by their `ETag`s: the server answers 304 for an unchanged one.
 
-use super::{
-    document::RawList,
-    served::{Groups, Served},
-};
+use super::{document::RawList, served::Groups};
 use crate::api_client::ApiClient;
 use http::{HeaderValue, StatusCode, header};
 use kube::Client;
@@ -15,36 +12,17 @@ use std::time::Duration;
 const MAX_BYTES: usize = 32 << 20;
 const TIME: Duration = Duration::from_secs(30);
 
-/// The two documents as last read.
+/// One document as last read.
 #[derive(Default)]
-pub(super) struct Reader {
-    core: Page,
-    named: Page,
-}
-
-#[derive(Default)]
-struct Page {
+pub(super) struct Page {
     /// The `ETag` of `groups`.
     tag: Option<HeaderValue>,
-    groups: Groups,
-}
-
-impl Reader {
-    /// A new snapshot; of two documents either both count or none.
-    pub(super) async fn poll(
-        &mut self,
-        client: &Client,
-        known: Option<&Served>,
-    ) -> Result<Served, Fault> {
-        let (core, named) =
-            tokio::join!(self.core.read(client, "/api"), self.named.read(client, "/apis"));
-        core.and(named)?;
-        Ok(Served::new(&self.core.groups, &self.named.groups, known))
-    }
+    pub(super) groups: Groups,
 }
 
 impl Page {
-    async fn read(&mut self, client: &Client, path: &'static str) -> Result<(), Fault> {
+    /// Reads the document at `path` anew where it has changed.
+    pub(super) async fn read(&mut self, client: &Client, path: &'static str) -> Result<(), Fault> {
         let request = ApiClient::new(client).get(path).within(TIME).at_most(MAX_BYTES);
         let request = request.accept(AGGREGATED_DISCOVERY);
         let request = match self.tag.clone() {
