@@ -288,6 +288,26 @@ async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_addr
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_user_writes_a_quarter_of_the_large_answers_at_once_and_leaves_others_theirs() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let taken = async |token| {
+        let caller = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+        let (permits, mut held) = (callers.large_answers(&caller), Vec::new());
+        while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
+            held.push(permit.unwrap());
+            assert!(held.len() < 1_000);
+        }
+        held
+    };
+    let part = quarter(CallerLimits::reads(ReaderLimits::default()).large);
+    let (one, other) = (taken("one").await, taken("other").await);
+    assert_eq!((one.len(), other.len()), (part, part));
+    assert!(taken("two").await.is_empty(), "both tokens are of one user");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_user_has_a_share_of_the_connections_and_of_what_is_sent_on() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
