@@ -21,7 +21,6 @@ mod exposition;
 mod fencing;
 mod figures;
 mod filling;
-mod flood;
 mod followers;
 mod forward;
 mod frozen;

@@ -2,6 +2,7 @@
 
 mod churn;
 mod crowd;
+mod flood;
 mod monitoring;
 mod picture;
 mod prometheus;
