@@ -54,7 +54,7 @@ impl Sources {
             }),
             gauge: Box::new(|key| self.catalog.gauge(key)),
             names: Box::new(|key| {
-                let names = self.catalog.reader(key)?.keys_without(&leaving()?);
+                let names = self.catalog.reader(key)?.keys_without(&leaving()?)?;
                 Some(names.into_iter().map(|key| key.name.into()).collect())
             }),
             planned_names: Box::new(|key| self.forecasts.names(key)),
@@ -77,7 +77,7 @@ pub(super) struct ClusterView<'a> {
     pub(super) kind: FindKind<'a>,
     /// What a cell holds, also of one that does not exist (yet).
     pub(super) gauge: FindGauge<'a>,
-    /// The namespaces in the store of a synced cell, without those that are being deleted.
+    /// The namespaces in a cell's store, without those that are being deleted; `None` unless the store is complete.
     pub(super) names: FindNames<'a>,
     /// Those that a forecast has found: no cell of a planned profile exists.
     pub(super) planned_names: FindNames<'a>,

@@ -88,22 +88,33 @@ impl KnownTarget {
 
     /// The names of the namespaces that its selector matches; `None` before they are known.
     ///
-    /// The last known ones count on after a loss of access to namespaces, since cells live by their own access,
-    /// and while the selector's cell does not exist: a target that a limit has stopped declares what it had.
+    /// The last known ones count on where the store has been emptied since it was complete. After a loss of access to
+    /// namespaces, for one: cells live by their own access. They also count while the selector's cell does not exist: a
+    /// target that a limit has stopped declares what it had.
     pub(super) fn names(
         &mut self,
         cell: &CellKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        if cluster.is_synced(cell) {
-            let names = (cluster.names)(cell)?;
+        // The store may have been emptied after the report was taken.
+        if cluster.is_synced(cell)
+            && let Some(names) = (cluster.names)(cell)
+        {
             self.selected = Some(MatchedNamespaces { cell: cell.clone(), names: names.clone() });
             return Some(names);
         }
-        let report = cluster.reports.get(cell);
-        let is_lost = report.is_none_or(|report| report.lost.is_some());
-        let last = self.selected.as_ref().filter(|last| is_lost && last.cell == *cell);
-        (cluster.planned_names)(cell).or_else(|| last.map(|last| last.names.clone()))
+        let last = || {
+            let last = self.selected.as_ref().filter(|last| last.cell == *cell);
+            last.map(|last| last.names.clone())
+        };
+        let planned = || (cluster.planned_names)(cell);
+        match cluster.reports.get(cell) {
+            None => planned().or_else(last),
+            Some(report) if report.lost.is_some() || report.synced_at.is_some() => {
+                last().or_else(planned)
+            }
+            Some(_) => planned(),
+        }
     }
 
     /// Forgets the namespaces of a target that is refused.

@@ -46,6 +46,8 @@ struct Tables {
     faults: BTreeMap<CellKey, Reason>,
     lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
+    /// The stores of selectors were emptied after the reports were taken.
+    are_emptied: bool,
     gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
 }
 
@@ -59,6 +61,7 @@ impl Default for Tables {
             faults: BTreeMap::new(),
             lost: BTreeSet::new(),
             names: Vec::new(),
+            are_emptied: false,
             gauges: Mutex::default(),
         }
     }
@@ -72,7 +75,10 @@ impl Tables {
             authors: AuthorCheck::Enforced,
             kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
             gauge: Box::new(|key| self.gauge(key)),
-            names: Box::new(|_| Some(self.names.iter().map(|&name| name.into()).collect())),
+            names: Box::new(|_| {
+                let names = self.names.iter().map(|&name| name.into());
+                (!self.are_emptied).then(|| names.collect())
+            }),
             planned_names: Box::new(|_| None),
         }
     }

@@ -146,21 +146,23 @@ impl Reader {
         (object, version)
     }
 
-    /// The keys of the objects that have no value at `path`, in key order, all from the same moment.
+    /// The keys of the objects that have no value at `path`, in key order, all from the same moment. `None` while the
+    /// table is not complete.
     ///
     /// # Cost
     ///
     /// About 0.1 µs an object, under the lock, where that index is declared and complete. Otherwise the lock
     /// is held for about 0.1 µs an object, and then it takes about 2 µs an object to unpack.
     #[must_use]
-    pub fn keys_without(&self, path: &FieldPath) -> Vec<ObjectKey> {
+    pub fn keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
         let contents = self.table.contents.read();
+        contents.version.as_ref()?;
         let index = contents.declared.iter().find(|index| index.path == *path);
         if let Some(index) = index.filter(|index| index.is_complete) {
             let having = index.values.any();
             let all = contents.order.from(Place::default());
             let without = all.filter(|&number| !having.contains(number));
-            return without.filter_map(|number| contents.key(number)).collect();
+            return Some(without.filter_map(|number| contents.key(number)).collect());
         }
         let all = SharedRows::of(&contents, contents.order.from(Place::default()));
         drop(contents);
@@ -171,7 +173,7 @@ impl Reader {
                     table.encoding.field_values(seen.body, &paths).iter().all(Vec::is_empty)
                 })
             };
-            (0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect()
+            Some((0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect())
         })
     }
 
@@ -270,7 +272,11 @@ mod tests {
             let catalog = Catalog::new();
             let mut writer = catalog.open(&cell("namespaces"), &declared);
             let reader = catalog.reader(&cell("namespaces")).unwrap();
-            let names = || reader.keys_without(&path).into_iter().map(|key| key.name.into_string());
+            assert_eq!(reader.keys_without(&path), None);
+            let names = || {
+                let keys = reader.keys_without(&path).unwrap();
+                keys.into_iter().map(|key| key.name.into_string())
+            };
             for key in ["/a", "/b", "/c"] {
                 writer.apply(upsert(key, 1, "5", &there));
             }
