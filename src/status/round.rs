@@ -24,6 +24,8 @@ const UNDER_WAY: usize = 40;
 const NAMESPACE_UNDER_WAY: usize = 4;
 /// After a failure, doubled up to the second.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+/// After a 404. Either the profile is gone and will be forgotten, or its CRD is being replaced.
+const GONE: Duration = Duration::from_mins(5);
 
 /// A profile as the controller sees it.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ struct Reported {
 /// What a leader has done with the status of a profile.
 #[derive(Debug)]
 struct LeaderRecord {
-    /// What the API server has, as far as this replica knows, or had when the profile was gone.
+    /// What the API server has, as far as this replica knows.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
     /// Since when it may be written.
@@ -180,15 +182,15 @@ impl Reporter {
         if reported.uid != write.uid {
             return;
         }
-        let (is_over, was_under_way) = match outcome {
-            // A profile that is gone will be forgotten, so there is nothing to write again.
-            Outcome::Written | Outcome::Gone => (true, self.queue.done(&write.profile)),
-            Outcome::Failed => (false, self.queue.failed(&write.profile, now)),
+        let was_under_way = match outcome {
+            Outcome::Written => self.queue.done(&write.profile),
+            Outcome::Failed => self.queue.failed(&write.profile, now),
+            Outcome::Gone => self.queue.done_until(&write.profile, now + GONE),
         };
         if !was_under_way {
             return;
         }
-        if let Some(record) = reported.record.as_mut().filter(|_| is_over) {
+        if let Some(record) = reported.record.as_mut().filter(|_| outcome == Outcome::Written) {
             record.written = Some(Arc::clone(&write.status));
         }
         self.schedule(&write.profile);

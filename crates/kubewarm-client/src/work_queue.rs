@@ -113,6 +113,11 @@ impl<K: Clone + Ord> WorkQueue<K> {
         })
     }
 
+    /// The work on `key` is over. Whatever is added, the key waits for `until`. Whether it was under way.
+    pub fn done_until(&mut self, key: &K, until: Instant) -> bool {
+        self.end(key, |work| work.not_before = Some(until))
+    }
+
     fn end(&mut self, key: &K, end: impl FnOnce(&mut Work)) -> bool {
         let Some(work) = self.keys.get_mut(key).filter(|work| work.is_under_way) else {
             return false;

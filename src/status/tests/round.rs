@@ -200,6 +200,23 @@ fn a_write_under_way_is_not_begun_twice_and_what_changed_meanwhile_is_written_th
 }
 
 #[test]
+fn a_profile_that_exists_all_the_same_is_written_again_five_minutes_after_a_404() {
+    let mut world = warm();
+    let mut reporter = Reporter::default();
+    let cells = world.cells.clone();
+    let cells = |key: &CellKey| cells.get(key).cloned().unwrap_or_default();
+    let profiles = [observed(named("p", "u"), None)];
+    reporter.round(&profiles, &cells, Role::Leader, world.clock);
+    let begun = reporter.due(world.clock.mono);
+    let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
+    reporter.done(write, Outcome::Gone, world.clock.mono);
+    world.pass(Duration::from_secs(299));
+    assert!(reporter.due(world.clock.mono).is_empty());
+    world.pass(Duration::from_secs(1));
+    assert_eq!(reporter.due(world.clock.mono).len(), 1);
+}
+
+#[test]
 fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ignored() {
     let mut world = warm();
     let mut reporter = Reporter::default();
