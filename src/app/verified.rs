@@ -30,9 +30,10 @@ pub(super) fn verifier(
         buckets,
         clients,
         wanted: Box::new(move || {
-            let is_new = declarations.has_changed().unwrap_or(false);
-            let profiles = declarations.borrow_and_update().clone();
-            Some(wanted(&profiles.filter(|_| is_new)?))
+            let latest = declarations.borrow_and_update();
+            let profiles = latest.clone().filter(|_| latest.has_changed());
+            drop(latest);
+            Some(wanted(&profiles?))
         }),
         own,
         reports: reports.clone(),
