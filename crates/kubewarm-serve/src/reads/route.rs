@@ -98,15 +98,19 @@ impl Reads {
                 let is_new = |it: &Candidate<'_>, reader: &Reader| {
                     route.is_new_enough(it, reader.version().as_ref())
                 };
-                if first(&is_new).is_none() {
+                let Some(new_enough) = first(&is_new) else {
                     return Err(route.unproven(&route.candidates));
-                }
+                };
                 // What was written elsewhere does not reach a cell with selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
-                let floor = self.floor(route).filter(|_| !are_parts);
-                let has_come =
-                    |reader: &Reader| floor.as_ref().is_none_or(|it| has_reached(reader, it));
-                (first(&|it, reader| is_new(it, reader) && has_come(reader)), floor)
+                match self.floor(route).filter(|_| !are_parts) {
+                    None => (Some(new_enough), None),
+                    Some(floor) => {
+                        let found =
+                            first(&|it, reader| is_new(it, reader) && has_reached(reader, &floor));
+                        (found, Some(floor))
+                    }
+                }
             }
             At::NotOlderThan(version) => {
                 (first(&|_, reader| has_reached(reader, version)), Some(version.clone()))
