@@ -121,7 +121,7 @@ impl Profiles {
     }
 
     /// Keeps `seen` current by a watch, or by a list every second without the permission to watch. Calls `each` at
-    /// once, after every change and at least every second while the server answers, until it breaks.
+    /// once, after every change and every second without one, until it breaks.
     ///
     /// A new watch starts after each error, because kube's repeats a version that the server reported as gone.
     pub(super) async fn follow<B>(
@@ -135,7 +135,7 @@ impl Profiles {
             if may_watch {
                 may_watch = self.watch(seen, &mut each).await?;
             }
-            let pause = match self.fetch().await {
+            let pause = match each_second(self.fetch(), seen, &mut each).await? {
                 Ok(profiles) => {
                     *seen = Seen { profiles, trouble: None };
                     POLL
@@ -148,7 +148,7 @@ impl Profiles {
                 }
             };
             each(seen)?;
-            sleep(pause).await;
+            each_second(sleep(pause), seen, &mut each).await?;
         }
     }
 
@@ -165,10 +165,9 @@ impl Profiles {
         let (store, writer) = reflector::store();
         let mut events = pin!(reflector(writer, watcher(self.api.clone(), config)));
         loop {
-            match timeout(POLL, events.next()).await {
-                Err(_) => each(seen)?,
-                Ok(Some(Ok(Event::Init | Event::InitApply(_)))) => {}
-                Ok(Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)))) => {
+            match each_second(events.next(), seen, each).await? {
+                Some(Ok(Event::Init | Event::InitApply(_))) => {}
+                Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
                     let mut profiles: Vec<_> =
                         store.state().into_iter().map(Arc::unwrap_or_clone).collect();
                     profiles.sort_by_key(|profile: &CacheProfile| {
@@ -177,9 +176,24 @@ impl Profiles {
                     *seen = Seen { profiles, trouble: None };
                     each(seen)?;
                 }
-                Ok(Some(Err(error))) => return ControlFlow::Continue(!is_refused(&error)),
-                Ok(None) => return ControlFlow::Continue(true),
+                Some(Err(error)) => return ControlFlow::Continue(!is_refused(&error)),
+                None => return ControlFlow::Continue(true),
             }
+        }
+    }
+}
+
+/// The output of `work`. Calls `each` every second until then; ends early if it breaks.
+async fn each_second<B, T>(
+    work: impl Future<Output = T>,
+    seen: &Seen,
+    each: &mut impl FnMut(&Seen) -> ControlFlow<B>,
+) -> ControlFlow<B, T> {
+    let mut work = pin!(work);
+    loop {
+        match timeout(POLL, &mut work).await {
+            Ok(output) => return ControlFlow::Continue(output),
+            Err(_) => each(seen)?,
         }
     }
 }
@@ -230,5 +244,25 @@ fn is_refused(error: &watcher::Error) -> bool {
         | watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchFailed(_)
         | watcher::Error::NoResourceVersion => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_follows_is_called_every_second_of_a_request_that_hangs() {
+        let seen = Seen { profiles: Vec::new(), trouble: None };
+        let mut calls = 0;
+        let mut each = |_: &Seen| {
+            calls += 1;
+            if calls < 60 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let began = tokio::time::Instant::now();
+        let broken = each_second(pending::<()>(), &seen, &mut each).await;
+        assert_eq!(broken, ControlFlow::Break(()));
+        assert_eq!((calls, began.elapsed()), (60, Duration::from_mins(1)));
     }
 }
