@@ -205,9 +205,10 @@ impl Book {
         cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.wanted.namespace_check)
     }
 
-    /// The verbs that a review of the informer is about.
+    /// The verbs that a review of the informer is about: at least one.
     pub(super) fn in_question(&self, key: &CellKey) -> Vec<Verb> {
-        cell_in(&self.places, key).map(|cell| cell.access.in_question()).unwrap_or_default()
+        cell_in(&self.places, key)
+            .map_or_else(|| vec![Verb::Watch], |cell| cell.access.in_question())
     }
 
     /// When [`Book::begin`] may have something to begin; `None` if nothing is planned.
