@@ -100,7 +100,12 @@ pub(super) fn repack(table: &Table) {
 ///
 /// It ends early if indexes are declared meanwhile: that declaration has pushed a job of its own.
 pub(super) fn complete_indexes(table: &Table) {
-    let declared = Arc::clone(&table.contents.read().paths);
+    let contents = table.contents.read();
+    if contents.declared.iter().all(|index| index.is_complete) {
+        return;
+    }
+    let declared = Arc::clone(&contents.paths);
+    drop(contents);
     let mut next = Some(0);
     while let Some(from) = next {
         next = index_step(table, &declared, from);
