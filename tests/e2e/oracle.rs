@@ -1,13 +1,11 @@
 //! What the tables hold in the end is what the API server has, whatever was written meanwhile.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, GroupResource, ManagedFields, MemberOf, NamespaceCheck,
-    OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+    CellKey, CellSpec, Extent, GroupResource, ManagedFields, ProfileRef, Projection, Resource,
 };
 use kubewarm_cache::informer::{Bounds, Comparison, InformerMetrics, Registry, Timing};
 use kubewarm_cache::store::Catalog;
@@ -29,25 +27,16 @@ const COMPARED: Duration = Duration::from_secs(1);
 fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
     let profile = ProfileRef { namespace: NAMESPACE.into(), name: "all".into() };
-    Ok(CellSpec {
-        key: CellKey::all(
-            Resource::new(of, kind.version)?,
-            Extent::Namespace(NAMESPACE.into()),
-            Projection::Full(ManagedFields::Drop),
-        ),
-        tuning: Tuning {
-            member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 100 },
-            strategy: kind.strategy,
-            page_size: 20,
-            streaming_deadline: Duration::from_secs(30),
-            max_staleness: Duration::from_mins(2),
-            verify_interval: Some(COMPARED),
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
-    })
+    let key = CellKey::all(
+        Resource::new(of, kind.version)?,
+        Extent::Namespace(NAMESPACE.into()),
+        Projection::Full(ManagedFields::Drop),
+    );
+    let mut spec = CellSpec::new(key, profile);
+    spec.tuning.strategy = kind.strategy;
+    spec.tuning.page_size = 20;
+    spec.tuning.verify_interval = Some(COMPARED);
+    Ok(spec)
 }
 
 #[tokio::test(flavor = "multi_thread")]

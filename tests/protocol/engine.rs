@@ -5,8 +5,8 @@ use crate::{
     server::{Asked, PROBE_SECONDS, Server},
 };
 use kubewarm_api::model::{
-    CellKey, CellSpec, DeltaSink, Extent, GroupResource, Identity, ListStrategy, ManagedFields,
-    MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+    CellKey, CellSpec, DeltaSink, Extent, GroupResource, Identity, ManagedFields, ProfileRef,
+    Projection, Resource,
 };
 use kubewarm_cache::{
     informer::{
@@ -18,7 +18,6 @@ use kubewarm_cache::{
 use kubewarm_client::Clients;
 use prometheus::IntCounterVec;
 use std::{
-    collections::BTreeSet,
     fmt::Debug,
     net::SocketAddr,
     ops::{Deref, DerefMut},
@@ -222,27 +221,15 @@ pub(crate) fn cell(resource: &str) -> CellSpec {
 pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let of = GroupResource::new(group, plural).unwrap();
-    CellSpec {
-        key: CellKey::all(
-            Resource::new(of, "v1").unwrap(),
-            Extent::Namespace(namespace.into()),
-            Projection::Full(ManagedFields::Drop),
-        ),
-        tuning: Tuning {
-            member_of: MemberOf {
-                profile: ProfileRef { namespace: "ns".into(), name: "p".into() },
-                max_concurrent_lists: 100,
-                priority: 0,
-            },
-            strategy: ListStrategy::Auto,
-            page_size: 500,
-            streaming_deadline: Duration::from_secs(20),
-            max_staleness: Duration::from_mins(10),
-            verify_interval: None,
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
-    }
+    let key = CellKey::all(
+        Resource::new(of, "v1").unwrap(),
+        Extent::Namespace(namespace.into()),
+        Projection::Full(ManagedFields::Drop),
+    );
+    let mut spec = CellSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
+    spec.tuning.member_of.max_concurrent_lists = 100;
+    spec.tuning.member_of.priority = 0;
+    spec.tuning.streaming_deadline = Duration::from_secs(20);
+    spec.tuning.max_staleness = Duration::from_mins(10);
+    spec
 }

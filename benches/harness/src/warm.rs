@@ -7,9 +7,8 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Extent, FieldSelector, GroupResource, Identity,
-    LabelRequirement, LabelSelector, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-    OnAccessLost, Operator, Outcome, ProfileRef, Projection, Resource, SensitiveData, Tuning,
+    CellKey, CellSpec, Delta, DeltaSink, Extent, GroupResource, LabelRequirement, LabelSelector,
+    ListStrategy, ManagedFields, Operator, Outcome, ProfileRef, Projection, Resource,
 };
 use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
@@ -17,7 +16,6 @@ use kubewarm_cache::{
 };
 use kubewarm_client::{Connection, OperatorOnly};
 use std::{
-    collections::BTreeSet,
     hint::black_box,
     ops::ControlFlow,
     path::Path,
@@ -117,16 +115,11 @@ fn is_warm(reports: &Reports, key: &CellKey) -> bool {
 }
 
 fn pods(strategy: Strategy) -> Result<CellSpec> {
-    let key = CellKey {
-        resource: Resource::new(GroupResource::new("", "pods")?, "v1")?,
-        extent: Extent::AllNamespaces,
-        labels: LabelSelector::default(),
-        fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
-        identity: Identity::Operator,
-        declared_in: None,
-    };
+    let key = CellKey::all(
+        Resource::new(GroupResource::new("", "pods")?, "v1")?,
+        Extent::AllNamespaces,
+        Projection::Full(ManagedFields::Drop),
+    );
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {
         Strategy::Whole => ListStrategy::Whole,
@@ -134,16 +127,8 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         Strategy::Paged => ListStrategy::Paged,
         Strategy::Auto => ListStrategy::Auto,
     };
-    let tuning = Tuning {
-        member_of: MemberOf { profile, max_concurrent_lists: 1, priority: 0 },
-        strategy,
-        page_size: 500,
-        streaming_deadline: Duration::from_mins(1),
-        max_staleness: Duration::from_mins(2),
-        verify_interval: None,
-        namespace_check: NamespaceCheck::Known,
-        on_access_lost: OnAccessLost::Fence,
-        gauge: Arc::default(),
-    };
-    Ok(CellSpec { key, tuning, indexes: BTreeSet::new() })
+    let mut spec = CellSpec::new(key, profile);
+    spec.tuning.strategy = strategy;
+    spec.tuning.streaming_deadline = Duration::from_mins(1);
+    Ok(spec)
 }

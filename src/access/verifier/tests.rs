@@ -1,8 +1,8 @@
 use super::*;
 use crate::access::PATIENCE;
 use kubewarm_api::model::{
-    CellSpec, Extent, GroupResource, ListStrategy, ManagedFields, MemberOf, NamespaceCheck,
-    OnAccessLost, ProfileRef, Projection, Resource, Tuning,
+    CellSpec, Extent, GroupResource, ManagedFields, NamespaceCheck, ProfileRef, Projection,
+    Resource,
 };
 use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Phase, Registry, Timing},
@@ -10,32 +10,15 @@ use kubewarm_cache::{
 };
 use kubewarm_client::OperatorOnly;
 use parking_lot::Mutex;
-use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Weak};
+use std::{convert::Infallible, future::pending, sync::Weak};
 
 fn cell() -> CellSpec {
-    CellSpec {
-        key: CellKey::all(
-            Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            Extent::Namespace("shop".into()),
-            Projection::MetadataOnly(ManagedFields::Drop),
-        ),
-        tuning: Tuning {
-            member_of: MemberOf {
-                profile: ProfileRef { namespace: "shop".into(), name: "p".into() },
-                max_concurrent_lists: 4,
-                priority: 100,
-            },
-            strategy: ListStrategy::Auto,
-            page_size: 500,
-            streaming_deadline: Duration::from_secs(20),
-            max_staleness: Duration::from_mins(2),
-            verify_interval: None,
-            namespace_check: NamespaceCheck::Known,
-            on_access_lost: OnAccessLost::Fence,
-            gauge: Arc::default(),
-        },
-        indexes: BTreeSet::new(),
-    }
+    let key = CellKey::all(
+        Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
+        Extent::Namespace("shop".into()),
+        Projection::MetadataOnly(ManagedFields::Drop),
+    );
+    CellSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
 /// Where `list` is allowed and `watch` is not, the cell's own requests do not tell it for long.

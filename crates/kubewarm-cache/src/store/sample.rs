@@ -125,25 +125,7 @@ mod tests {
     }
 
     fn spec(key: CellKey) -> CellSpec {
-        use kubewarm_api::model::{
-            ListStrategy, MemberOf, NamespaceCheck, OnAccessLost, ProfileRef, Tuning,
-        };
-        use std::{sync::Arc, time::Duration};
-        let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-        CellSpec {
-            key,
-            tuning: Tuning {
-                member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
-                strategy: ListStrategy::Auto,
-                page_size: 500,
-                streaming_deadline: Duration::from_secs(30),
-                max_staleness: Duration::from_mins(2),
-                verify_interval: None,
-                namespace_check: NamespaceCheck::Known,
-                on_access_lost: OnAccessLost::Fence,
-                gauge: Arc::default(),
-            },
-            indexes: [].into(),
-        }
+        use kubewarm_api::model::ProfileRef;
+        CellSpec::new(key, ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 }
