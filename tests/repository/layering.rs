@@ -19,10 +19,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
         "crates/kubewarm-api",
         &[("v1alpha1", &[]), ("model", &["v1alpha1"]), ("manifests", &["v1alpha1", "model"])],
     ),
-    (
-        "crates/kubewarm-cache",
-        &[("json", &[]), ("store", &["json"]), ("informer", &["json", "store"])],
-    ),
+    ("crates/kubewarm-cache", &[("store", &[]), ("informer", &["store"])]),
     (
         "crates/kubewarm-serve",
         &[

@@ -120,7 +120,7 @@ impl Document {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// What it grants to those to whom it is bound, if it is a role.
+    /// The rules of a role; of a binding, none.
     #[must_use]
     pub fn rules(&self) -> &[PolicyRule] {
         self.rules.as_deref().unwrap_or_default()
@@ -132,7 +132,7 @@ impl Document {
         self.role_ref.as_ref()
     }
 
-    /// To whom it binds a role, if it is a binding.
+    /// The subjects of a binding; of a role, none.
     pub(super) fn subjects(&self) -> &[v1::Subject] {
         self.subjects.as_deref().unwrap_or_default()
     }

@@ -41,7 +41,7 @@ impl Task {
         }
     }
 
-    /// Ends the watch at what cannot be decoded, and of which nobody can say which object it is.
+    /// The end of a watch whose next event cannot be decoded and names no object.
     fn nonsense(&self, stage: Stage, problem: &str) -> End {
         self.metrics.undecodable(stage);
         End::Nonsense(problem.to_owned())

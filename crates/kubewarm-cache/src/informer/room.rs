@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 /// Bytes of a list between two comparisons with the limits: few, since several lists of a profile may be under way, and
 /// all of them together must not come far beyond the limit.
 const COMPARED_BYTES: usize = 1 << 20;
-/// An object counts as so many bytes at least, so that there are never more than 64 objects between two comparisons.
+/// The least that an object counts as, in bytes. At most 64 objects arrive between two comparisons.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
 /// Between two looks while held back; a decision takes some 100 ms.
 const PAUSE: Duration = Duration::from_millis(20);

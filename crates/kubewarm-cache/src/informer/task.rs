@@ -305,7 +305,7 @@ impl Task {
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let look = async move {
             let seen = existence(&list_watch.client, &namespace).await;
-            // That is of no use to whoever tries again.
+            // An error is not remembered, so the next caller asks again.
             if seen == Existence::Unknown {
                 return Err(Fault::new(Reason::Unreachable, "it does not say"));
             }

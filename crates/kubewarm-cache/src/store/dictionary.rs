@@ -20,7 +20,7 @@ pub(super) struct Dictionary {
     users: AtomicUsize,
 }
 
-/// The dictionaries that some records need: those of a table's rows, or of its event log. Rarely more than one.
+/// The dictionaries of the records in a table's rows, or in its event log. Usually there is one.
 #[derive(Debug, Default)]
 pub(super) struct Dictionaries(Vec<DictionaryUse>);
 

@@ -166,8 +166,8 @@ impl Table {
         self.told.notify_waiters();
     }
 
-    /// Sets the gauge to what is held now, under the lock, so that whoever measures at the same moment sees the same. Nothing
-    /// is measured once the table is closed, since its successor has the same gauge.
+    /// Sets the gauge to the objects and bytes of `contents`. The caller holds the table's lock, so two calls cannot
+    /// overtake each other. A closed table leaves the gauge to its successor.
     pub(super) fn measure(&self, contents: &Contents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);

@@ -168,7 +168,7 @@ impl Test {
         }
     }
 
-    /// Whether a body meets it, of which everything has been read that the test is about.
+    /// Whether the body passes the test. `said` holds every value of the body that the test needs.
     fn is_met(&self, said: &Said) -> bool {
         match self {
             Self::Field { path, absent, is, value } => {
