@@ -1,17 +1,18 @@
+//! What is selected, and in which order.
+
+mod bodies;
+mod exact;
+
 use super::*;
 use crate::store::{
     Catalog,
-    record::{Encoding, VALUES_PER_OBJECT, WALKS},
+    record::VALUES_PER_OBJECT,
     samples::{body, cell, remove, upsert, version},
 };
 use kubewarm_api::model::{
     Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
-    Reread,
 };
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 fn key(text: &str) -> ObjectKey {
     let (namespace, name) = text.split_once('/').unwrap();
@@ -275,7 +276,7 @@ fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
     for n in 0..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
     }
-    writer.apply(kubewarm_api::model::Delta::Progress(version("5")));
+    writer.apply(Delta::Progress(version("5")));
     let reader = catalog.reader(&cell("pods")).unwrap();
     let wanted = Wanted::default();
     let selected = reader.select(&wanted, None, Some(usize::MAX));
@@ -287,153 +288,4 @@ fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
     let found = shown(all(selected));
     assert_eq!(found.len(), 300);
     assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
-}
-
-#[test]
-fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_all() {
-    let fields: Vec<_> = (0..64).map(|n| format!(r#""x{n:02}":{n}"#)).collect();
-    let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
-    let field = |n: u32, is, value: &str| {
-        let path = FieldPath::parse(&format!(".spec.x{n:02}")).unwrap();
-        Test::Field { path, absent: "".into(), is, value: value.into() }
-    };
-    let labels = label("app", Operator::Exists, &[]);
-    let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
-    let selects = |wanted: &Wanted, said: &mut Said| {
-        let before = WALKS.get();
-        let selects = wanted.selects(Encoding::Json, text.as_bytes(), said);
-        (selects, WALKS.get() - before)
-    };
-    let of_one_field = with(vec![field(63, Is::Equal, "63")]);
-    assert_eq!(selects(&of_one_field, &mut Said::default()), (true, 2));
-    let of_one_path = with((0..64).map(|n| field(63, Is::Different, &format!("no{n}"))).collect());
-    assert_eq!(selects(&of_one_path, &mut Said::default()), (true, 2));
-    let of_many = (0..64).map(|n| field(n, Is::Equal, &n.to_string()));
-    let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
-    let mut said = Said::default();
-    assert_eq!(selects(&of_many, &mut said), (true, 2));
-    assert!((64 * 16..32 << 10).contains(&said.bytes()), "{said:?}");
-    for (wanted, expected) in [
-        (&of_many, true),
-        (&of_one_path, true),
-        (&with(vec![field(7, Is::Different, "7")]), false),
-        (&with(vec![compared(Ordering::Less, 5)]), false),
-    ] {
-        assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
-    }
-}
-
-#[test]
-fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
-    let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-    // Four of them are a turn.
-    let large = "x".repeat(256 << 10);
-    for n in 0..20 {
-        let phase = ["down", "up"][n % 2];
-        let rest = format!(r#","phase":"{phase}","text":"{large}""#);
-        writer.apply(upsert(&format!("a/x{n:02}"), 1, "5", &body("{}", &rest)));
-    }
-    for n in 0..300 {
-        writer.apply(upsert(&format!("b/x{n:03}"), 1, "5", &body("{}", "")));
-    }
-    let reader = catalog.reader(&cell("pods")).unwrap();
-    let goes = |namespace: &str, value: &str, limit: Option<usize>| {
-        let namespace = Some(namespace.into());
-        let wanted = Wanted { namespace, ..of([phase(Is::Equal, value)]) };
-        let mut selected = reader.select(&wanted, None, limit);
-        let mut goes = 1;
-        while selected.step() {
-            goes += 1;
-        }
-        (goes, names(selected))
-    };
-    let up: Vec<_> = (0..20).filter(|n| n % 2 == 1).map(|n| format!("a/x{n:02}")).collect();
-    assert_eq!(goes("a", "up", None), (5, up.clone()));
-    // What comes behind the last that is wanted is not looked into.
-    assert_eq!(goes("a", "up", Some(3)), (2, up[..3].to_vec()));
-    let (of_small, found) = goes("b", "", None);
-    assert_eq!((of_small, found.len()), (3, 300), "a piece at a time");
-}
-
-/// Objects by key, as they were at a version: the number in the uid, and the body.
-type Moment = BTreeMap<ObjectKey, (u8, String)>;
-
-#[test]
-fn an_earlier_version_is_what_there_was_then() {
-    for seed in 0..20 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
-        writer.apply(Delta::ListDone(version("5")));
-        let reader = catalog.reader(&cell("pods")).unwrap();
-        let (mut now, mut moments) = (Moment::new(), vec![(5, Moment::new())]);
-        for at in 6..120_u64 {
-            let name = format!("{}/x{}", random.choice(["a", "a-a", "b"]).unwrap(), random.u8(..9));
-            match random.u8(..4) {
-                0 => {
-                    writer.apply(remove(&name, &at.to_string()));
-                    now.remove(&key(&name));
-                }
-                // A bookmark: nothing has changed.
-                1 => {
-                    writer.apply(Delta::Progress(version(&at.to_string())));
-                }
-                _ => {
-                    let (uid, app) = (random.u8(1..3), random.u8(..3));
-                    let labels = format!(r#"{{"app":"v{app}"}}"#);
-                    let text = body(&labels, &format!(r#","at":{at}"#));
-                    writer.apply(upsert(&name, uid, &at.to_string(), &text));
-                    now.insert(key(&name), (app, text));
-                }
-            }
-            moments.push((at, now.clone()));
-        }
-        for (at, moment) in moments {
-            let at = version(&at.to_string());
-            // The table has not come to the last ones where a removal found nothing.
-            if !reader.remembers(&at) {
-                assert!(reader.version().unwrap().is_older_than(&at));
-                continue;
-            }
-            let app = random.bool().then(|| random.u8(..3));
-            let namespace = random.choice([None, Some("a"), Some("b")]).unwrap();
-            let after = random.bool().then(|| key(&format!("a/x{}", random.u8(..9))));
-            let limit = random.bool().then(|| random.usize(1..9));
-            let labels = app.map_or_else(LabelSelector::default, |app| {
-                label("app", Operator::In, &[&format!("v{app}")])
-            });
-            let wanted =
-                Wanted { namespace: namespace.map(Into::into), labels, ..Wanted::default() };
-            let behind = |key: &ObjectKey| {
-                namespace.is_none_or(|it| *it == *key.namespace)
-                    && after.as_ref().is_none_or(|after| key > after)
-            };
-            let there: Vec<_> = moment.iter().filter(|(key, _)| behind(key)).collect();
-            let mut expected: Vec<_> = there
-                .iter()
-                .filter(|(_, (own, _))| app.is_none_or(|app| app == *own))
-                .map(|(key, (_, text))| {
-                    (format!("{}/{}", key.namespace, key.name), text.clone().into_bytes())
-                })
-                .collect();
-            expected.truncate(limit.unwrap_or(usize::MAX));
-            let selected = reader.select_at(&at, &wanted, after.as_ref(), limit).unwrap();
-            assert_eq!(selected.version(), Some(&at));
-            assert_eq!(selected.rows(), there.len(), "seed {seed}, {at}");
-            let selected = all(selected);
-            if let Some(last) = selected.last_key().filter(|_| limit.is_some()) {
-                let is_last = there.last().is_some_and(|(key, _)| **key == last);
-                assert_eq!(selected.has_more(), !is_last, "seed {seed}, {at}");
-            }
-            assert_eq!(shown(selected), expected, "seed {seed}, {at}");
-        }
-        assert!(!reader.remembers(&version("4")), "before the list");
-        assert!(!reader.remembers(&version("999")), "to come");
-        writer.apply(Delta::ListStarted(Reread::Changed));
-        assert!(reader.remembers(&version("50")), "a list has found no change");
-        writer.apply(upsert("a/new", 1, "200", "{}"));
-        assert!(!reader.remembers(&version("50")), "it has found one");
-    }
 }
