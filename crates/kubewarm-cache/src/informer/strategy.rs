@@ -1,9 +1,9 @@
 //! Which way to the first state, and which ways have failed for which resource.
 
 use super::{Strategy, Timing};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kubewarm_api::model::{CellKey, CellSpec, Identity, ListStrategy, Resource};
 use kubewarm_client::Expiring;
-use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -87,12 +87,10 @@ impl Strategies {
             Some((None, asked_at)) if asked_at.elapsed() < ASK_AGAIN => return 0,
             Some((None, _)) | None => {}
         }
-        let answer = kubewarm_client::get(client, "/version").await.ok();
-        let minor = answer.filter(|answer| answer.status.is_success()).and_then(|answer| {
-            let version: Version = serde_json::from_slice(&answer.body).ok()?;
-            // Some distributions append a plus sign.
-            version.minor.trim_end_matches('+').parse().ok()
-        });
+        let answer = kubewarm_client::get(client, "/version").await;
+        let version = answer.and_then(|answer| answer.json::<Info>()).ok();
+        // Some distributions append a plus sign.
+        let minor = version.and_then(|it| it.minor.trim_end_matches('+').parse().ok());
         *known = Some((minor, Instant::now()));
         minor.unwrap_or(0)
     }
@@ -100,12 +98,6 @@ impl Strategies {
 
 fn lane(cell: &CellKey, way: Strategy) -> (Identity, Resource, Strategy) {
     (cell.identity.clone(), cell.resource.clone(), way)
-}
-
-/// What is read of `/version`.
-#[derive(Deserialize)]
-struct Version {
-    minor: String,
 }
 
 #[cfg(test)]
