@@ -7,7 +7,7 @@ use crate::{
 };
 use kubewarm_api::model::{Delta, DeltaSink, ListStrategy, NamespaceCheck, Outcome, Reason};
 use kubewarm_cache::{
-    informer::{Bounds, ListOutcome, Phase, Timing},
+    informer::{Bounds, Phase, Timing},
     store::Writer,
 };
 use std::{
@@ -19,8 +19,7 @@ use std::{
 };
 
 fn failed_lists(engine: &Engine) -> u64 {
-    let failed = &[ListOutcome::Failure];
-    engine.count(|of| of.list_duration.with_label_values(failed).get_sample_count())
+    engine.count(|of| of.list_duration.with_label_values(&["failure"]).get_sample_count())
 }
 
 #[tokio::test]

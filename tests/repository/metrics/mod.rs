@@ -20,8 +20,8 @@ use kubewarm_api::{
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
 use kubewarm_cache::informer::{
-    CellFault, CellReport, Comparison, EventKind, ListOutcome, Phase, RelistReason, Stage,
-    Strategy, Verb, Warmed, WatchEnd,
+    CellFault, CellReport, Comparison, EventKind, Phase, RelistReason, Stage, Strategy, Verb,
+    Warmed, WatchEnd,
 };
 use kubewarm_client::LeaseState;
 use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
@@ -64,7 +64,7 @@ fn a_small_input_gives_exactly_this_text() {
     metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
     let counted = metrics.engine().of(&pods);
-    counted.listed(ListOutcome::Success, Duration::from_millis(300));
+    counted.listed(true, Duration::from_millis(300));
     counted.list_items.inc_by(3);
     counted.list_bytes.inc_by(9_000);
     counted.relisted(RelistReason::Gone, 1, 2);
@@ -220,8 +220,8 @@ fn read_everything(metrics: &Metrics) {
 fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.engine().of(resource);
-    for outcome in [ListOutcome::Success, ListOutcome::Failure] {
-        of.listed(outcome, took);
+    for is_complete in [true, false] {
+        of.listed(is_complete, took);
     }
     of.relisted(RelistReason::Gone, 1, 1);
     of.watch_starts.inc();

@@ -7,7 +7,7 @@ use kubewarm::{
 };
 use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
 use kubewarm_cache::informer::{
-    Comparison, EventKind, ListOutcome, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
+    Comparison, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
     WatchEnd, code_label,
 };
 use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
@@ -205,7 +205,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
         ("kubewarm_rbac_missing", "verb", verbs()),
         ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
-        ("kubewarm_list_duration_seconds", "outcome", values::<ListOutcome>()),
+        ("kubewarm_list_duration_seconds", "outcome", LIST_OUTCOMES.to_vec()),
         ("kubewarm_relists_total", "reason", values::<RelistReason>()),
         ("kubewarm_watch_ends_total", "reason", values::<WatchEnd>()),
         ("kubewarm_watch_events_total", "type", values::<EventKind>()),

@@ -1,7 +1,7 @@
 //! The first state of a cell, and every later full one: whole, streamed, or in pages.
 
 use super::{
-    ListOutcome, Relist, RelistReason, Stage, Strategy, Verb,
+    Relist, RelistReason, Stage, Strategy, Verb,
     decode::Rejected,
     endpoint::Part,
     metadata::ListMeta,
@@ -197,14 +197,10 @@ impl Task {
     /// Counts a list, or a page of it, that has ended.
     pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
         let took = started.elapsed();
-        let outcome = match received {
-            Ok(_) => {
-                self.informer.status().list_took(took);
-                ListOutcome::Success
-            }
-            Err(_) => ListOutcome::Failure,
-        };
-        self.metrics.listed(outcome, took);
+        if received.is_ok() {
+            self.informer.status().list_took(took);
+        }
+        self.metrics.listed(received.is_ok(), took);
     }
 
     async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {

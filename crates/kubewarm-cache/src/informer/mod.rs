@@ -45,14 +45,15 @@ pub use self::{
     changes::Changes,
     compare::Comparison,
     metrics::{
-        InformerMetrics, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+        InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics,
+        code_label,
     },
     plan::{Desired, Plan, plan},
     proof::{Proof, Proofs},
     registry::{Bounds, Registry, Reports},
     report::{
-        CellFault, CellReport, EventKind, ListOutcome, Loss, Phase, Quantiles, Relist,
-        RelistReason, Stage, Strategy, Undecodable, Warmed, WatchEnd,
+        CellFault, CellReport, EventKind, Loss, Phase, Quantiles, Relist, RelistReason, Stage,
+        Strategy, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, look, try_cell},
     strategy::Strategies,

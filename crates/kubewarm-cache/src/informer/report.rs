@@ -295,16 +295,6 @@ impl CellReport {
     }
 }
 
-/// How one list or page ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum ListOutcome {
-    /// Completely received and applied.
-    Success,
-    /// Failed; what had been received was not swept in.
-    Failure,
-}
-
 /// Why a watch ended: the label of `kubewarm_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]

@@ -2,7 +2,9 @@
 
 mod resource;
 
-pub use self::resource::{REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label};
+pub use self::resource::{
+    LIST_OUTCOMES, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+};
 
 use kubewarm_api::model::Resource;
 use parking_lot::Mutex;

@@ -1,8 +1,6 @@
 //! What is counted of one resource.
 
-use crate::informer::{
-    Comparison, EventKind, ListOutcome, RelistReason, Stage, Strategy, WatchEnd,
-};
+use crate::informer::{Comparison, EventKind, RelistReason, Stage, Strategy, WatchEnd};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     proto::MetricFamily, register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -13,6 +11,9 @@ use strum::VariantArray;
 
 /// The labels of a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
+
+/// How a list or a page of it ended: it was received and applied completely, or it failed.
+pub const LIST_OUTCOMES: [&str; 2] = ["success", "failure"];
 
 /// The buckets of client-go's `rest_client_request_duration_seconds`, so that dashboards compare.
 pub const REQUEST_BUCKETS: &[f64] =
@@ -189,7 +190,7 @@ impl ResourceMetrics {
         begin::<EventKind>(&metrics.watch_events);
         begin::<Comparison>(&metrics.consistency_checks);
         begin::<Stage>(&metrics.decode_errors);
-        for outcome in ListOutcome::VARIANTS {
+        for outcome in LIST_OUTCOMES {
             let _begun = metrics.list_duration.with_label_values(&[outcome]);
         }
         Ok(metrics)
@@ -207,8 +208,10 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Counts a list or a page of it. Its objects and bytes are counted as they arrive.
-    pub fn listed(&self, outcome: ListOutcome, took: Duration) {
+    /// Counts a list or a page of it that has ended. Its objects and bytes are counted as they arrive.
+    pub fn listed(&self, is_complete: bool, took: Duration) {
+        let [success, failure] = LIST_OUTCOMES;
+        let outcome = if is_complete { success } else { failure };
         self.list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.list_pages.inc();
     }
