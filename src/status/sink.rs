@@ -9,12 +9,10 @@ use kubewarm_api::{
     model::{Fault, ProfileRef},
     v1alpha1::{CacheProfile, CacheProfileStatus, Completeness, FIELD_MANAGER},
 };
-use kubewarm_client::{Answer, ApiClient, Buckets};
-use parking_lot::Mutex;
+use kubewarm_client::{Answer, ApiClient, Buckets, Expiring};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +27,8 @@ const CONTROLLER: &str = "kubewarm.io/kubewarm";
 const CONFIRM: Duration = Duration::from_secs(4);
 /// After a second 403, the namespace gets no Event for this time.
 const REFUSED: Duration = Duration::from_mins(10);
+/// Namespaces that are remembered to refuse Events. One that is forgotten early costs two more requests.
+const MAX_REFUSED: u64 = 4_096;
 /// For a request; the client tries some of them again.
 const TIME: Duration = Duration::from_secs(30);
 /// The longest `reportingInstance`, in bytes.
@@ -68,9 +68,8 @@ pub struct ApiServer {
     buckets: Buckets,
     /// `reportingInstance` of Events, such as the name of the pod.
     instance: Arc<str>,
-    /// Namespaces that refused Events, and until when they get none. Bounded: what has expired
-    /// goes before anything is added.
-    refused: Arc<Mutex<HashMap<Arc<str>, Instant>>>,
+    /// Namespaces that get no Events for now, because they refused some.
+    refused: Expiring<Arc<str>, ()>,
     warned: Arc<AtomicBool>,
 }
 
@@ -86,7 +85,8 @@ impl ApiServer {
     pub fn new(client: &Client, instance: &str, buckets: Buckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
         let client = ApiClient::new(client);
-        Self { client, buckets, instance, refused: Arc::default(), warned: Arc::default() }
+        let refused = Expiring::new(MAX_REFUSED, REFUSED);
+        Self { client, buckets, instance, refused, warned: Arc::default() }
     }
 
     async fn apply(&self, write: &Write) -> Result<Answer, Fault> {
@@ -130,7 +130,7 @@ impl ApiServer {
     /// Tells people, once the bucket of the namespace has a turn for it. A failure is only logged.
     pub async fn tell(&self, notice: &Notice, at: Timestamp) {
         let namespace = &notice.profile.namespace;
-        if self.refused.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
+        if self.refused.get(namespace).is_some() {
             return;
         }
         self.buckets.pass(namespace, 1).await;
@@ -145,10 +145,7 @@ impl ApiServer {
             Err(fault) => fault.clone(),
         };
         if is_forbidden(&answer) {
-            let now = Instant::now();
-            let mut refused = self.refused.lock();
-            refused.retain(|_, until| now < *until);
-            refused.insert(Arc::clone(namespace), now + REFUSED);
+            self.refused.insert(Arc::clone(namespace), (), Instant::now());
             if !self.warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(%namespace, error = %fault, "not allowed to create events, going on without");
                 return;
