@@ -1,7 +1,7 @@
 //! What profiles that share cells, tables and bounds do to each other.
 
 use super::*;
-use crate::controller::quota::PER_PROFILE;
+use crate::controller::{intake::own_cells, quota::PER_PROFILE};
 use kubewarm_api::model::FieldPath;
 
 /// Most cells of the profiles of one namespace, by default.
@@ -109,6 +109,57 @@ fn profiles_of_different_namespaces_share_no_cell() {
     let expected =
         [("a/p".to_owned(), 60, Mode::Active), ("kubewarm-system/p".to_owned(), 600, Mode::Paused)];
     assert_eq!(cells, expected, "each as its own profile says");
+}
+
+#[test]
+fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
+    let scopes = [
+        json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
+        json!({"type": "AllNamespaces"}),
+        json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}}),
+    ];
+    let profiles = json!({"group": "kubewarm.io", "resource": "cacheprofiles"});
+    let mut all = vec![
+        target("pods"),
+        json!({"name": "own", "resource": profiles}),
+        json!({"name": "nodes", "resource": {"resource": "nodes"}, "scope": {"type": "Cluster"}}),
+    ];
+    for (n, scope) in scopes.into_iter().enumerate() {
+        all.push(json!({"name": format!("t{n}"), "resource": profiles, "scope": scope}));
+    }
+    let found: Vec<_> = [("a", None), ("a", Some("reader")), ("kubewarm-system", None)]
+        .into_iter()
+        .map(|(namespace, account)| {
+            let spec = json!({"targets": all, "serviceAccountName": account});
+            profile(namespace, account.unwrap_or("p"), 1, spec)
+        })
+        .collect();
+    let mut cluster = Tables { names: vec!["a", "b"], ..Tables::default() };
+    cluster.kinds.insert("cacheprofiles", ("v1alpha1", true));
+    let own = [Watched::Everywhere, Watched::Namespaces(["a".into()].into())].map(|watched| {
+        let cells = own_cells(&watched).unwrap();
+        assert!(cells.iter().all(|cell| cell.key.declared_in.is_none()));
+        cells
+    });
+    let mut reconciler = reconciler();
+    for _ in 0..2 {
+        let outcome = run(&mut reconciler, &found, &cluster);
+        let declared = outcome.observed.iter().flat_map(|observed| &observed.declared.targets);
+        let cells: BTreeSet<_> = declared
+            .flat_map(|target| {
+                let serving = target.serving.iter().flat_map(|serving| serving.cells.iter());
+                target.cells.iter().chain(serving)
+            })
+            .map(|cell| &cell.key)
+            .chain(outcome.desired.keys())
+            .collect();
+        assert!(cells.len() > 12, "{cells:?}");
+        for key in cells {
+            assert!(key.declared_in.is_some(), "{key:?}");
+            assert!(own.iter().flatten().all(|own| own.key != *key), "{key:?}");
+        }
+        sync(&mut cluster, &outcome);
+    }
 }
 
 #[test]
