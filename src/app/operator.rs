@@ -22,7 +22,7 @@ use crate::{
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::{LEASE, NAMESPACE},
-    model::{AuthorCheck, CellKey, Home, Projection, Watched},
+    model::{AuthorCheck, CellKey, Home, Watched},
 };
 use kubewarm_cache::{
     informer::{Bounds, Proofs, Registry, Timing},
@@ -146,9 +146,8 @@ fn spawn_controller(
     );
     let admits = admission.clone();
     // Profiles are read, too: no more of them are stored than are admitted.
-    let registry = registry.with_sinks(move |key, writer| match key.projection {
-        Projection::Profile => Box::new(admits.guard(writer, key)),
-        Projection::Full(_) | Projection::MetadataOnly(_) => Box::new(writer),
+    let registry = registry.with_sinks(move |key, writer| {
+        if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
     let discovery = Discovery::new(connection.client());
     let (tell_subject, subject) = watch::channel(None);

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, ProfileRef, Projection,
-        Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
+        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, ManagedFields, ProfileRef,
+        Projection, Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
@@ -62,6 +62,18 @@ pub(super) struct Meta {
     pub(super) generation: Option<i64>,
 }
 
+impl Stored<'_> {
+    /// Bytes of the spec, as JSON.
+    pub(super) fn spec_bytes(&self) -> usize {
+        self.spec.map_or(0, |spec| spec.get().len())
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        // Never fails: it has neither maps nor anything that could be no text.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
 /// Whom a spec names to read, which counts even where nothing else of it does.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,7 +122,8 @@ pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, Invalid> {
 fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
-    let key = CellKey::all(Resource::new(of, v1alpha1::VERSION)?, extent, Projection::Profile);
+    let resource = Resource::new(of, v1alpha1::VERSION)?;
+    let key = CellKey::all(resource, extent, Projection::Full(ManagedFields::Drop));
     // No Role lets anyone ask for a namespace that is gone: it went, too.
     let mut cell = CellSpec::new(key, profile);
     cell.tuning.member_of.priority = 1_000;

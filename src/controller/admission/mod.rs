@@ -10,7 +10,6 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::store::Writer;
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Profiles of one namespace whose specs are held, and as many again that are left out.
@@ -20,6 +19,10 @@ pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
 /// Those of all namespaces but the operator's.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
+
+/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests are left out above 256 KiB, and
+/// everything else of 32 targets takes less. A longer one was written by somebody else, and is not read.
+const MAX_STATUS: usize = 512 << 10;
 
 /// Counts the specs that are held and those that are kept for newer, invalid ones. Cheap to clone;
 /// bounded by 10,000 profiles with their specs and as many that are left out.
@@ -200,20 +203,30 @@ pub(crate) struct ProfileSink {
 }
 
 impl ProfileSink {
+    /// Holds what the controller reads of a profile, as far as the counter admits it. Its labels and annotations, which
+    /// can take a MiB, are dropped.
     fn upsert(&mut self, item: Item<'_>) -> Outcome {
-        let (metadata, bytes) = measure(item.body);
+        let stored = serde_json::from_slice::<Stored<'_>>(item.body);
+        // A profile that cannot be read is held, and counted, as it is.
+        let bytes = stored.as_ref().map_or(item.body.len(), Stored::spec_bytes);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let Admission { home, counter } = &self.admission;
         let part = counter.lock().put(&item.namespace, &item.name, bytes, home);
         if part == Part::Whole {
-            return self.table.apply(Delta::Upsert(item));
+            let body = stored.map(|stored| {
+                let status = stored.status.filter(|status| status.get().len() <= MAX_STATUS);
+                Stored { status, is_left_out: false, ..stored }.to_json()
+            });
+            let body = body.as_deref().unwrap_or(item.body);
+            return self.table.apply(Delta::Upsert(Item { body, ..item }));
         }
         let Item { namespace, name, uid, version, .. } = item;
         let outcome = match part {
             Part::Name => {
                 tracing::debug!(%namespace, %name, "a profile is left out");
-                // Never fails: it has neither maps nor anything that could be no text.
-                let stored = Stored { metadata, spec: None, status: None, is_left_out: true };
-                let body = serde_json::to_vec(&stored).unwrap_or_default();
+                let metadata = stored.map_or_else(|_| Meta::default(), |stored| stored.metadata);
+                let body =
+                    Stored { metadata, spec: None, status: None, is_left_out: true }.to_json();
                 let item = Item { namespace, name, uid, version: None, body: &body };
                 self.table.apply(Delta::Upsert(item))
             }
@@ -257,16 +270,4 @@ impl DeltaSink for ProfileSink {
             Delta::Progress(_) | Delta::Arrived(_) => self.table.apply(delta),
         }
     }
-}
-
-/// What stays of a profile that is left out, and the bytes of its spec. Of one that cannot be read the
-/// whole counts.
-fn measure(body: &[u8]) -> (Meta, u64) {
-    let (metadata, bytes) = match serde_json::from_slice::<Stored<'_>>(body) {
-        Ok(Stored { metadata, spec, .. }) => {
-            (metadata, spec.map_or(0, |it| RawValue::get(it).len()))
-        }
-        Err(_) => (Meta::default(), body.len()),
-    };
-    (metadata, u64::try_from(bytes).unwrap_or(u64::MAX))
 }

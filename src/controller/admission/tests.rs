@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::intake::own_cells;
-use kubewarm_api::model::{Reread, ResourceVersion, Uid, Watched};
+use kubewarm_api::model::{ObjectKey, Reread, ResourceVersion, Uid, Watched};
 use kubewarm_cache::store::{Catalog, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -53,6 +53,21 @@ impl Scene {
         self.sink.apply(Delta::ListDone(ResourceVersion::from(9)))
     }
 
+    /// What the table holds of a profile that the API server sends as `body`.
+    fn held(&mut self, body: &str) -> String {
+        let (namespace, name) = ("a", "p");
+        self.sink.apply(Delta::Upsert(Item {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: Uid::parse("u"),
+            version: ResourceVersion::parse("5"),
+            body: body.as_bytes(),
+        }));
+        let key = ObjectKey { namespace: namespace.into(), name: name.into() };
+        let object = self.table.get(&key).unwrap();
+        String::from_utf8_lossy(&object.body).into_owned()
+    }
+
     /// Profiles that the table holds without a spec.
     fn left_out(&self) -> Vec<String> {
         let rows = self.table.versions(None, 20_000);
@@ -67,6 +82,44 @@ impl Scene {
         };
         objects.iter().filter_map(of).collect()
     }
+}
+
+#[test]
+fn nothing_is_held_that_the_controller_does_not_read() {
+    let large = "x".repeat(64 << 10);
+    let text = format!(
+        r#"{{"metadata":{{"annotations":{{"a":"{large}"}},"creationTimestamp":"2026-01-01T00:00:00Z",
+        "generation":3,"labels":{{"a":"{large}"}},"name":"p","uid":"u"}},
+        "spec":{{"targets":[],"n":1.50}},"status":{{"objects":1}},"more":"{large}","leftOut":true}}"#
+    );
+    assert_eq!(
+        Scene::new().held(&text),
+        r#"{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","generation":3},"spec":{"targets":[],"n":1.50},"status":{"objects":1},"leftOut":false}"#
+    );
+}
+
+#[test]
+fn what_is_not_there_is_not_invented_and_what_cannot_be_read_is_held() {
+    for (text, held) in [
+        (r#"{"metadata":{"name":"p"}}"#, r#"{"metadata":{},"leftOut":false}"#),
+        (
+            r#"{"spec":{},"metadata":{"generation":1}}"#,
+            r#"{"metadata":{"generation":1},"spec":{},"leftOut":false}"#,
+        ),
+        (r#"{"metadata":{"generation":"x"}}"#, r#"{"metadata":{"generation":"x"}}"#),
+    ] {
+        assert_eq!(Scene::new().held(text), held);
+    }
+}
+
+#[test]
+fn a_status_that_is_longer_than_any_of_ours_is_not_held() {
+    let is_held = |length| {
+        let text = format!(r#"{{"metadata":{{}},"status":"{}"}}"#, "x".repeat(length));
+        Scene::new().held(&text).len() > length
+    };
+    assert!(is_held(MAX_STATUS - 2));
+    assert!(!is_held(MAX_STATUS - 1));
 }
 
 #[test]

@@ -39,9 +39,6 @@ pub enum Projection {
     Full(ManagedFields),
     /// `metadata` only, and only that is asked of the server.
     MetadataOnly(ManagedFields),
-    /// Of profiles, for the controller itself: what it reads of them, and nothing else that their
-    /// authors may write. No profile declares such a cell.
-    Profile,
 }
 
 /// What makes two cells the same one. Equal cells of the profiles of one namespace share an informer and a
@@ -175,7 +172,6 @@ impl Projection {
     pub fn managed_fields(self) -> ManagedFields {
         match self {
             Self::Full(fields) | Self::MetadataOnly(fields) => fields,
-            Self::Profile => ManagedFields::Drop,
         }
     }
 }
@@ -196,6 +192,12 @@ impl CellKey {
         }
     }
 
+    /// Whether kubewarm reads it for itself. No profile declares such a cell.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.declared_in.is_none()
+    }
+
     /// Whether its objects hold the payload of secrets.
     #[must_use]
     pub fn sensitivity(&self) -> Sensitivity {
@@ -203,9 +205,7 @@ impl CellKey {
             Projection::Full(_) if self.resource.group_resource().is_secrets() => {
                 Sensitivity::Secret
             }
-            Projection::Full(_) | Projection::MetadataOnly(_) | Projection::Profile => {
-                Sensitivity::Ordinary
-            }
+            Projection::Full(_) | Projection::MetadataOnly(_) => Sensitivity::Ordinary,
         }
     }
 

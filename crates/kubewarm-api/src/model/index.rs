@@ -69,10 +69,10 @@ fn index_by(
              projection.type to Full"
         }
         // The values of an index are asked for by name.
-        Projection::Full(_) | Projection::Profile if of.is_secrets() => {
+        Projection::Full(_) if of.is_secrets() => {
             "the payload of secrets is not indexed; index paths must start with .metadata."
         }
-        Projection::Full(_) | Projection::Profile => return Ok(IndexBy::Field(checked)),
+        Projection::Full(_) => return Ok(IndexBy::Field(checked)),
     };
     if checked.is_metadata() {
         return Ok(IndexBy::Field(checked));

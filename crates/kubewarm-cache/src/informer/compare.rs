@@ -9,7 +9,7 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
-use kubewarm_api::model::{Fault, Projection, Reason};
+use kubewarm_api::model::{Fault, Reason};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
@@ -52,9 +52,7 @@ impl Task {
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
         self.compared_at = Instant::now();
         let (held, version) = NameDigest::new().of_table(&self.informer.reader);
-        let is_whole = self.rejected == 0
-            && !self.informer.status().has_undecodable()
-            && self.informer.key.projection != Projection::Profile;
+        let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
             self.metrics.compared(Comparison::Skipped);

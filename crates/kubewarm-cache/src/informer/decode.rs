@@ -2,7 +2,6 @@
 
 use super::{
     cut::{cut, member},
-    declaration,
     metadata::ObjectMeta,
     peek::peek_name,
 };
@@ -53,8 +52,7 @@ impl Decoder {
     /// annotation in which `kubectl apply` repeats the payload.
     ///
     /// Items of typed lists carry no `apiVersion` and `kind`, watch events do; without them both
-    /// read the same, and whoever serves them knows both. Of a profile that is read for the
-    /// controller little is copied: [`declaration::write`].
+    /// read the same, and whoever serves them knows both.
     ///
     /// # Errors
     ///
@@ -107,8 +105,6 @@ impl Decoder {
                 cut(&mut self.scratch, metadata, holes);
                 self.scratch.extend_from_slice(b"}");
             }
-            Projection::Profile => declaration::write(&mut self.scratch, text)
-                .map_err(|e| rejected(without_content(&e)))?,
         }
 
         Ok(Item {

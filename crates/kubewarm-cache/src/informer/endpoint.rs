@@ -85,16 +85,14 @@ impl Endpoint {
             ManagedFields::Keep => "",
         };
         let accept = |kind: &str| match key.projection {
-            Projection::Full(_) | Projection::Profile => format!("application/json{drop}"),
+            Projection::Full(_) => format!("application/json{drop}"),
             Projection::MetadataOnly(_) => {
                 format!("application/json;as={kind};g=meta.k8s.io;v=v1{drop}")
             }
         };
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let accept_one = match (key.projection, key.sensitivity()) {
-            (Projection::Full(_) | Projection::Profile, Sensitivity::Ordinary) => {
-                format!("{metadata},application/json")
-            }
+            (Projection::Full(_), Sensitivity::Ordinary) => format!("{metadata},application/json"),
             // Nobody is to hold what is secret, or what was not asked for.
             (Projection::MetadataOnly(_), _) | (_, Sensitivity::Secret) => metadata.to_owned(),
         };

@@ -5,7 +5,6 @@ mod cell;
 mod changes;
 mod compare;
 mod cut;
-mod declaration;
 mod decode;
 mod deliver;
 mod digest;

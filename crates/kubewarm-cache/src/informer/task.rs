@@ -14,7 +14,7 @@ use super::{
     stream::Stream,
 };
 use kubewarm_api::model::{
-    CellKey, Extent, Fault, Identity, NamespaceCheck, Projection, Reason, Resource, ResourceVersion,
+    CellKey, Extent, Fault, Identity, NamespaceCheck, Reason, Resource, ResourceVersion,
 };
 use kubewarm_client::{Buckets, Existence, Expiring, KeyedSemaphore, existence};
 use std::sync::Arc;
@@ -321,7 +321,7 @@ impl Task {
 /// Whether the controller acts on every event of such a cell: namespaces and profiles change rarely.
 fn is_followed(key: &CellKey) -> bool {
     let of = key.resource.group_resource();
-    key.projection == Projection::Profile || (of.group(), of.resource()) == ("", "namespaces")
+    key.is_own() || (of.group(), of.resource()) == ("", "namespaces")
 }
 
 /// The fault of a cell whose namespace does not exist, or is being deleted: its roles go first, so they are not missing.

@@ -18,8 +18,9 @@ use std::{
 /// Declared indexes that one table takes; further ones are left out, in the order of their paths.
 pub const INDEXES_PER_TABLE: usize = 32;
 
-/// Kinds by what makes objects alike.
-type Kinds = BTreeMap<(Resource, Projection), Weak<Kind>>;
+/// Kinds by what makes objects alike, and by whether kubewarm reads them for itself: its own share nothing with those of
+/// profiles.
+type Kinds = BTreeMap<(Resource, Projection, bool), Weak<Kind>>;
 
 /// Gauges of tables that are open, or that somebody is about to open.
 #[derive(Debug, Default)]
@@ -69,7 +70,7 @@ impl Catalog {
     pub(super) fn kind(&self, key: &CellKey) -> Arc<Kind> {
         let mut kinds = self.kinds.lock();
         kinds.retain(|_, kind| kind.strong_count() > 0);
-        let id = (key.resource.clone(), key.projection);
+        let id = (key.resource.clone(), key.projection, key.is_own());
         if let Some(kind) = kinds.get(&id).and_then(Weak::upgrade) {
             return kind;
         }

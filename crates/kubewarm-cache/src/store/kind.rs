@@ -34,7 +34,7 @@ const SAMPLE_BYTES: usize = 512 << 10;
 /// Objects kept aside to try a dictionary on.
 const TRIALS: usize = 32;
 
-/// Whoever shares a kind: tables of the same resource, version and projection.
+/// Whoever shares a kind: tables of the same resource, version and projection. kubewarm's own tables are kinds of their own.
 #[derive(Debug)]
 pub(super) struct Kind {
     current: RwLock<Option<Arc<Dictionary>>>,
@@ -172,7 +172,7 @@ mod tests {
         samples::{all, body, cell, remove, upsert, version},
     };
     use kubewarm_api::model::{CellKey, Delta, DeltaSink, Extent, Reread};
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, sync::Arc};
 
     fn namespace(name: &str) -> CellKey {
         CellKey { extent: Extent::Namespace(name.into()), ..cell("pods") }
@@ -246,6 +246,18 @@ mod tests {
             writer.apply(Delta::ListDone(version("7")));
         }
         assert_eq!(total(), 0);
+    }
+
+    #[test]
+    fn kubewarms_own_tables_share_with_no_profiles() {
+        let catalog = Catalog::new();
+        let own = cell("pods");
+        let declared =
+            |namespace: &str| CellKey { declared_in: Some(namespace.into()), ..own.clone() };
+        let [of_own, of_a, of_b] =
+            [&own, &declared("a"), &declared("b")].map(|key| catalog.kind(key));
+        assert!(!Arc::ptr_eq(&of_own, &of_a));
+        assert!(Arc::ptr_eq(&of_a, &of_b));
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl<'a> Coverage<'a> {
             // Of a table, it depends on the columns of the kind.
             (Projection::Full(_), _)
             | (Projection::MetadataOnly(_), Form::Metadata(_) | Form::Table(_)) => true,
-            (Projection::MetadataOnly(_), Form::Full) | (Projection::Profile, _) => false,
+            (Projection::MetadataOnly(_), Form::Full) => false,
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {

@@ -1,8 +1,7 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
 use kubewarm_api::model::{
-    CellKey, Declared, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource,
+    CellKey, Declared, Index, IndexBy, Mode, OnAccessLost, ProfileRef, ReadTerms, Resource,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -63,9 +62,6 @@ impl Offers {
                 }
             }
             for (key, indexes) in cells {
-                if key.projection == Projection::Profile {
-                    continue;
-                }
                 by_resource.entry(key.resource.clone()).or_default().push(Offering {
                     profile: profile.profile.clone(),
                     key: key.clone(),
