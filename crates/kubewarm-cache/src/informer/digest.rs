@@ -4,7 +4,7 @@
 use super::{
     endpoint::Part,
     list_watch::ListWatch,
-    metadata::{ListMeta, MetadataOnly},
+    metadata::{ListMeta, MetadataOnly, ObjectMeta},
     split::{MAX_OBJECT, Piece},
     upstream,
 };
@@ -60,7 +60,7 @@ impl NameDigest {
     }
 
     fn add_json(&mut self, json: &[u8]) -> Result<(), Fault> {
-        let read = serde_json::from_slice::<MetadataOnly<'_>>(json).ok();
+        let read = serde_json::from_slice::<MetadataOnly<ObjectMeta<'_>>>(json).ok();
         let named = read.filter(|object| !object.metadata.name.is_empty());
         let MetadataOnly { metadata } = named
             .ok_or_else(|| Fault::new(Reason::Malformed, "an object of the list has no name"))?;

@@ -1,6 +1,9 @@
 //! One line of a watch: its type, and the object's bytes.
 
-use super::{EventKind, metadata::MetadataOnly};
+use super::{
+    EventKind,
+    metadata::{MetadataOnly, ObjectMeta},
+};
 use kubewarm_api::model::ResourceVersion;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -69,7 +72,7 @@ impl<'a> Event<'a> {
 impl Bookmark {
     /// Reads a bookmark; typed kinds carry empty required parts beside the metadata.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
-        let MetadataOnly { metadata } = serde_json::from_slice(object).ok()?;
+        let MetadataOnly::<ObjectMeta<'_>> { metadata } = serde_json::from_slice(object).ok()?;
         let end = metadata.annotations().ok()?.initial_events_end;
         Some(Self { version: metadata.version()?, ends_initial: end.as_deref() == Some("true") })
     }

@@ -7,15 +7,15 @@ use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The metadata of an object. Decoding skips its other fields.
+/// The metadata of an object or of a list. Decoding skips the other fields.
 #[derive(Deserialize)]
-pub(super) struct MetadataOnly<'a> {
-    #[serde(borrow)]
-    pub(super) metadata: ObjectMeta<'a>,
+pub(super) struct MetadataOnly<T> {
+    #[serde(default)]
+    pub(super) metadata: T,
 }
 
 /// `metadata` of an object.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectMeta<'a> {
     /// Empty if there is none, as in a bookmark.
@@ -82,13 +82,6 @@ impl<'a> ObjectMeta<'a> {
     }
 }
 
-/// Everything of a list but its items.
-#[derive(Deserialize)]
-struct Frame {
-    #[serde(default)]
-    metadata: ListMeta,
-}
-
 /// The metadata of a list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -109,9 +102,9 @@ impl ListMeta {
 
     /// Of a whole list, or of one without its items.
     pub(super) fn parse(json: &[u8]) -> Result<Self, Fault> {
-        let frame: Frame = serde_json::from_slice(json)
+        let MetadataOnly { metadata } = serde_json::from_slice(json)
             .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
-        Ok(frame.metadata)
+        Ok(metadata)
     }
 
     /// # Errors
