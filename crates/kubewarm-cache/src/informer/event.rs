@@ -5,14 +5,16 @@ use super::{
     metadata::{MetadataOnly, ObjectMeta},
 };
 use kubewarm_api::model::ResourceVersion;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
 /// A parsed line. The object's bytes are not looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct Event<'a> {
+    #[serde(rename = "type")]
     pub(super) kind: EventKind,
+    #[serde(borrow, deserialize_with = "raw")]
     pub(super) object: &'a [u8],
 }
 
@@ -22,14 +24,6 @@ pub(super) struct Bookmark {
     pub(super) version: ResourceVersion,
     /// It ends the initial events of a streaming list.
     pub(super) ends_initial: bool,
-}
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: EventKind,
-    #[serde(borrow)]
-    object: &'a RawValue,
 }
 
 /// The API server's own order of members, which spares a pass over the object.
@@ -57,8 +51,7 @@ impl<'a> Event<'a> {
                 return Some(Self { object, ..event });
             }
         }
-        let Line { kind, object } = serde_json::from_slice(line).ok()?;
-        Some(Self { kind, object: object.get().as_bytes() })
+        serde_json::from_slice(line).ok()
     }
 
     /// Reads the head of a line that is cut off: type, and the object as far as it goes.
@@ -67,6 +60,11 @@ impl<'a> Event<'a> {
             line.strip_prefix(*head).map(|object| Self { kind: *kind, object })
         })
     }
+}
+
+/// The bytes of a value.
+fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<&'de [u8], D::Error> {
+    <&RawValue>::deserialize(from).map(|value| value.get().as_bytes())
 }
 
 impl Bookmark {
