@@ -5,25 +5,14 @@ use crate::store::{
     contents::Contents,
     event_log::Change,
     query::{Reader, key, key_order},
-    record::PackedRecord,
     shared_rows::SharedRows,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed since a version, in key order.
+/// The objects that changed since a version, in key order: the first change of each, and the newest.
 #[derive(Default)]
-pub(in crate::store) struct EarlierRecords<'a>(BTreeMap<ObjectKey, Changed<'a>>);
-
-/// An object that changed since a version.
-#[derive(Clone, Copy)]
-struct Changed<'a> {
-    namespace: &'a Arc<str>,
-    /// Its record at the version; `None`: it did not exist.
-    before: Option<&'a PackedRecord>,
-    /// Whether it exists after its newest change.
-    is_there: bool,
-}
+pub(in crate::store) struct EarlierRecords<'a>(BTreeMap<ObjectKey, [&'a Change; 2]>);
 
 impl Reader {
     /// Whether [`Reader::select_at`] can answer for this version now.
@@ -89,13 +78,8 @@ impl<'a> EarlierRecords<'a> {
         for change in changes {
             let object = (change.namespace(), change.name());
             if wanted.is_in_span(object, after) {
-                let first = Changed {
-                    namespace: &change.namespace,
-                    before: change.before.as_ref(),
-                    is_there: false,
-                };
-                let entry = self.0.entry(key(object.0, object.1)).or_insert(first);
-                entry.is_there = change.is_there();
+                let [_, newest] = self.0.entry(key(object.0, object.1)).or_insert([change, change]);
+                *newest = change;
             }
         }
     }
@@ -107,8 +91,8 @@ impl<'a> EarlierRecords<'a> {
 
     /// How many objects there were at the version; there are `now` at present.
     pub(super) fn rows(&self, now: usize) -> usize {
-        let were = self.0.values().filter(|changed| changed.before.is_some()).count();
-        let are = self.0.values().filter(|changed| changed.is_there).count();
+        let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
+        let are = self.0.values().filter(|[_, newest]| newest.is_there()).count();
         (now + were).saturating_sub(are)
     }
 
@@ -118,7 +102,7 @@ impl<'a> EarlierRecords<'a> {
         let mut unchanged = numbers
             .filter_map(|number| contents.key(number))
             .filter(|key| !self.0.contains_key(key));
-        let changed = self.0.iter().rev().find(|(_, changed)| changed.before.is_some());
+        let changed = self.0.iter().rev().find(|(_, [first, _])| first.before.is_some());
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
@@ -148,9 +132,10 @@ impl<'a> EarlierRecords<'a> {
                 numbers.next();
             }
             if order.is_ge()
-                && let Some((_, Changed { namespace, before: Some(before), .. })) = earlier.next()
+                && let Some((_, [first, _])) = earlier.next()
+                && let Some(before) = &first.before
             {
-                rows.take_earlier(namespace, before);
+                rows.take_earlier(&first.namespace, before);
                 left -= usize::from(is_certain);
             }
             if order.is_lt()
