@@ -14,7 +14,7 @@ use kubewarm_api::model::{
     LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
     ResourceVersion, SensitiveData, Uid,
 };
-use kubewarm_cache::store::{Catalog, Is, Reader, Seen, Test, Wanted, Writer};
+use kubewarm_cache::store::{Catalog, Reader, Seen, Test, Wanted, Writer};
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
@@ -68,7 +68,7 @@ fn main() {
     catalog.settle();
     println!("index built           {:>8.2} us an object", each(built.elapsed()));
     let value = "registry.example/app-7:1.4.7".into();
-    let test = Test::Field { path, absent: "".into(), is: Is::Equal, value };
+    let test = Test::Field { path, absent: "".into(), is_equality: true, value };
     let by_index = Wanted { tests: [test].into_iter().collect(), ..Wanted::default() };
     println!("  objects found       {:>8}", list_of(&reader, &by_index, None));
     memory_line(&reader, base);

@@ -34,7 +34,7 @@ pub use self::{
     follow::{Follower, Forgotten, Lag, News},
     query::{Object, Reader, Seen, Usage},
     sample::{Alike, Sample, Weight},
-    select::{Is, Said, Selected, Test, Tests, Wanted},
+    select::{Said, Selected, Test, Tests, Wanted},
     turn::Turn,
     writer::Writer,
 };

@@ -1,6 +1,6 @@
 //! Cells and objects for the tests of this layer.
 
-use super::{Is, Object, Reader, Test, Wanted};
+use super::{Object, Reader, Test, Wanted};
 use kubewarm_api::model::{
     CellKey, Delta, Extent, FieldPath, GroupResource, Item, LabelSelector, ManagedFields,
     ObjectKey, Projection, Resource, ResourceVersion, Tombstone, Uid,
@@ -84,7 +84,7 @@ pub(super) fn labelled(reader: &Reader, labels: LabelSelector) -> Vec<Object> {
 /// Those with this value at `path`.
 pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<Object> {
     let (path, value) = (path.clone(), value.into());
-    let test = Test::Field { path, absent: "".into(), is: Is::Equal, value };
+    let test = Test::Field { path, absent: "".into(), is_equality: true, value };
     selected(reader, &Wanted { tests: [test].into_iter().collect(), ..Wanted::default() })
 }
 

@@ -6,7 +6,7 @@ use kubewarm_api::model::{
     CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
     Operator, Projection, Resource,
 };
-use kubewarm_cache::store::{Is, Test, Wanted};
+use kubewarm_cache::store::{Test, Wanted};
 use kubewarm_wire::{Failure, Objects};
 
 /// What a field selector asks of objects.
@@ -35,10 +35,11 @@ impl Fields {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
             let refusal = || unknown(&asked.resource, kind, requirement.field());
-            let is = if requirement.is_equality() { Is::Equal } else { Is::Different };
-            let test = |path, absent: &str| {
-                let value = requirement.value().into();
-                Test::Field { path, absent: absent.into(), is, value }
+            let test = |path, absent: &str| Test::Field {
+                path,
+                absent: absent.into(),
+                is_equality: requirement.is_equality(),
+                value: requirement.value().into(),
             };
             let Some(name) = requirement.index_name() else {
                 let served = served_field(&asked.resource, kind, requirement.field());
@@ -330,14 +331,14 @@ mod tests {
             let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
             Ok::<_, Failure>(fields.wanted(&asked, &all))
         };
-        let test = |is, value: &str| Test::Field {
+        let test = |is_equality, value: &str| Test::Field {
             path: FieldPath::parse(".spec.nodeName").unwrap(),
             absent: "".into(),
-            is,
+            is_equality,
             value: value.into(),
         };
         let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m,index.kubewarm.io/by-app=web,index.kubewarm.io/by-app!=api").unwrap();
-        assert_eq!(both.tests.all(), [test(Is::Different, "m"), test(Is::Equal, "n")]);
+        assert_eq!(both.tests.all(), [test(false, "m"), test(true, "n")]);
         assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
         let refused = wanted("index.kubewarm.io/by-app=a b").unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");

@@ -6,7 +6,7 @@ mod tests;
 mod wanted;
 
 pub(super) use self::exact::EarlierRecords;
-pub use self::wanted::{Is, Said, Test, Tests, Wanted};
+pub use self::wanted::{Said, Test, Tests, Wanted};
 
 use super::{
     contents::Contents,
@@ -156,7 +156,7 @@ impl Contents {
         let mut narrowed =
             (!wanted.labels.is_empty()).then(|| self.labels.select(&wanted.labels, || self.all()));
         for test in wanted.tests.all() {
-            let Test::Field { path, absent, is: Is::Equal, value } = test else { continue };
+            let Test::Field { path, absent, is_equality: true, value } = test else { continue };
             let index = self
                 .declared
                 .iter()

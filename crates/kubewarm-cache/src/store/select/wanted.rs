@@ -57,22 +57,13 @@ pub enum Test {
         path: FieldPath,
         /// What an object says that has nothing there.
         absent: Arc<str>,
-        /// Whether one of them must be `value`, or none may be.
-        is: Is,
+        /// Whether one of them must be `value`; else none may be.
+        is_equality: bool,
         /// What it is compared with.
         value: Arc<str>,
     },
     /// The value of a label, which must be there and a number.
     Label(LabelComparison),
-}
-
-/// Whether a value must be another one, or must not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Is {
-    /// `=`
-    Equal,
-    /// `!=`
-    Different,
 }
 
 impl Wanted {
@@ -171,11 +162,11 @@ impl Test {
     /// Whether the body passes the test. `said` holds every value of the body that the test needs.
     fn is_met(&self, said: &Said) -> bool {
         match self {
-            Self::Field { path, absent, is, value } => {
+            Self::Field { path, absent, is_equality, value } => {
                 let values = said.values.get(path).map_or(&[] as &[_], Vec::as_slice);
                 let found = values.binary_search_by(|held| (**held).cmp(&**value));
                 let is_there = found.is_ok() || (values.is_empty() && absent == value);
-                is_there == (*is == Is::Equal)
+                is_there == *is_equality
             }
             Self::Label(comparison) => {
                 let value = said.labels.as_ref().and_then(|it| it.get(comparison.key()));

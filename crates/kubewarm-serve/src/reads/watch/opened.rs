@@ -245,7 +245,7 @@ mod tests {
     use kubewarm_api::model::{
         Delta, DeltaSink as _, FieldPath, Item, Reread, ResourceVersion, Uid,
     };
-    use kubewarm_cache::store::{Catalog, Is, News, Test, Writer};
+    use kubewarm_cache::store::{Catalog, News, Test, Writer};
     use std::{collections::BTreeSet, thread, time::Duration};
 
     fn say(writer: &mut Writer, version: u64, text: &str) {
@@ -297,7 +297,8 @@ mod tests {
         let opened = shared.open(Arc::clone(&change));
         let wanted = |path: &str, value: &str| {
             let path = FieldPath::parse(path).unwrap();
-            let test = Test::Field { path, absent: "".into(), is: Is::Equal, value: value.into() };
+            let test =
+                Test::Field { path, absent: "".into(), is_equality: true, value: value.into() };
             Wanted { tests: [test].into_iter().collect(), ..Wanted::default() }
         };
         let read = || [&opened.before, &opened.now].map(|side| side.said.lock().bytes());

@@ -7,9 +7,9 @@ use crate::store::record::{Encoding, WALKS};
 fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_all() {
     let fields: Vec<_> = (0..64).map(|n| format!(r#""x{n:02}":{n}"#)).collect();
     let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
-    let field = |n: u32, is, value: &str| {
+    let field = |n: u32, is_equality, value: &str| {
         let path = FieldPath::parse(&format!(".spec.x{n:02}")).unwrap();
-        Test::Field { path, absent: "".into(), is, value: value.into() }
+        Test::Field { path, absent: "".into(), is_equality, value: value.into() }
     };
     let labels = label("app", Operator::Exists, &[]);
     let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
@@ -18,11 +18,11 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
         let selects = wanted.selects(Encoding::Json, text.as_bytes(), said);
         (selects, WALKS.get() - before)
     };
-    let of_one_field = with(vec![field(63, Is::Equal, "63")]);
+    let of_one_field = with(vec![field(63, IS, "63")]);
     assert_eq!(selects(&of_one_field, &mut Said::default()), (true, 2));
-    let of_one_path = with((0..64).map(|n| field(63, Is::Different, &format!("no{n}"))).collect());
+    let of_one_path = with((0..64).map(|n| field(63, IS_NOT, &format!("no{n}"))).collect());
     assert_eq!(selects(&of_one_path, &mut Said::default()), (true, 2));
-    let of_many = (0..64).map(|n| field(n, Is::Equal, &n.to_string()));
+    let of_many = (0..64).map(|n| field(n, IS, &n.to_string()));
     let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
     let mut said = Said::default();
     assert_eq!(selects(&of_many, &mut said), (true, 2));
@@ -30,7 +30,7 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
     for (wanted, expected) in [
         (&of_many, true),
         (&of_one_path, true),
-        (&with(vec![field(7, Is::Different, "7")]), false),
+        (&with(vec![field(7, IS_NOT, "7")]), false),
         (&with(vec![compared(Ordering::Less, 5)]), false),
     ] {
         assert_eq!(selects(wanted, &mut said), (expected, 0), "{wanted:?}");
@@ -54,7 +54,7 @@ fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
     let reader = catalog.reader(&cell("pods")).unwrap();
     let goes = |namespace: &str, value: &str, limit: Option<usize>| {
         let namespace = Some(namespace.into());
-        let wanted = Wanted { namespace, ..of([phase(Is::Equal, value)]) };
+        let wanted = Wanted { namespace, ..of([phase(IS, value)]) };
         let mut selected = reader.select(&wanted, None, limit);
         let mut goes = 1;
         while selected.step() {

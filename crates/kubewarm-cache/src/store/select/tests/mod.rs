@@ -19,9 +19,13 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: name.into() }
 }
 
-fn phase(is: Is, value: &str) -> Test {
+/// That a value is there, and that it is not.
+const IS: bool = true;
+const IS_NOT: bool = false;
+
+fn phase(is_equality: bool, value: &str) -> Test {
     let path = FieldPath::parse(".phase").unwrap();
-    Test::Field { path, absent: "".into(), is, value: value.into() }
+    Test::Field { path, absent: "".into(), is_equality, value: value.into() }
 }
 
 fn of(tests: impl IntoIterator<Item = Test>) -> Wanted {
@@ -89,11 +93,11 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
         ];
         let tests = [
             vec![],
-            vec![phase(Is::Equal, "up")],
-            vec![phase(Is::Different, "up")],
-            vec![phase(Is::Equal, "")],
+            vec![phase(IS, "up")],
+            vec![phase(IS_NOT, "up")],
+            vec![phase(IS, "")],
             vec![compared(Ordering::Greater, 300)],
-            vec![compared(Ordering::Less, 300), phase(Is::Equal, "down")],
+            vec![compared(Ordering::Less, 300), phase(IS, "down")],
         ];
         let afters = [
             None,
@@ -118,11 +122,11 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
                         let number = (n % 5 > 0).then_some(*n);
                         let is_label = labels.requirements().all(|it| it.matches(app.as_deref()));
                         let is_test = tests.iter().all(|test| match test {
-                            Test::Field { is, value, .. } => {
+                            Test::Field { is_equality, value, .. } => {
                                 let own = ["up", "down"].into_iter().find(|phase| {
                                     text.ends_with(&format!(r#""phase":"{phase}"}}"#))
                                 });
-                                (own.unwrap_or_default() == &**value) == (*is == Is::Equal)
+                                (own.unwrap_or_default() == &**value) == *is_equality
                             }
                             Test::Label(comparison) => {
                                 comparison.matches(number.map(|n| n.to_string()).as_deref())
@@ -162,19 +166,19 @@ fn of_several_values_any_counts_with_an_index_and_without() {
             writer.apply(upsert(name, 1, "5", &body("{}", &ports)));
         }
         let reader = catalog.reader(&cell("services")).unwrap();
-        for (is, value, expected) in [
-            (Is::Equal, "web", &["a/both", "a/one"] as &[_]),
-            (Is::Different, "web", &["a/many", "a/none"]),
-            (Is::Equal, "admin", &["a/both"]),
-            (Is::Different, "admin", &["a/many", "a/none", "a/one"]),
-            (Is::Equal, "", &["a/none"]),
-            (Is::Different, "", &["a/both", "a/many", "a/one"]),
-            (Is::Equal, "p63", &["a/many"]),
-            (Is::Equal, "p64", &[]),
-            (Is::Different, "p64", &["a/both", "a/many", "a/none", "a/one"]),
+        for (is_equality, value, expected) in [
+            (IS, "web", &["a/both", "a/one"] as &[_]),
+            (IS_NOT, "web", &["a/many", "a/none"]),
+            (IS, "admin", &["a/both"]),
+            (IS_NOT, "admin", &["a/many", "a/none", "a/one"]),
+            (IS, "", &["a/none"]),
+            (IS_NOT, "", &["a/both", "a/many", "a/one"]),
+            (IS, "p63", &["a/many"]),
+            (IS, "p64", &[]),
+            (IS_NOT, "p64", &["a/both", "a/many", "a/none", "a/one"]),
         ] {
             let (path, value) = (path.clone(), value.into());
-            let test = Test::Field { path, absent: "".into(), is, value };
+            let test = Test::Field { path, absent: "".into(), is_equality, value };
             let wanted = of([test]);
             assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
         }
@@ -265,7 +269,7 @@ fn pages_say_whether_anything_stands_behind_them() {
     let labels = label("app", Operator::Exists, &[]);
     let web = Wanted { labels, ..Wanted::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
-    let tested = of([phase(Is::Equal, "")]);
+    let tested = of([phase(IS, "")]);
     assert_eq!(page(&tested, None, 10), (10, true, 300));
 }
 
