@@ -38,15 +38,6 @@ struct List {
     seen: RoaringBitmap,
 }
 
-/// Where an upsert goes.
-#[derive(Debug)]
-enum Target {
-    /// Into a new row, at this place in key order.
-    New(Place),
-    /// Into this row, which has this object in this version.
-    Held(u32, Identity),
-}
-
 impl DeltaSink for Writer {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
@@ -107,7 +98,7 @@ impl Writer {
         });
         drop(contents);
         let target = match held {
-            Err(place) => Target::New(place),
+            Err(place) => Err(place),
             Ok(None) => return Outcome::Outdated,
             Ok(Some((number, held))) => {
                 if let Some(list) = &mut self.list {
@@ -117,7 +108,7 @@ impl Writer {
                     self.raise(item.version.as_ref());
                     return outcome;
                 }
-                Target::Held(number, held)
+                Ok((number, held))
             }
         };
         table.kind.codec.with(|context, old| self.store(target, item, context, old))
@@ -144,10 +135,11 @@ impl Writer {
         }
     }
 
-    /// Packs outside the lock, then puts record and index entries in under it.
+    /// Packs outside the lock, then puts record and index entries in under it. `target` is the row of the object and
+    /// what it holds, or where a new row belongs.
     fn store(
         &mut self,
-        target: Target,
+        target: Result<(u32, Identity), Place>,
         item: &Item<'_>,
         context: &mut Context,
         old: &mut Vec<u8>,
@@ -155,10 +147,10 @@ impl Writer {
         let table = Arc::clone(&self.table);
         let identity = Identity { uid: item.uid.clone(), version: item.version.clone() };
         let old = match &target {
-            Target::New(_) => None,
-            Target::Held(number, _) => table.unpack_row(*number, context, old),
+            Err(_) => None,
+            Ok((number, _)) => table.unpack_row(*number, context, old),
         };
-        if let Target::Held(_, held) = &target
+        if let Ok((_, held)) = &target
             && *held == identity
             && old == Some(item.body)
         {
@@ -176,7 +168,7 @@ impl Writer {
         let version = identity.version.clone();
         let now = Some(packed.clone());
         let (number, outcome, before) = match target {
-            Target::New(place) => {
+            Err(place) => {
                 let Some((place, number)) =
                     contents.insert(place, &item.namespace, identity, packed)
                 else {
@@ -185,7 +177,7 @@ impl Writer {
                 self.hint = place.next();
                 (number, Outcome::Added, None)
             }
-            Target::Held(number, held) => {
+            Ok((number, held)) => {
                 match &gone {
                     Some(gone) => gone.take_out(number, &mut contents),
                     None => contents.forget(&RoaringBitmap::from_iter([number])),
