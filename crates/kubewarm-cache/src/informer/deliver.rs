@@ -1,7 +1,7 @@
 //! Brings the events of a watch to the table, in order, and keeps out what does not belong there.
 
 use super::{
-    EventKind, Rejected, Stage,
+    EventKind, Stage, Undecodable,
     event::{Bookmark, Event},
     list::oversized,
     peek::tombstone,
@@ -56,7 +56,7 @@ impl Task {
             EventKind::Bookmark => self.take_bookmark(event),
             EventKind::Added | EventKind::Modified if !whole => {
                 let rejected = oversized(event.object);
-                self.give_up(event, &rejected, received)
+                self.give_up(event, rejected, received)
             }
             EventKind::Added | EventKind::Modified => self.take_upsert(event, received),
             EventKind::Deleted => self.take_removal(event, received),
@@ -85,7 +85,7 @@ impl Task {
     fn take_upsert(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
         let item = match self.decoder.decode(event.object) {
             Ok(item) => item,
-            Err(rejected) => return self.give_up(event, &rejected, received),
+            Err(rejected) => return self.give_up(event, rejected, received),
         };
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
@@ -140,7 +140,12 @@ impl Task {
     /// An object that cannot be decoded is named, and its older version is not served on; a replay
     /// of what was superseded changes nothing. If it cannot be named, only a list can tell what is
     /// still true.
-    fn give_up(&mut self, event: Event<'_>, rejected: &Rejected, received: Instant) -> Option<End> {
+    fn give_up(
+        &mut self,
+        event: Event<'_>,
+        rejected: Undecodable,
+        received: Instant,
+    ) -> Option<End> {
         let Some(gone) = tombstone(event.object) else {
             return Some(self.nonsense(Stage::WatchObject, &rejected.problem));
         };

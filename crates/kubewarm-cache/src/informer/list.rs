@@ -1,11 +1,9 @@
 //! The first state of a cell, and every later full one: whole, streamed, or in pages.
 
 use super::{
-    Relist, RelistReason, Stage, Strategy, Verb,
-    decode::Rejected,
+    Relist, RelistReason, Stage, Strategy, Undecodable, Verb,
     endpoint::Part,
     metadata::ListMeta,
-    peek::peek_name,
     split::{ListSplitter, MAX_OBJECT, Piece},
     state::Step,
     stream::Stream,
@@ -260,7 +258,7 @@ impl Task {
     fn take_item(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
-            Piece::Oversized(head) => self.reject(&oversized(head), Stage::ListItem),
+            Piece::Oversized(head) => self.reject(oversized(head), Stage::ListItem),
         }
     }
 
@@ -271,7 +269,7 @@ impl Task {
                 let outcome = self.informer.apply(Delta::Upsert(item));
                 self.replaced += u64::from(outcome == Outcome::Replaced);
             }
-            Err(rejected) => self.reject(&rejected, stage),
+            Err(rejected) => self.reject(rejected, stage),
         }
     }
 
@@ -315,7 +313,6 @@ fn too_slow() -> Fault {
 }
 
 /// An object above the size cap, named as far as its head tells.
-pub(super) fn oversized(head: &[u8]) -> Rejected {
-    let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
-    Rejected { problem, name: peek_name(head) }
+pub(super) fn oversized(head: &[u8]) -> Undecodable {
+    Undecodable::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

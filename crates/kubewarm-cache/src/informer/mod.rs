@@ -38,7 +38,6 @@ mod trial;
 mod upstream;
 mod watch;
 
-use self::decode::Rejected;
 pub use self::{
     cell::OwnAccess,
     changes::Changes,

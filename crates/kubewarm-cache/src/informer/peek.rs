@@ -18,12 +18,15 @@ pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
 /// No name of Kubernetes is longer; one that is would fill logs and statuses.
 const MAX_NAME: usize = 253;
 
-/// Namespace and name of an object that may be cut off or broken further behind.
-pub(super) fn peek_name(json: &[u8]) -> Option<(String, String)> {
+/// `namespace/name` of an object that may be cut off or broken further behind; `None` if the name cannot be read.
+pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     let metadata = metadata(json)?;
     let name = text(metadata, "name").filter(|it| !it.is_empty() && it.len() <= MAX_NAME)?;
     let namespace = text(metadata, "namespace").unwrap_or_default();
-    (namespace.len() <= MAX_NAME).then_some((namespace, name))
+    if namespace.is_empty() {
+        return Some(name);
+    }
+    (namespace.len() <= MAX_NAME).then(|| format!("{namespace}/{name}"))
 }
 
 /// Where the metadata of an object begin.

@@ -2,11 +2,11 @@
 
 use super::{
     CellFault, CellReport, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
-    decode::Rejected, latency::LatencyWindow, state::Step,
+    latency::LatencyWindow, state::Step,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, ResourceVersion};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Most undecodable objects that are named; the counter counts them all.
@@ -262,16 +262,10 @@ impl Status {
     }
 
     /// Names an object that could not be decoded, as long as there is room for names.
-    pub(super) fn undecodable(&mut self, rejected: &Rejected) {
-        let object: Arc<str> = match &rejected.name {
-            Some((namespace, name)) if namespace.is_empty() => name.as_str().into(),
-            Some((namespace, name)) => format!("{namespace}/{name}").into(),
-            None => "?".into(),
-        };
-        self.undecodable.retain(|known| known.object != object);
+    pub(super) fn undecodable(&mut self, object: Undecodable) {
+        self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
-            let problem = rejected.problem.as_str().into();
-            self.undecodable.push(Undecodable { object, problem, at: Timestamp::now() });
+            self.undecodable.push(object);
         }
     }
 

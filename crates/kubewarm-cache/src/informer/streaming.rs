@@ -72,7 +72,7 @@ impl Task {
             Piece::Whole(line) => line,
             Piece::Oversized(head) => {
                 let object = Event::of_head(head).map_or(*head, |event| event.object);
-                self.reject(&oversized(object), Stage::WatchObject);
+                self.reject(oversized(object), Stage::WatchObject);
                 return Ok(None);
             }
         };

@@ -1,10 +1,10 @@
 //! The task of one cell: list, watch, fail, wait, again.
 
 use super::{
-    Changes, InformerMetrics, RelistReason, ResourceMetrics, Stage, Timing, Verb,
+    Changes, InformerMetrics, RelistReason, ResourceMetrics, Stage, Timing, Undecodable, Verb,
     backoff::Backoff,
     cell::{Control, Informer},
-    decode::{Decoder, Rejected},
+    decode::Decoder,
     list_watch::ListWatch,
     metadata::ListMeta,
     room::Room,
@@ -274,10 +274,10 @@ impl Task {
     }
 
     /// Counts and names what could not be decoded.
-    pub(super) fn reject(&mut self, rejected: &Rejected, stage: Stage) {
+    pub(super) fn reject(&mut self, rejected: Undecodable, stage: Stage) {
         self.metrics.undecodable(stage);
         self.rejected += 1;
-        let (object, problem) = (&rejected.name, &rejected.problem);
+        let (object, problem) = (&rejected.object, &*rejected.problem);
         if self.rejected <= LOGGED {
             tracing::warn!(cell = %self.informer.key, ?object, problem, "not decodable");
         } else {
