@@ -18,15 +18,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// would be enough. The list waits, and does not fit anyway.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a task knows of its limits.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    /// Bytes of lists, over all pages, since the limits were last compared.
-    listed_bytes: usize,
-    /// Whether the controller has been told of the limit that is exceeded now.
-    is_told: bool,
-}
-
 impl Task {
     /// Pauses a list while it exceeds a limit. `bytes` is the size of the object before. Returns whether the list paused:
     /// then its time limits begin again. Not every call compares the limits.
@@ -38,12 +29,12 @@ impl Task {
     ///
     /// [`Reason::Throttled`] after a minute.
     pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, Fault> {
-        self.room.listed_bytes = self.room.listed_bytes.saturating_add(bytes.max(OBJECT_BYTES));
-        if self.room.listed_bytes < COMPARED_BYTES {
+        self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes.max(OBJECT_BYTES));
+        if self.unchecked_bytes < COMPARED_BYTES {
             return Ok(false);
         }
-        self.room.listed_bytes = 0;
-        if !self.room.is_told && !self.gauge().is_within_all() {
+        self.unchecked_bytes = 0;
+        if !self.has_told_excess && !self.gauge().is_within_all() {
             self.learn_length().await;
         }
         self.tell_of_excess();
@@ -79,9 +70,9 @@ impl Task {
     /// Has the controller look, once for each time that a limit begins to be exceeded.
     pub(super) fn tell_of_excess(&mut self) {
         let exceeded = !self.gauge().is_within_all();
-        if exceeded && !self.room.is_told {
+        if exceeded && !self.has_told_excess {
             self.shared.changes.notify();
         }
-        self.room.is_told = exceeded;
+        self.has_told_excess = exceeded;
     }
 }

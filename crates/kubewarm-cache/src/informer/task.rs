@@ -7,7 +7,6 @@ use super::{
     decode::Decoder,
     list_watch::ListWatch,
     metadata::ListMeta,
-    room::Room,
     slots::Slots,
     state::Step,
     strategy::Strategies,
@@ -79,7 +78,10 @@ pub(super) struct Task {
     pub(super) opened_at: Option<Instant>,
     /// Undecodable objects since the last list began.
     pub(super) rejected: u64,
-    pub(super) room: Room,
+    /// Bytes of lists, over all pages, since the limits were last compared.
+    pub(super) unchecked_bytes: usize,
+    /// Whether the controller has been notified of the limit that is exceeded now.
+    pub(super) has_told_excess: bool,
     /// When the store was last compared with a list, or the task began.
     pub(super) compared_at: Instant,
     /// Of the interval between two comparisons: stores that were opened together are not compared together.
@@ -137,7 +139,8 @@ impl Task {
             listed_at: None,
             opened_at: None,
             rejected: 0,
-            room: Room::default(),
+            unchecked_bytes: 0,
+            has_told_excess: false,
             compared_at: Instant::now(),
             compared_part: 0.8 + 0.4 * fastrand::f64(),
         }
