@@ -2,15 +2,17 @@
 
 use std::ops::Range;
 
-/// Appends `json` without the members in `holes`.
-pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Hole>; 3]) {
-    holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.range.start));
+/// Appends `json` without the members at `holes`, which [`member`] found.
+pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Range<usize>>; 3]) {
+    holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.start));
     let json = json.as_bytes();
     let mut from = 0;
     for hole in holes.into_iter().flatten() {
-        into.extend_from_slice(json.get(from..hole.range.start).unwrap_or_default());
-        from = hole.range.end;
-        if hole.is_last {
+        into.extend_from_slice(json.get(from..hole.start).unwrap_or_default());
+        let is_last = !json.get(hole.clone()).unwrap_or_default().ends_with(b",");
+        from = hole.end;
+        if is_last {
+            // No comma was behind it, so the one before it must go.
             let kept = into.trim_ascii_end();
             let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
             into.truncate(kept);
@@ -19,17 +21,10 @@ pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Hole>; 3]) 
     into.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// A member to leave out: its key, colon, value and the comma behind it.
-pub(super) struct Hole {
-    range: Range<usize>,
-    /// No comma is behind it, so the one before what is left must go.
-    is_last: bool,
-}
-
-/// The place of the member with this value in `json`.
+/// Where the member with this value is in `json`: its key, colon, value and the comma behind it, if there is one.
 ///
 /// `value` must be a slice of `json`; the syntax around it has been checked by whoever parsed it.
-pub(super) fn member(json: &str, value: &str) -> Option<Hole> {
+pub(super) fn member(json: &str, value: &str) -> Option<Range<usize>> {
     let bytes = json.as_bytes();
     let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
     let end = start.checked_add(value.len()).filter(|&end| end <= bytes.len())?;
@@ -40,9 +35,6 @@ pub(super) fn member(json: &str, value: &str) -> Option<Hole> {
     let key_start = memchr::memrchr(b'"', bytes.get(..key_end)?)?;
     let rest = bytes.get(end..)?;
     let after = rest.trim_ascii_start();
-    Some(if after.first() == Some(&b',') {
-        Hole { range: key_start..end + (rest.len() - after.len()) + 1, is_last: false }
-    } else {
-        Hole { range: key_start..end, is_last: true }
-    })
+    let comma = if after.first() == Some(&b',') { rest.len() - after.len() + 1 } else { 0 };
+    Some(key_start..end + comma)
 }
