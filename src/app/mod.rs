@@ -5,14 +5,12 @@ mod bucket;
 mod callers;
 mod dumps;
 mod files;
-mod kinds;
 mod learned;
 mod memory;
 mod operator;
 mod reads;
 mod supervise;
 mod verified;
-mod version;
 mod view;
 
 use crate::{

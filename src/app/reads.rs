@@ -1,6 +1,6 @@
 //! `--api-addr`: the read API, put together.
 
-use super::{Error, callers, kinds::Kinds, version, view::View};
+use super::{Error, callers, view::View};
 use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     controller::Declarations,
@@ -11,13 +11,13 @@ use aws_lc_rs::{
     rand::SystemRandom,
 };
 use kubewarm_cache::informer::Proofs;
-use kubewarm_client::Connection;
+use kubewarm_client::{ApiClient, Connection};
 use kubewarm_serve::{
     ServeError, Watchers,
     callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
     certificate::{Certificate, names},
-    reads::{Offers, Reads, Surroundings},
-    server::{Authority, Forward, ReadApi, Wrote},
+    reads::{Kinds, Offers, Reads, Surroundings},
+    server::{Authority, Forward, ReadApi, ServerVersion, Wrote},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};
@@ -83,8 +83,9 @@ pub(super) fn api(
     metrics: &Metrics,
     (watchers, stop): (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
-    let served = view.served.clone();
-    let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
+    let (client, runtime) = (connection.client(), Handle::current());
+    let version = ServerVersion::new(ApiClient::new(&client), runtime.clone());
+    let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -93,11 +94,10 @@ pub(super) fn api(
         ages: metrics.engine(),
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
-        look_up: kinds.look_up(Handle::current()),
+        kinds: Kinds::new(client, served, aggregated, runtime),
         home: Arc::clone(&view.home),
     }));
     let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
-    let version = version::known(connection.client(), Handle::current());
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),

@@ -1,7 +1,6 @@
 //! What is known of a kind beside what is held of it.
 
-use futures::future::BoxFuture;
-use kubewarm_api::model::{Fault, Resource, ResourceInfo};
+use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::SelectableFields;
 use kubewarm_wire::{
     ItemTypes,
@@ -9,29 +8,24 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// Says what a kind is; `None` for one that is not served to readers: it is not known, or an aggregated
-/// API's, which may hide some objects from some callers.
-pub type LookUp =
-    Box<dyn Fn(Resource) -> BoxFuture<'static, Result<Option<Arc<Kind>>, Fault>> + Send + Sync>;
-
 /// A kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub(super) struct Kind {
     /// As discovery has it.
-    pub document: ResourceInfo,
+    pub(super) document: ResourceInfo,
     /// Of an object, such as `apps/v1`.
-    pub api_version: Arc<str>,
+    pub(super) api_version: Arc<str>,
     /// Of a list of them, such as `DeploymentList`.
-    pub list_kind: Arc<str>,
+    pub(super) list_kind: Arc<str>,
     /// Who serves it.
-    pub origin: Origin,
+    pub(super) origin: Origin,
     /// What a definition has its objects be printed in; empty for others.
-    pub columns: Arc<[Column]>,
+    pub(super) columns: Arc<[Column]>,
 }
 
 /// Who serves a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     /// The API server itself.
     BuiltIn,
     /// The API server, from a `CustomResourceDefinition`.
@@ -42,8 +36,7 @@ pub enum Origin {
 
 impl Kind {
     /// How its objects are printed as rows.
-    #[must_use]
-    pub fn printer(&self) -> Printer {
+    pub(super) fn printer(&self) -> Printer {
         let of = &self.document.resource;
         match self.origin {
             Origin::BuiltIn => Printer::built_in(of.group(), of.version(), of.resource()),
@@ -53,8 +46,7 @@ impl Kind {
     }
 
     /// Whether the items of a list of them say what they are.
-    #[must_use]
-    pub fn items(&self) -> ItemTypes {
+    pub(super) fn items(&self) -> ItemTypes {
         match self.origin {
             Origin::Custom(_) => ItemTypes::Written,
             Origin::BuiltIn | Origin::Aggregated => ItemTypes::Bare,

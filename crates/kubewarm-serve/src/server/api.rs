@@ -6,6 +6,7 @@ use super::{
     body::{Request, Response},
     forward::Forward,
     unwritten::ResponsePermit,
+    version::ServerVersion,
     watching::{Watch, WatchReview},
 };
 use crate::review;
@@ -16,21 +17,16 @@ use crate::{
     reads::Reads,
 };
 use aws_lc_rs::hmac;
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{Fault, FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_api::model::{FieldSelector, LabelSelector, ProfileRef};
 use kubewarm_wire::{
     Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
 };
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// Has the API server say its version, in JSON.
-pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
 
 /// What the read API answers from.
 pub struct ReadApi {
@@ -39,7 +35,7 @@ pub struct ReadApi {
     /// Who a caller is, and what it may read.
     pub callers: Arc<Callers>,
     /// The API server's version.
-    pub version: Version,
+    pub version: ServerVersion,
     /// Sends what is not served here to the API server. `None`: that gets an error.
     pub forward: Option<Forward>,
     /// Counts requests and watches.
@@ -227,7 +223,7 @@ impl ReadApi {
     }
 
     async fn version(&self, request: &Request) -> Result<Response, Failure> {
-        let body = (self.version)().await.map_err(|fault| {
+        let body = self.version.document().await.map_err(|fault| {
             tracing::debug!(%fault, "the API server does not say its version");
             Failure::unavailable("the API server does not say its version; try again", 1)
         })?;

@@ -11,11 +11,13 @@ mod listen;
 #[cfg(test)]
 mod tests;
 mod unwritten;
+mod version;
 mod watching;
 
 pub use self::{
-    api::{ReadApi, Version},
+    api::ReadApi,
     forward::{Forward, Wrote},
     identity::Authority,
     listen::{Reading, bind},
+    version::ServerVersion,
 };

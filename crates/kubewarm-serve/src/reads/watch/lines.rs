@@ -1,6 +1,6 @@
 //! What the events of a watch are written as: the one place where their form is chosen.
 
-use crate::reads::Kind;
+use crate::reads::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{

@@ -1,5 +1,6 @@
-//! What a kind is, for the read API: from discovery, and from definitions where there are any.
+//! What a kind is: from discovery, and from definitions where there are any.
 
+use super::kinds::{Kind, Origin};
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
@@ -7,13 +8,9 @@ use kubewarm_api::{
     v1alpha1::{self, CacheProfile},
 };
 use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
-use kubewarm_serve::reads::{Kind, LookUp, Origin};
 use parking_lot::Mutex;
-use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
-
-/// What the API server serves, as discovery last said.
-pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
 
 /// How long a definition counts: fields may be added to it, which discovery does not tell. Also where there is none, or
 /// it may not be seen, and where the API server did not answer when it was asked for again.
@@ -24,18 +21,20 @@ const STALE: Duration = Duration::from_mins(5);
 const REMEMBERED: u64 = 1_024;
 
 /// Asks for the definition of a kind.
-type Ask = Box<
+type Ask = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
 >;
 /// What was found of definitions.
 type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
 
 /// Looks kinds up.
-pub(super) struct Kinds {
+pub struct Kinds {
     ask: Ask,
-    served: ServedNow,
+    served: watch::Receiver<Option<Arc<Served>>>,
     /// `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
+    /// Sends the requests: its connections outlive those of the server.
+    runtime: Handle,
     /// By which snapshot of discovery: in another, everything may be otherwise.
     definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
     /// That of our own kind.
@@ -43,34 +42,40 @@ pub(super) struct Kinds {
 }
 
 impl Kinds {
-    pub(super) fn new(client: Client, served: ServedNow, aggregated: &[String]) -> Self {
-        let ask: Ask = Box::new(move |of| {
+    /// By what discovery last `served`, and by definitions, which `client` asks for on `runtime`. Kinds of the `aggregated`
+    /// groups are served, too.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let ask: Ask = Arc::new(move |of| {
             let client = client.clone();
             async move { definition(&client, &of).await }.boxed()
         });
-        Self::asking(ask, served, aggregated)
+        Self::asking(ask, served, aggregated, runtime)
     }
 
-    fn asking(ask: Ask, served: ServedNow, aggregated: &[String]) -> Self {
+    fn asking(
+        ask: Ask,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        Self { ask, served, aggregated, definitions: Mutex::default(), own: own_definition() }
+        let (definitions, own) = (Mutex::default(), own_definition());
+        Self { ask, served, aggregated, runtime, definitions, own }
     }
 
-    /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
-    /// server.
-    pub(super) fn look_up(self, runtime: Handle) -> LookUp {
-        let kinds = Arc::new(self);
-        Box::new(move |resource| {
-            let (kinds, runtime) = (Arc::clone(&kinds), runtime.clone());
-            async move { kinds.look(&resource, &runtime).await }.boxed()
-        })
-    }
-
-    async fn look(
-        self: &Arc<Self>,
-        resource: &Resource,
-        runtime: &Handle,
-    ) -> Result<Option<Arc<Kind>>, Fault> {
+    /// What a kind is; `None` for one that is not served to readers: discovery does not know it, or it is an aggregated
+    /// API's, which may hide some objects from some callers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] while the API server has not said so.
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Arc<Kind>>, Fault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.described(resource).cloned() else { return Ok(None) };
         if is_builtin_group(resource.group()) {
@@ -80,7 +85,7 @@ impl Kinds {
         let definition = if resource.group() == v1alpha1::GROUP {
             self.own.clone()
         } else {
-            self.definition(resource, &definitions, runtime).await?
+            self.definition(resource, &definitions).await?
         };
         let kind = served_by(document, definition.as_deref(), &self.aggregated);
         Ok(kind.map(Arc::new))
@@ -104,16 +109,15 @@ impl Kinds {
     /// What is known of the definition. Whoever reads does not wait while it is asked for again: the API server may be
     /// away.
     async fn definition(
-        self: &Arc<Self>,
+        &self,
         resource: &Resource,
         definitions: &Definitions,
-        runtime: &Handle,
     ) -> Result<Option<Arc<Definition>>, Fault> {
         let of = resource.group_resource();
         let known = definitions.get_stale(of);
         let last = known.clone();
-        let fetch = || Arc::clone(self).fetch(resource.clone(), last);
-        let fetching = definitions.get_or_fetch(runtime, of.clone(), None, fetch);
+        let fetch = || fetch(Arc::clone(&self.ask), resource.clone(), last);
+        let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
         let mut fetching = pin!(fetching);
         let found = match fetching.as_mut().now_or_never() {
             Some(found) => found?,
@@ -124,24 +128,24 @@ impl Kinds {
         };
         Ok(found.value)
     }
+}
 
-    /// Asks for the definition. The `last` one counts on where nobody answers.
-    async fn fetch(
-        self: Arc<Self>,
-        resource: Resource,
-        last: Option<CacheEntry<Option<Arc<Definition>>>>,
-    ) -> Result<Option<Arc<Definition>>, Fault> {
-        match (self.ask)(resource.group_resource().clone()).await {
-            Ok(found) => Ok(found.map(Arc::new)),
-            Err(fault) if fault.reason() == Reason::Forbidden => {
-                tracing::warn!(
-                    %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
-                     as an aggregated API's and is not served"
-                );
-                Ok(None)
-            }
-            Err(fault) => last.map(|it| it.value).ok_or(fault),
+/// Asks for the definition. The `last` one counts on where nobody answers.
+async fn fetch(
+    ask: Ask,
+    resource: Resource,
+    last: Option<CacheEntry<Option<Arc<Definition>>>>,
+) -> Result<Option<Arc<Definition>>, Fault> {
+    match ask(resource.group_resource().clone()).await {
+        Ok(found) => Ok(found.map(Arc::new)),
+        Err(fault) if fault.reason() == Reason::Forbidden => {
+            tracing::warn!(
+                %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
+                 as an aggregated API's and is not served"
+            );
+            Ok(None)
         }
+        Err(fault) => last.map(|it| it.value).ok_or(fault),
     }
 }
 
@@ -184,6 +188,12 @@ fn kind(document: ResourceInfo, origin: Origin) -> Kind {
     Kind { document, api_version, list_kind, origin, columns: Arc::default() }
 }
 
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kinds").field("aggregated", &self.aggregated).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +214,7 @@ mod tests {
 
     /// What is asked about a custom resource, how often, what is answered, and after how long.
     struct Asked {
-        look_up: LookUp,
+        kinds: Kinds,
         resource: Resource,
         times: Arc<AtomicUsize>,
         answers: Arc<Mutex<Result<Option<Definition>, Fault>>>,
@@ -227,7 +237,7 @@ mod tests {
             let breaks_off = Arc::new(AtomicBool::new(false));
             let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
             let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
-            let ask: Ask = Box::new(move |_| {
+            let ask: Ask = Arc::new(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
                 assert!(!breaks.load(Ordering::Relaxed), "it breaks off");
                 let (answer, delay) = (said.lock().clone(), *lasts.lock());
@@ -237,8 +247,8 @@ mod tests {
                 }
                 .boxed()
             });
-            let look_up = Kinds::asking(ask, now, &[]).look_up(Handle::current());
-            Self { look_up, resource, times, answers, breaks_off, delay, served }
+            let kinds = Kinds::asking(ask, now, &[], Handle::current());
+            Self { kinds, resource, times, answers, breaks_off, delay, served }
         }
 
         fn discover(&self) {
@@ -248,7 +258,7 @@ mod tests {
         /// Whether it is what its definition says, how long that took, and how often was asked so far.
         async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
             let began = Instant::now();
-            let found = (self.look_up)(self.resource.clone()).await;
+            let found = self.kinds.look(&self.resource).await;
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
