@@ -147,7 +147,7 @@ fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + S
         let (declarations, offers) = &mut *held.lock();
         if offers.is_none() || declarations.has_changed().unwrap_or(false) {
             let profiles = declarations.borrow_and_update().clone()?;
-            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared))));
+            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &it.declared))));
         }
         offers.clone()
     })
