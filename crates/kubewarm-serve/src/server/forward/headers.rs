@@ -12,7 +12,7 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-use kubewarm_wire::{Bearer, Failure};
+use kubewarm_wire::{Failure, websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -47,17 +47,16 @@ impl Sender {
     /// 403 `CannotForward` where there is none; 400 where there are several.
     pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let bearer =
-            if is_upgrade && is_websocket(asked) { websocket_bearer(asked)? } else { None };
+        let bearer = if is_upgrade && is_websocket(asked) { bearer(asked)? } else { None };
         match Credentials::of(headers) {
             // The token in `Authorization` counts, as with the API server.
             Ok(credentials) => {
                 let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
-                Ok(Self { token, protocols: bearer.map(|bearer| bearer.others) })
+                Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
             // Browsers send by themselves what a server in front of this one has asked for.
             Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
-                let Bearer { token, others } = bearer.ok_or_else(Failure::cannot_forward)?;
+                let (token, others) = bearer.ok_or_else(Failure::cannot_forward)?;
                 Ok(Self { token, protocols: Some(others) })
             }
             Err(problem) => Err(no_credentials(problem)),
@@ -70,11 +69,12 @@ impl Sender {
     }
 }
 
-fn websocket_bearer(asked: &HeaderMap) -> Result<Option<Bearer>, Failure> {
+/// The token of a WebSocket, and the subprotocols that are left without it.
+fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Failure> {
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
-    Ok(Bearer::of_websocket(values.map_err(unreadable)?))
+    Ok(websocket_bearer(values.map_err(unreadable)?))
 }
 
 /// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
