@@ -13,7 +13,7 @@ use crate::review;
 use crate::{
     Watchers,
     callers::{Caller, Callers, Credentials, NoCredentials, Refused},
-    metrics::{CacheUse, Handler, Method, ReadMetrics},
+    metrics::{CacheUse, Handler, ReadMetrics, method_label},
     reads::Reads,
 };
 use aws_lc_rs::hmac;
@@ -55,7 +55,7 @@ impl ReadApi {
     /// Answers any request of the read address.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();
-        let method = Method::of(&request.head.method);
+        let method = method_label(&request.head.method);
         let (handler, answered) = self.answer(request).await;
         let refused = |failure| (CacheUse::Miss, answer::failure(&failure));
         let (from, response) = answered.unwrap_or_else(refused);

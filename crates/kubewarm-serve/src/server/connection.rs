@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     callers::Shown,
-    metrics::{CacheUse, Handler, Method},
+    metrics::{CacheUse, Handler, method_label},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -142,7 +142,7 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _handling = state.begin();
-    let method = Method::of(asked.method());
+    let method = method_label(asked.method());
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
     let mut response = match Request::new(asked, Rc::clone(&state)) {
