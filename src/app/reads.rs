@@ -14,10 +14,10 @@ use kubewarm_cache::informer::Proofs;
 use kubewarm_client::{ApiClient, Connection};
 use kubewarm_serve::{
     ServeError, Watchers,
-    callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
+    callers::{Authority, CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
     certificate::{Certificate, names},
     reads::{Kinds, Offers, Reads, Surroundings},
-    server::{Authority, Forward, ReadApi, ServerVersion, Wrote},
+    server::{Forward, ReadApi, ServerVersion, Wrote},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};

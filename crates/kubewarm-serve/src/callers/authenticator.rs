@@ -1,8 +1,9 @@
 //! Who calls: what the API server says of the credentials, or a certificate.
 
 use super::{
-    Credentials, Refused, Reviews, Shown,
+    Credentials, Refused, Reviews,
     failures::FailedTokens,
+    identity::Chain,
     key::{Digest, HashKey},
     limits::CallerLimits,
     network::network,
@@ -68,7 +69,7 @@ impl Authenticator {
             return Err(Refused::Impersonation);
         }
         // A token beside a certificate is not looked at, as the API server does not.
-        let certified = credentials.shown.as_ref().and_then(Shown::who);
+        let certified = credentials.chain.as_deref().and_then(Chain::who);
         let (who, asked, presented) = match (certified, &credentials.token) {
             // Verified by this process, each time.
             (Some(who), _) => (who, Instant::now(), None),

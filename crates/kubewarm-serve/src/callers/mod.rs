@@ -9,6 +9,7 @@ mod authenticator;
 mod authorizer;
 mod credentials;
 mod failures;
+mod identity;
 mod key;
 mod limits;
 mod network;
@@ -17,14 +18,15 @@ mod reviews;
 #[cfg(test)]
 pub(crate) mod sample;
 
+pub(crate) use self::identity::{Asking, Chain};
 pub use self::{
     authenticator::Authentication,
-    credentials::{Credentials, NoCredentials, Shown},
+    credentials::{Credentials, NoCredentials},
+    identity::Authority,
     limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
-pub use kubewarm_client::User;
 
 use self::{
     authenticator::Authenticator,

@@ -258,8 +258,8 @@ pub(super) fn refusal(refused: Refused) -> Failure {
 fn credentials(request: &Request) -> Result<Credentials, Failure> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let shown = request.connection.shown.clone();
-    Credentials::beside(shown, headers).map_err(no_credentials)
+    let chain = request.connection.chain.clone();
+    Credentials::beside(chain, headers).map_err(no_credentials)
 }
 
 /// The failure of a request without credentials.
@@ -274,10 +274,9 @@ pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
     }
 }
 
-/// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
-/// on with that.
+/// Whether the caller's certificate counts, whatever token there is. A request cannot be sent on with a certificate.
 fn is_known_by_certificate(request: &Request) -> bool {
-    request.connection.shown.as_ref().is_some_and(|shown| shown.who().is_some())
+    request.connection.chain.as_ref().is_some_and(|chain| chain.who().is_some())
 }
 
 fn asked(request: &Request) -> Result<Asked, Failure> {

@@ -6,7 +6,6 @@ mod body;
 mod connection;
 mod forward;
 mod gzip;
-mod identity;
 mod listen;
 #[cfg(test)]
 mod tests;
@@ -17,7 +16,6 @@ mod watching;
 pub use self::{
     api::ReadApi,
     forward::{Forward, Wrote},
-    identity::Authority,
     listen::{Reading, bind},
     version::ServerVersion,
 };
