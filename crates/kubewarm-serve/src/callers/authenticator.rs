@@ -31,11 +31,11 @@ pub(super) struct Authenticator {
 
 /// A caller whose credentials were accepted.
 #[derive(Clone, Debug)]
-pub struct Authentication {
+pub struct Caller {
     /// Who it is.
     pub user: Arc<User>,
-    /// When the API server was asked.
-    pub(super) asked: Instant,
+    /// When the API server was asked: of the answers that let the caller in, when the oldest was asked for.
+    pub asked: Instant,
     /// What the user is counted by.
     pub(super) name: Digest,
     /// What was shown; nothing, where a certificate counts.
@@ -64,7 +64,7 @@ impl Authenticator {
         credentials: &Credentials,
         peer: IpAddr,
         by: &mut DecidedBy,
-    ) -> Result<Authentication, Refused> {
+    ) -> Result<Caller, Refused> {
         if credentials.impersonates && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
@@ -82,7 +82,7 @@ impl Authenticator {
         match who {
             Who::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(Authentication { user, asked, name, presented })
+                Ok(Caller { user, asked, name, presented })
             }
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {

@@ -2,7 +2,7 @@
 
 use super::{
     Refused, Reviews,
-    authenticator::{Authentication, TTL},
+    authenticator::{Caller, TTL},
     key::{Digest, HashKey},
     limits::CallerLimits,
     queue::{ReviewLog, ReviewQueue},
@@ -44,7 +44,7 @@ impl Authorizer {
     /// [`Refused`].
     pub(super) async fn authorize(
         &self,
-        caller: &Authentication,
+        caller: &Caller,
         access: &SelfSubjectAccessReviewSpec,
         by: &mut DecidedBy,
     ) -> Result<Instant, Refused> {

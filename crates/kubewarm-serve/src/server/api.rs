@@ -21,6 +21,7 @@ use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
     Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
 };
@@ -124,7 +125,8 @@ impl ReadApi {
             What::Document(document, _) => review::path("get", &document.path()),
             What::Objects(objects) => reviewed(objects),
         };
-        let caller = self.callers.admit(credentials, &first, peer).await.map_err(|refused| {
+        let admitted = self.callers.admit(credentials, &first, peer).await;
+        let (caller, permit) = admitted.map_err(|refused| {
             refused_by(refused, |user, reason| match &what {
                 What::Document(document, _) => {
                     Failure::forbidden_path(user, &document.path(), reason)
@@ -132,7 +134,7 @@ impl ReadApi {
                 What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
             })
         })?;
-        request.connection.accept(|| self.callers.connection(&caller.authentication));
+        request.connection.accept(|| self.callers.connection(&caller));
         let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -142,15 +144,14 @@ impl ReadApi {
             let may = self.callers.may_also(&caller, &review).await;
             let forbidden =
                 |user: &str, reason: Option<&str>| Failure::forbidden(user, &access, reason);
-            let asked = may.map_err(|refused| refused_by(refused, forbidden))?;
-            allowed_at = allowed_at.min(asked);
+            allowed_at = may.map_err(|refused| refused_by(refused, forbidden))?;
             accesses.push(review);
         }
         match what {
             What::Document(document, listing) => {
                 let of = (&document, listing);
                 let response = self.document(request, of, profile.as_ref()).await?;
-                response.body().keep(self.permit(caller));
+                response.body().keep(self.permit(&caller, permit));
                 Ok((CacheUse::Hit, response))
             }
             What::Objects(objects) => {
@@ -159,10 +160,10 @@ impl ReadApi {
                     let of = (credentials.clone(), peer);
                     let callers = Arc::clone(&self.callers);
                     let review = WatchReview::new(callers, of, (accesses, allowed_at));
-                    let response = self.watch(asked, review, caller).await?;
+                    let response = self.watch(asked, review, (&caller, permit)).await?;
                     return Ok((CacheUse::Hit, response));
                 }
-                self.objects(request, &objects, profile.as_ref(), caller).await
+                self.objects(request, &objects, profile.as_ref(), (&caller, permit)).await
             }
         }
     }
@@ -172,38 +173,37 @@ impl ReadApi {
         request: &Request,
         objects: &Objects,
         profile: Option<&ProfileRef>,
-        caller: Caller,
+        (caller, permit): (&Caller, KeyedPermit),
     ) -> Answered {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
-        let turns = self.callers.large_answers(&caller);
+        let turns = self.callers.large_answers(caller);
         let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
-        response.body().keep(self.permit(caller));
+        response.body().keep(self.permit(caller, permit));
         Ok((from, response))
     }
 
-    /// What an answer to `caller` takes up.
-    fn permit(&self, caller: Caller) -> ResponsePermit {
-        let bytes = self.callers.unwritten(&caller.authentication);
-        ResponsePermit::timely(caller, bytes)
+    /// What an answer to `caller` takes up, whose request has this permit.
+    fn permit(&self, caller: &Caller, permit: KeyedPermit) -> ResponsePermit {
+        ResponsePermit::timely(permit, self.callers.unwritten(caller))
     }
 
     async fn watch(
         &self,
         (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
         review: WatchReview,
-        caller: Caller,
+        (caller, request): (&Caller, KeyedPermit),
     ) -> Result<Response, Failure> {
-        let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
+        let place = self.callers.watch(caller).map_err(|_| Failure::too_many_requests(1))?;
         let feed = self.reads.watch(objects, watching, profile).await?;
-        let user = &caller.authentication.user;
+        let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(&objects.resource);
-        let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller.authentication));
-        let (caller, stop) = (Some(caller), self.stop.clone());
-        let watch = Watch { feed, review, caller, counted, _entered: entered, stop };
+        let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
+        let (request, stop) = (Some(request), self.stop.clone());
+        let watch = Watch { feed, review, request, counted, _entered: entered, stop };
         Ok(watch.response(&self.names, permit))
     }
 

@@ -56,10 +56,8 @@ async fn each_refusal_says_what_it_is() {
         ("lost", &get, Err(Refused::Undecided(Fault::new(Reason::Unreachable, "refused")))),
     ] {
         let found = callers.admit(&credentials(token, &[]), action, PEER).await;
-        let found = found
-            .as_ref()
-            .map(|caller| caller.authentication.user.name.as_str())
-            .map_err(Clone::clone);
+        let found =
+            found.as_ref().map(|(caller, _)| caller.user.name.as_str()).map_err(Clone::clone);
         assert_eq!(found, expected, "{token}");
     }
 }

@@ -32,7 +32,7 @@ async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
     }
     assert_eq!(gone(let_in), (100, 50), "of one user");
     sleep(20 * delay).await;
-    let caller = callers.admit(&good, &get, PEER).await.unwrap();
+    let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
     let mut further = Vec::new();
     for n in 0..150 {
         let get = action("get", Some(&format!("further-{n}")));
@@ -141,7 +141,7 @@ async fn one_user_writes_a_quarter_of_the_large_answers_at_once_and_leaves_other
     let (callers, _) = reading(Fake::new(say));
     let get = action("get", Some("web"));
     let taken = async |token| {
-        let caller = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+        let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
         let (permits, mut held) = (callers.large_answers(&caller), Vec::new());
         while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
             held.push(permit.unwrap());
@@ -200,10 +200,10 @@ async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests
     let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
     let mut held = Vec::new();
     for n in 0..1_024 {
-        let caller = admit(["one", "two"][n % 2]).await;
+        let (caller, _) = admit(["one", "two"][n % 2]).await;
         held.push(callers.watch(&caller).unwrap());
     }
-    let (jane, john) = (admit("one").await, admit("other").await);
+    let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
     assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Busy);
     assert!(callers.watch(&john).is_ok());
     held.pop();

@@ -80,8 +80,8 @@ impl Forward {
         let peer = connection.peer;
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
-        let (authentication, place) = forwarded.map_err(refusal)?;
-        connection.accept(|| callers.connection(&authentication));
+        let (caller, place) = forwarded.map_err(refusal)?;
+        connection.accept(|| callers.connection(&caller));
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(&head.headers, &sender, peer, flags)?;
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
@@ -103,13 +103,13 @@ impl Forward {
             }
         })?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let bytes = callers.unwritten(&authentication);
+            let bytes = callers.unwritten(&caller);
             return self.passed(answer, writes, (place, bytes)).await;
         }
-        let Some(caller) = upgrade else {
+        let Some(upgrade) = upgrade else {
             return Err(Failure::unanswered());
         };
-        Ok(tunnelled(answer, caller, place, &connection))
+        Ok(tunnelled(answer, upgrade, place, &connection))
     }
 
     /// The answer as it comes. Of a write it is looked at first.
