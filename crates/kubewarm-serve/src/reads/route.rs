@@ -6,7 +6,7 @@ use super::{
     fields::Fields,
     kinds::Kind,
     list::remembers,
-    retry::{Doubt, NotYet},
+    retry::NotYet,
 };
 use kubewarm_api::model::{CellKey, Consistency, ResourceVersion};
 use kubewarm_cache::{
@@ -223,12 +223,12 @@ impl Route<'_> {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        NotYet::Unproven(Box::new(Doubt {
-            key: candidate.key.clone(),
+        NotYet::Unproven {
+            cell: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
             failure: self.stale(candidate.age, "asking the API server has not helped"),
-        }))
+        }
     }
 
     /// The cache, of this age, may be older than the profile permits; `why` it still is.
