@@ -53,10 +53,6 @@ pub enum Error {
     #[error("{0}")]
     Flags(&'static str),
 
-    /// Callers cannot be told apart.
-    #[error("cannot tell callers apart")]
-    Guard(#[from] kubewarm_serve::callers::NoRandomness),
-
     /// A metric is wrong: a bug.
     #[error("cannot make the metrics")]
     Metrics(#[from] metrics::MetricsError),

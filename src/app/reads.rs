@@ -6,15 +6,11 @@ use crate::{
     controller::Declarations,
     metrics::Metrics,
 };
-use aws_lc_rs::{
-    hmac::{self, HMAC_SHA256},
-    rand::SystemRandom,
-};
 use kubewarm_cache::informer::Proofs;
 use kubewarm_client::{ApiClient, Connection};
 use kubewarm_serve::{
     ServeError, Watchers,
-    callers::{Authority, CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
+    callers::{Authority, CallerLimits, Callers, ReaderLimits, Reviews, random_key},
     certificate::{Certificate, names},
     reads::{Kinds, Offers, Reads, Surroundings},
     server::{Forward, ReadApi, ServerVersion, Wrote},
@@ -72,7 +68,8 @@ pub(super) fn callers(
         Auth::CallerToken => connection.callers_reviewer()?,
     });
     let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
-    Ok(Some(Arc::new(Callers::new(reviews, &limits, Handle::current(), note)?)))
+    let callers = Callers::new(reviews, &limits, Handle::current(), note).map_err(Error::Read)?;
+    Ok(Some(Arc::new(callers)))
 }
 
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
@@ -97,7 +94,6 @@ pub(super) fn api(
         kinds: Kinds::new(client, served, aggregated, runtime),
         home: Arc::clone(&view.home),
     }));
-    let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),
@@ -105,7 +101,7 @@ pub(super) fn api(
         version,
         forward,
         metrics: metrics.reads().clone(),
-        names,
+        names: random_key().map_err(Error::Read)?,
         watchers,
         stop,
     };

@@ -23,6 +23,7 @@ pub use self::{
     authenticator::Caller,
     credentials::{Credentials, NoCredentials},
     identity::Authority,
+    key::random_key,
     limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
@@ -35,6 +36,7 @@ use self::{
     limits::quarter,
     queue::ReviewLog,
 };
+use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecidedBy, Decision, Fault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
@@ -89,25 +91,20 @@ pub struct Callers {
     note: Note,
 }
 
-/// There is no randomness to make a key of: the kernel gives none.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel gives no random numbers, which decisions about callers need")]
-pub struct NoRandomness;
-
 impl Callers {
     /// Those who may have as much as `limits` say. Nobody has been asked about yet. Reviews are sent on `runtime`, as its
     /// connections must outlive those of whoever serves. `note` takes note of each decision.
     ///
     /// # Errors
     ///
-    /// [`NoRandomness`].
+    /// [`ServeError`] if the kernel gives no random numbers.
     pub fn new(
         reviews: Arc<dyn Reviews>,
         limits: &CallerLimits,
         runtime: Handle,
         note: Note,
-    ) -> Result<Self, NoRandomness> {
-        let key = Arc::new(HashKey::generate().map_err(|_| NoRandomness)?);
+    ) -> Result<Self, ServeError> {
+        let key = Arc::new(HashKey::generate()?);
         let log = ReviewLog::new(limits.reads);
         let readers = &limits.readers;
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.share(limit));
