@@ -1,10 +1,10 @@
 //! What a kind is: from discovery, and from definitions where there are any.
 
-use super::kinds::{Kind, Origin};
+use super::kinds::Kind;
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
-    model::{Fault, GroupResource, Reason, Resource, ResourceInfo},
+    model::{Fault, GroupResource, Reason, Resource},
     v1alpha1::{self, CacheProfile},
 };
 use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
@@ -75,20 +75,19 @@ impl Kinds {
     /// # Errors
     ///
     /// [`Fault`] while the API server has not said so.
-    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Arc<Kind>>, Fault> {
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Kind>, Fault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.described(resource).cloned() else { return Ok(None) };
-        if is_builtin_group(resource.group()) {
-            return Ok(Some(Arc::new(kind(document, Origin::BuiltIn))));
-        }
-        // Our own definition need not be seen: no Role lets it be.
-        let definition = if resource.group() == v1alpha1::GROUP {
-            self.own.clone()
-        } else {
-            self.definition(resource, &definitions).await?
+        let definition = match resource.group() {
+            group if is_builtin_group(group) => {
+                return Ok(Some(Kind { document, definition: None }));
+            }
+            // No Role has to let kubewarm get the definition of its own kind.
+            v1alpha1::GROUP => self.own.clone(),
+            _ => self.definition(resource, &definitions).await?,
         };
-        let kind = served_by(document, definition.as_deref(), &self.aggregated);
-        Ok(kind.map(Arc::new))
+        let is_served = definition.is_some() || self.aggregated.contains(resource.group());
+        Ok(is_served.then_some(Kind { document, definition }))
     }
 
     /// The newest snapshot of discovery, and what was found of it.
@@ -149,43 +148,11 @@ async fn fetch(
     }
 }
 
-/// What is served of a kind that is not Kubernetes' own; `None`: nothing, as it may be an aggregated API's, and its
-/// group is not one of those whose answers are the same for all.
-fn served_by(
-    document: ResourceInfo,
-    definition: Option<&Definition>,
-    aggregated: &BTreeSet<String>,
-) -> Option<Kind> {
-    let version = document.resource.version();
-    match definition {
-        Some(definition) => {
-            let fields = definition.fields.get(version).cloned().unwrap_or_default();
-            let columns = definition.columns.get(version).cloned();
-            let described = kind(document, Origin::Custom(fields));
-            Some(Kind {
-                list_kind: Arc::clone(&definition.list_kind),
-                columns: columns.unwrap_or_default(),
-                ..described
-            })
-        }
-        None if aggregated.contains(document.resource.group()) => {
-            Some(kind(document, Origin::Aggregated))
-        }
-        None => None,
-    }
-}
-
 /// The definition of the one kind in our group. `None` never happens: it is made of constants.
 fn own_definition() -> Option<Arc<Definition>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
     Definition::of(applied, &of).map(Arc::new)
-}
-
-fn kind(document: ResourceInfo, origin: Origin) -> Kind {
-    let api_version = document.resource.api_version().into();
-    let list_kind = format!("{}List", document.kind).into();
-    Kind { document, api_version, list_kind, origin, columns: Arc::default() }
 }
 
 impl fmt::Debug for Kinds {
@@ -197,19 +164,23 @@ impl fmt::Debug for Kinds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::future::join_all;
+    use futures::future::{join_all, ready};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use tokio::{
         task::yield_now,
         time::{Instant, advance, sleep},
     };
 
-    fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
+    /// What is served of a kind that has no definition, unless it is our own.
+    async fn served(group: &str, aggregated: &[&str]) -> Option<Kind> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
-        let document = ResourceInfo::new(resource, "CacheProfile");
-        let aggregated = aggregated.iter().map(|&group| group.to_owned()).collect();
-        served_by(document, definition, &aggregated)
+        let snapshot = Served::with(&resource, "CacheProfile");
+        let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
+        let ask: Ask = Arc::new(|_| ready(Ok(None)).boxed());
+        let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
+        let kinds = Kinds::asking(ask, now, &aggregated, Handle::current());
+        kinds.look(&resource).await.unwrap()
     }
 
     /// What is asked about a custom resource, how often, what is answered, and after how long.
@@ -259,7 +230,7 @@ mod tests {
         async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
             let began = Instant::now();
             let found = self.kinds.look(&self.resource).await;
-            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind == *"Widgets"));
+            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
             // What is asked for whoever comes next is asked by a task.
@@ -328,15 +299,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
-        assert!(served("metrics.x", None, &[]).is_none());
-        assert!(served("metrics.x", None, &["x", "other.x", "metrics.x.y"]).is_none());
-        let named = served("metrics.x", None, &["other.x", "metrics.x"]).unwrap();
-        assert!(matches!(named.origin, Origin::Aggregated));
-        let own = own_definition().unwrap();
-        let custom = served(v1alpha1::GROUP, Some(&own), &[v1alpha1::GROUP]).unwrap();
-        assert!(matches!(custom.origin, Origin::Custom(_)), "what is known counts");
-        assert_eq!(&*custom.list_kind, "CacheProfileList");
+    #[tokio::test]
+    async fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
+        assert!(served("metrics.x", &[]).await.is_none());
+        assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
+        let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
+        assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
+        let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
+        assert!(own.definition.is_some(), "what is known counts");
+        assert_eq!(&*own.list_kind(), "CacheProfileList");
     }
 }

@@ -126,7 +126,7 @@ impl Reads {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
         for resource in offers.resources(profile) {
-            kinds.extend(self.kind(resource).await?.map(|kind| kind.document.clone()));
+            kinds.extend(self.kind(resource).await?.map(|kind| kind.document));
         }
         Ok(kinds)
     }
@@ -137,7 +137,7 @@ impl Reads {
     }
 
     /// What a kind is; `None` for one that is not served to readers.
-    async fn kind(&self, resource: &Resource) -> Result<Option<Arc<Kind>>, Failure> {
+    async fn kind(&self, resource: &Resource) -> Result<Option<Kind>, Failure> {
         self.from.kinds.look(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
             Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)

@@ -14,7 +14,7 @@ use kubewarm_cache::{
     store::{Reader, Wanted},
 };
 use kubewarm_wire::{At, Failure, Objects};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The cells that may answer a request now, and how new they have to be.
@@ -22,7 +22,7 @@ pub(super) struct Route<'a> {
     /// The request.
     pub(super) asked: &'a Objects,
     /// What its kind is.
-    pub(super) kind: Arc<Kind>,
+    pub(super) kind: Kind,
     /// What its field selector means.
     pub(super) fields: Fields,
     /// The cells that are warm, the best first; never empty.

@@ -1,7 +1,7 @@
 //! Requests, cells and offers for the tests of this layer.
 
 use super::{
-    kinds::{Kind, Origin},
+    kinds::Kind,
     offers::{Offering, Offers},
 };
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use kubewarm_api::model::{
     Resource, ResourceInfo, SensitiveData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
+use kubewarm_client::Definition;
 use kubewarm_wire::{Asked, Objects, What};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -133,15 +134,9 @@ pub(super) fn report(current_at: Instant) -> CellReport {
 
 /// A kind; custom if it can be selected by a field.
 pub(super) fn kind(field: &str) -> Kind {
-    let origin = match FieldPath::parse(&format!(".{field}")) {
-        Ok(path) => Origin::Custom([(field.into(), path)].into()),
-        Err(_) => Origin::BuiltIn,
-    };
-    Kind {
-        document: ResourceInfo::new(core("pods"), "Pod"),
-        api_version: "v1".into(),
-        list_kind: "PodList".into(),
-        origin,
-        columns: Arc::default(),
-    }
+    let definition = FieldPath::parse(&format!(".{field}")).ok().map(|path| {
+        let fields = [("v1".into(), [(field.into(), path)].into())].into();
+        Arc::new(Definition { list_kind: "PodList".into(), fields, ..Definition::default() })
+    });
+    Kind { document: ResourceInfo::new(core("pods"), "Pod"), definition }
 }
