@@ -5,9 +5,8 @@ use super::{
     failures::FailedTokens,
     identity::Chain,
     key::{Digest, HashKey},
-    limits::CallerLimits,
     network::network,
-    queue::{ReviewLog, ReviewQueue},
+    queue::ReviewQueue,
 };
 use kubewarm_api::model::DecidedBy;
 use kubewarm_client::{Expiring, Presented, User, Who};
@@ -47,9 +46,8 @@ impl Authenticator {
         reviews: Arc<dyn Reviews>,
         key: Arc<HashKey>,
         runtime: Handle,
-        (limits, log): (&CallerLimits, ReviewLog),
+        queue: ReviewQueue<IpAddr>,
     ) -> Self {
-        let queue = ReviewQueue::new(limits.token_reviews, limits, log);
         let users = Expiring::new(REMEMBERED, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }

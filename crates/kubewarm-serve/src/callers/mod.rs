@@ -34,7 +34,7 @@ use self::{
     authorizer::Authorizer,
     key::{Digest, HashKey},
     limits::quarter,
-    queue::ReviewLog,
+    queue::ReviewQueue,
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
@@ -105,7 +105,9 @@ impl Callers {
         note: Note,
     ) -> Result<Self, ServeError> {
         let key = Arc::new(HashKey::generate()?);
-        let log = ReviewLog::new(limits.reads);
+        let is_failing = Arc::default();
+        let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
+        let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
         let readers = &limits.readers;
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.share(limit));
         Ok(Self {
@@ -113,9 +115,9 @@ impl Callers {
                 Arc::clone(&reviews),
                 Arc::clone(&key),
                 runtime.clone(),
-                (limits, log.clone()),
+                token_reviews,
             ),
-            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, (limits, log)),
+            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, access_reviews),
             reviews,
             requests: by_user(readers.requests.get()),
             watches: by_user(readers.watches.get()),
