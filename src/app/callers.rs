@@ -36,8 +36,8 @@ pub(super) fn scrapers(
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics))?;
-    Ok(Scrapers::Reviewed(Box::new(callers)))
+    let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
+    Ok(Scrapers::Reviewed(Box::new(callers.map_err(Error::Serve)?)))
 }
 
 /// What is decided about callers, for the metrics.

@@ -5,14 +5,12 @@ mod bucket;
 mod callers;
 mod dumps;
 mod files;
-mod kinds;
 mod learned;
 mod memory;
 mod operator;
 mod reads;
 mod supervise;
 mod verified;
-mod version;
 mod view;
 
 use crate::{
@@ -54,10 +52,6 @@ pub enum Error {
     /// Flags that do not go together.
     #[error("{0}")]
     Flags(&'static str),
-
-    /// Callers cannot be told apart.
-    #[error("cannot tell callers apart")]
-    Guard(#[from] kubewarm_serve::callers::NoRandomness),
 
     /// A metric is wrong: a bug.
     #[error("cannot make the metrics")]

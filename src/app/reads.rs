@@ -1,23 +1,19 @@
 //! `--api-addr`: the read API, put together.
 
-use super::{Error, callers, kinds::Kinds, version, view::View};
+use super::{Error, callers, view::View};
 use crate::{
     cli::{ApiArgs, Auth, RunArgs},
     controller::Declarations,
     metrics::Metrics,
 };
-use aws_lc_rs::{
-    hmac::{self, HMAC_SHA256},
-    rand::SystemRandom,
-};
 use kubewarm_cache::informer::Proofs;
-use kubewarm_client::Connection;
+use kubewarm_client::{ApiClient, Connection};
 use kubewarm_serve::{
     ServeError, Watchers,
-    callers::{CallerLimits, Callers, NoRandomness, ReaderLimits, Reviews},
+    callers::{Authority, CallerLimits, Callers, ReaderLimits, Reviews, random_key},
     certificate::{Certificate, names},
-    reads::{Offers, Reads, Surroundings},
-    server::{Authority, Forward, ReadApi, Wrote},
+    reads::{Kinds, Offers, Reads, Surroundings},
+    server::{Forward, ReadApi, ServerVersion, Wrote},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};
@@ -72,7 +68,8 @@ pub(super) fn callers(
         Auth::CallerToken => connection.callers_reviewer()?,
     });
     let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
-    Ok(Some(Arc::new(Callers::new(reviews, &limits, Handle::current(), note)?)))
+    let callers = Callers::new(reviews, &limits, Handle::current(), note).map_err(Error::Read)?;
+    Ok(Some(Arc::new(callers)))
 }
 
 /// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
@@ -83,8 +80,9 @@ pub(super) fn api(
     metrics: &Metrics,
     (watchers, stop): (Watchers, CancellationToken),
 ) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
-    let served = view.served.clone();
-    let kinds = Kinds::new(connection.client(), served, &args.api.serve_aggregated_groups);
+    let (client, runtime) = (connection.client(), Handle::current());
+    let version = ServerVersion::new(ApiClient::new(&client), runtime.clone());
+    let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);
     let reads = Arc::new(Reads::new(Surroundings {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -93,11 +91,9 @@ pub(super) fn api(
         ages: metrics.engine(),
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
-        look_up: kinds.look_up(Handle::current()),
+        kinds: Kinds::new(client, served, aggregated, runtime),
         home: Arc::clone(&view.home),
     }));
-    let names = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| NoRandomness)?;
-    let version = version::known(connection.client(), Handle::current());
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),
@@ -105,7 +101,7 @@ pub(super) fn api(
         version,
         forward,
         metrics: metrics.reads().clone(),
-        names,
+        names: random_key().map_err(Error::Read)?,
         watchers,
         stop,
     };
@@ -147,7 +143,7 @@ fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + S
         let (declarations, offers) = &mut *held.lock();
         if offers.is_none() || declarations.has_changed().unwrap_or(false) {
             let profiles = declarations.borrow_and_update().clone()?;
-            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &*it.declared))));
+            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &it.declared))));
         }
         offers.clone()
     })

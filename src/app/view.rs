@@ -1,9 +1,6 @@
 //! What the layers show each other: cells and statuses to the observers.
 
-use super::{
-    kinds::ServedNow,
-    verified::{excess, missing},
-};
+use super::verified::{excess, missing};
 use crate::{
     access::AccessReports,
     controller::{Declarations, running_cells, running_targets},
@@ -16,8 +13,10 @@ use kubewarm_cache::{
     informer::{Changes, Reports},
     store::{Catalog, Reader},
 };
+use kubewarm_client::Served;
 use parking_lot::RwLock;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Everything observers read. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -26,7 +25,7 @@ pub(super) struct View {
     pub(super) reports: Reports,
     /// When the reports say something new.
     pub(super) changes: Changes,
-    pub(super) served: ServedNow,
+    pub(super) served: watch::Receiver<Option<Arc<Served>>>,
     /// The cells of the profiles themselves.
     pub(super) own: Arc<[CellKey]>,
     pub(super) declarations: Declarations,

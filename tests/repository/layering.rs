@@ -23,8 +23,8 @@ const ALLOWED: &[(&str, &[Layer])] = &[
     (
         "crates/kubewarm-serve",
         &[
-            ("callers", &[]),
             ("certificate", &[]),
+            ("callers", &["certificate"]),
             ("listen", &[]),
             ("metrics", &[]),
             ("reads", &["metrics"]),

@@ -1,5 +1,6 @@
 //! What the read API is asked, and how it answers.
 
+use http::Method;
 use kubewarm_api::model::{Resource, WaitFor, WaitOutcome};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::Mutex;
@@ -44,23 +45,6 @@ pub enum CacheUse {
     Wait,
     /// Nowhere: it was refused.
     Miss,
-}
-
-/// The method of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum Method {
-    /// The one that reads.
-    #[strum(serialize = "GET")]
-    Get,
-    /// One that is refused.
-    Other,
-}
-
-impl Method {
-    pub(super) fn of(method: &http::Method) -> Self {
-        if *method == http::Method::GET { Self::Get } else { Self::Other }
-    }
 }
 
 /// What ended a client's watch.
@@ -168,15 +152,16 @@ impl ReadMetrics {
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a request that was answered with `code`, `took` after its head had come.
+    /// Counts a request that was answered with `code`, `took` after its head had come. `method` is a
+    /// [`method_label`].
     pub fn answered(
         &self,
-        (handler, method): (Handler, Method),
+        (handler, method): (Handler, &'static str),
         code: u16,
         from: CacheUse,
         took: Duration,
     ) {
-        let labels = [handler.as_ref(), method.as_ref(), code_label(Some(code))];
+        let labels = [handler.as_ref(), method, code_label(Some(code))];
         self.requests.with_label_values(&labels).inc();
         let labels = [handler.as_ref(), from.as_ref()];
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
@@ -195,6 +180,12 @@ impl ReadMetrics {
         drop(open);
         Watching { metrics: self.clone(), of, closed: WatchClosed::Client }
     }
+}
+
+/// The label of a request's method: `GET`, or `other` for all that kubewarm does not serve itself.
+#[must_use]
+pub fn method_label(method: &Method) -> &'static str {
+    if *method == Method::GET { "GET" } else { "other" }
 }
 
 impl Watching {

@@ -31,7 +31,7 @@ pub mod tables;
 pub use self::{
     accept::{Form, Included, Listing, MetaVersion, TableForm},
     asked::{Access, Asked, At, Objects, What},
-    bearer::Bearer,
+    bearer::websocket_bearer,
     body::{ItemTypes, ListFrame, Part, object},
     discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
     event::{EventFrame, EventType, bookmark, ended, event, progress},

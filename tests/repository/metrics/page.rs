@@ -1,6 +1,7 @@
 //! `docs/metrics.md`, made from what kubewarm exports.
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
+use http::Method;
 use kubewarm::{
     access::{Check, CheckOutcome},
     metrics::{CONDITION_STATUSES, StatusWrite, TargetState},
@@ -10,7 +11,7 @@ use kubewarm_cache::informer::{
     Comparison, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
     WatchEnd, code_label,
 };
-use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
+use kubewarm_serve::metrics::{CacheUse, Handler, WatchClosed, method_label};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -190,7 +191,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
         ("kubewarm_http_requests_total", "handler", values::<Handler>()),
-        ("kubewarm_http_requests_total", "method", values::<Method>()),
+        ("kubewarm_http_requests_total", "method", methods()),
         ("kubewarm_http_requests_total", "code", codes()),
         ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
@@ -217,6 +218,10 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
 
 fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
     L::VARIANTS.iter().map(AsRef::as_ref).collect()
+}
+
+fn methods() -> Vec<&'static str> {
+    [Method::GET, Method::POST].map(|method| method_label(&method)).into()
 }
 
 fn verbs() -> Vec<&'static str> {

@@ -1,12 +1,12 @@
 //! Who calls: what the API server says of the credentials, or a certificate.
 
 use super::{
-    Credentials, Refused, Reviews, Shown,
+    Credentials, Refused, Reviews,
     failures::FailedTokens,
+    identity::Chain,
     key::{Digest, HashKey},
-    limits::CallerLimits,
     network::network,
-    queue::{ReviewLog, ReviewQueue},
+    queue::ReviewQueue,
 };
 use kubewarm_api::model::DecidedBy;
 use kubewarm_client::{Expiring, Presented, User, Who};
@@ -30,11 +30,11 @@ pub(super) struct Authenticator {
 
 /// A caller whose credentials were accepted.
 #[derive(Clone, Debug)]
-pub struct Authentication {
+pub struct Caller {
     /// Who it is.
     pub user: Arc<User>,
-    /// When the API server was asked.
-    pub(super) asked: Instant,
+    /// When the API server was asked: of the answers that let the caller in, when the oldest was asked for.
+    pub asked: Instant,
     /// What the user is counted by.
     pub(super) name: Digest,
     /// What was shown; nothing, where a certificate counts.
@@ -46,9 +46,8 @@ impl Authenticator {
         reviews: Arc<dyn Reviews>,
         key: Arc<HashKey>,
         runtime: Handle,
-        (limits, log): (&CallerLimits, ReviewLog),
+        queue: ReviewQueue<IpAddr>,
     ) -> Self {
-        let queue = ReviewQueue::new(limits.token_reviews, limits, log);
         let users = Expiring::new(REMEMBERED, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
@@ -63,12 +62,12 @@ impl Authenticator {
         credentials: &Credentials,
         peer: IpAddr,
         by: &mut DecidedBy,
-    ) -> Result<Authentication, Refused> {
+    ) -> Result<Caller, Refused> {
         if credentials.impersonates && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
         // A token beside a certificate is not looked at, as the API server does not.
-        let certified = credentials.shown.as_ref().and_then(Shown::who);
+        let certified = credentials.chain.as_deref().and_then(Chain::who);
         let (who, asked, presented) = match (certified, &credentials.token) {
             // Verified by this process, each time.
             (Some(who), _) => (who, Instant::now(), None),
@@ -81,7 +80,7 @@ impl Authenticator {
         match who {
             Who::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(Authentication { user, asked, name, presented })
+                Ok(Caller { user, asked, name, presented })
             }
             Who::Unknown => Err(Refused::Unauthorized),
             Who::Refused { message } => {

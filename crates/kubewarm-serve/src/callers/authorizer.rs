@@ -2,10 +2,9 @@
 
 use super::{
     Refused, Reviews,
-    authenticator::{Authentication, TTL},
+    authenticator::{Caller, TTL},
     key::{Digest, HashKey},
-    limits::CallerLimits,
-    queue::{ReviewLog, ReviewQueue},
+    queue::ReviewQueue,
 };
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::DecidedBy;
@@ -30,9 +29,8 @@ impl Authorizer {
         reviews: Arc<dyn Reviews>,
         key: Arc<HashKey>,
         runtime: Handle,
-        (limits, log): (&CallerLimits, ReviewLog),
+        queue: ReviewQueue<Digest>,
     ) -> Self {
-        let queue = ReviewQueue::new(limits.access_reviews, limits, log);
         Self { reviews, key, runtime, verdicts: Expiring::new(REMEMBERED, TTL), queue }
     }
 
@@ -44,7 +42,7 @@ impl Authorizer {
     /// [`Refused`].
     pub(super) async fn authorize(
         &self,
-        caller: &Authentication,
+        caller: &Caller,
         access: &SelfSubjectAccessReviewSpec,
         by: &mut DecidedBy,
     ) -> Result<Instant, Refused> {

@@ -1,7 +1,8 @@
 //! What a caller shows of itself: in the headers of its request, and behind its connection.
 
+use super::identity::Chain;
 use http::{HeaderName, HeaderValue};
-use kubewarm_client::{Presented, User, Who};
+use kubewarm_client::Presented;
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
@@ -12,22 +13,9 @@ const MAX_TOKEN: usize = 16 * 1024;
 #[derive(Clone)]
 pub struct Credentials {
     pub(super) token: Option<Arc<Presented>>,
-    pub(super) shown: Option<Shown>,
+    pub(super) chain: Option<Arc<Chain>>,
     /// Whether their owner wants to act as somebody else.
     pub(super) impersonates: bool,
-}
-
-/// Whose certificate a client proved to have in the handshake of its connection, if a CA that counts vouches for it: now,
-/// or at most 10 s ago.
-#[derive(Clone)]
-pub struct Shown(pub Arc<dyn Fn() -> Option<Arc<User>> + Send + Sync>);
-
-impl Shown {
-    /// Who the certificate says is calling. `None` if it says nothing, so that a token counts.
-    #[must_use]
-    pub fn who(&self) -> Option<Who> {
-        (self.0)().map(Who::of)
-    }
 }
 
 /// Why a request has no credentials.
@@ -65,14 +53,14 @@ impl Credentials {
         Self::beside(None, headers)
     }
 
-    /// Those of a request with these `headers` on a connection that has `shown` a certificate. Without one,
+    /// Those of a request with these `headers` on a connection whose client has shown `chain`. Without a certificate,
     /// there must be a token.
     ///
     /// # Errors
     ///
     /// [`NoCredentials`].
-    pub fn beside<'h>(
-        shown: Option<Shown>,
+    pub(crate) fn beside<'h>(
+        chain: Option<Arc<Chain>>,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, NoCredentials> {
         let mut authorization = None;
@@ -92,20 +80,20 @@ impl Credentials {
             }
         }
         let impersonates = !impersonation.is_empty();
-        let token = match (authorization.ok_or(NoCredentials::Missing).and_then(token), &shown) {
+        let token = match (authorization.ok_or(NoCredentials::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(Presented { token, impersonation })),
             // The certificate may be enough.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
-        Ok(Self { token, shown, impersonates })
+        Ok(Self { token, chain, impersonates })
     }
 
     /// Those of whoever shows this token, and acts as nobody else.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = Presented { token, impersonation: Vec::new() };
-        Self { token: Some(Arc::new(presented)), shown: None, impersonates: false }
+        Self { token: Some(Arc::new(presented)), chain: None, impersonates: false }
     }
 
     /// The token that was shown, whether it counts or not.
@@ -133,17 +121,11 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     }
 }
 
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("impersonates", &self.impersonates)
-            .field("shows_certificate", &self.shown.is_some())
+            .field("shows_certificate", &self.chain.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -151,6 +133,7 @@ impl fmt::Debug for Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callers::identity::sample::chain;
 
     fn of(headers: &[(&str, &str)]) -> Result<Credentials, NoCredentials> {
         Credentials::of(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
@@ -183,43 +166,24 @@ mod tests {
         }
     }
 
-    /// A certificate of whoever this is.
-    fn shown(user: Option<Arc<User>>) -> Shown {
-        Shown(Arc::new(move || user.clone()))
-    }
-
-    fn user(name: &str) -> Arc<User> {
-        Arc::new(User { name: name.to_owned(), ..User::default() })
-    }
-
-    #[test]
-    fn a_certificate_says_who_it_is_of_and_nobody_is_anonymous() {
-        for (own, expected) in [
-            (None, None),
-            (Some("jane"), Some(Who::Known(user("jane")))),
-            (Some("system:anonymous"), Some(Who::Unknown)),
-        ] {
-            assert_eq!(shown(own.map(user)).who(), expected, "{own:?}");
-        }
-    }
-
     #[test]
     fn beside_a_certificate_a_token_may_be_missing_but_not_repeated() {
-        let shown = || Some(shown(None));
+        let shown = chain("jane");
+        let chain = || Some(Arc::clone(&shown));
         for (headers, has_token) in [
             (&[] as &[(&str, &[u8])], false),
             (&[("authorization", b"Basic Z29vZA==")], false),
             (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
         ] {
-            let found = Credentials::beside(shown(), headers.iter().copied()).unwrap();
+            let found = Credentials::beside(chain(), headers.iter().copied()).unwrap();
             assert_eq!(found.token.is_some(), has_token);
             assert_eq!(found.impersonates, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
-        let found = Credentials::beside(shown(), twice);
+        let found = Credentials::beside(chain(), twice);
         assert_eq!(found.unwrap_err(), NoCredentials::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
-        assert!(Credentials::beside(shown(), acting).unwrap().impersonates);
+        assert!(Credentials::beside(chain(), acting).unwrap().impersonates);
     }
 
     #[test]

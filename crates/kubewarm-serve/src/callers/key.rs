@@ -1,7 +1,7 @@
 //! What an answer is remembered by: a keyed hash of what is sent, so that no token is kept.
 
+use crate::ServeError;
 use aws_lc_rs::{
-    error::Unspecified,
     hmac::{self, HMAC_SHA256},
     rand::SystemRandom,
 };
@@ -21,10 +21,20 @@ pub(super) struct HashKey(hmac::Key);
 /// What is sent of credentials.
 type Sent<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
+/// A new key.
+///
+/// # Errors
+///
+/// [`ServeError`] if the kernel gives no random numbers.
+pub fn random_key() -> Result<hmac::Key, ServeError> {
+    let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
+    key.map_err(ServeError::of("the kernel gives no random numbers to make a key of"))
+}
+
 impl HashKey {
     /// A new one.
-    pub(super) fn generate() -> Result<Self, Unspecified> {
-        hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map(Self)
+    pub(super) fn generate() -> Result<Self, ServeError> {
+        random_key().map(Self)
     }
 
     /// Of the review of these credentials.

@@ -9,6 +9,7 @@ mod authenticator;
 mod authorizer;
 mod credentials;
 mod failures;
+mod identity;
 mod key;
 mod limits;
 mod network;
@@ -17,22 +18,25 @@ mod reviews;
 #[cfg(test)]
 pub(crate) mod sample;
 
+pub(crate) use self::identity::{Asking, Chain};
 pub use self::{
-    authenticator::Authentication,
-    credentials::{Credentials, NoCredentials, Shown},
+    authenticator::Caller,
+    credentials::{Credentials, NoCredentials},
+    identity::Authority,
+    key::random_key,
     limits::{CallerLimits, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
-pub use kubewarm_client::User;
 
 use self::{
     authenticator::Authenticator,
     authorizer::Authorizer,
     key::{Digest, HashKey},
     limits::quarter,
-    queue::ReviewLog,
+    queue::ReviewQueue,
 };
+use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecidedBy, Decision, Fault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
@@ -44,16 +48,6 @@ pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
 /// Takes note of a decision: who made it, what it is, how long it took.
 pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
-
-/// A caller who may. To be kept until the answer has ended: so long its share is taken.
-#[derive(Debug)]
-pub struct Caller {
-    /// Who it is.
-    pub authentication: Authentication,
-    /// When the older of the two answers was asked for that let the caller in: at most 10 s ago, at first.
-    pub asked: Instant,
-    _share: KeyedPermit,
-}
 
 /// What one user has of something, such as the turns in which large answers are written.
 #[derive(Clone, Debug)]
@@ -97,26 +91,23 @@ pub struct Callers {
     note: Note,
 }
 
-/// There is no randomness to make a key of: the kernel gives none.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel gives no random numbers, which decisions about callers need")]
-pub struct NoRandomness;
-
 impl Callers {
     /// Those who may have as much as `limits` say. Nobody has been asked about yet. Reviews are sent on `runtime`, as its
     /// connections must outlive those of whoever serves. `note` takes note of each decision.
     ///
     /// # Errors
     ///
-    /// [`NoRandomness`].
+    /// [`ServeError`] if the kernel gives no random numbers.
     pub fn new(
         reviews: Arc<dyn Reviews>,
         limits: &CallerLimits,
         runtime: Handle,
         note: Note,
-    ) -> Result<Self, NoRandomness> {
-        let key = Arc::new(HashKey::generate().map_err(|_| NoRandomness)?);
-        let log = ReviewLog::new(limits.reads);
+    ) -> Result<Self, ServeError> {
+        let key = Arc::new(HashKey::generate()?);
+        let is_failing = Arc::default();
+        let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
+        let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
         let readers = &limits.readers;
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.share(limit));
         Ok(Self {
@@ -124,9 +115,9 @@ impl Callers {
                 Arc::clone(&reviews),
                 Arc::clone(&key),
                 runtime.clone(),
-                (limits, log.clone()),
+                token_reviews,
             ),
-            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, (limits, log)),
+            authorizer: Authorizer::new(Arc::clone(&reviews), key, runtime, access_reviews),
             reviews,
             requests: by_user(readers.requests.get()),
             watches: by_user(readers.watches.get()),
@@ -144,7 +135,8 @@ impl Callers {
         self.reviews.passes_impersonation_on()
     }
 
-    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says.
+    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says. The permit is the
+    /// request's, until the answer has ended.
     ///
     /// # Errors
     ///
@@ -159,12 +151,12 @@ impl Callers {
         credentials: &Credentials,
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
-            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
-            let share = self.requests.try_acquire(&authentication.name).ok_or(Refused::Busy)?;
-            let asked = self.authorizer.authorize(&authentication, access, by).await?;
-            Ok(Caller { authentication, asked, _share: share })
+            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
+            let permit = self.requests.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            let asked = self.authorizer.authorize(&caller, access, by).await?;
+            Ok((Caller { asked, ..caller }, permit))
         })
         .await
     }
@@ -182,14 +174,14 @@ impl Callers {
         peer: IpAddr,
     ) -> Result<Instant, Refused> {
         self.noted(async |by| {
-            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
-            self.authorizer.authorize(&authentication, access, by).await
+            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
+            self.authorizer.authorize(&caller, access, by).await
         })
         .await
     }
 
-    /// Whether one who was let in may do what `access` says, too, for the same request, which has its share. Returns
-    /// when the older of the two answers was asked for.
+    /// Whether one who was let in may do what `access` says, too, for the same request, which has its permit. Returns
+    /// when the oldest of the answers was asked for by which the caller may do all of that.
     ///
     /// # Errors
     ///
@@ -199,8 +191,7 @@ impl Callers {
         caller: &Caller,
         access: &SelfSubjectAccessReviewSpec,
     ) -> Result<Instant, Refused> {
-        self.noted(async |by| self.authorizer.authorize(&caller.authentication, access, by).await)
-            .await
+        self.noted(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
     /// Who owns `credentials`, and a place for a request of theirs that is sent on from `peer`: what it may, the API server
@@ -213,11 +204,11 @@ impl Callers {
         &self,
         credentials: &Credentials,
         peer: IpAddr,
-    ) -> Result<(Authentication, KeyedPermit), Refused> {
+    ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
-            let authentication = self.authenticator.authenticate(credentials, peer, by).await?;
-            let place = self.forwarded.try_acquire(&authentication.name).ok_or(Refused::Busy)?;
-            Ok((authentication, place))
+            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
+            let place = self.forwarded.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            Ok((caller, place))
         })
         .await
     }
@@ -225,21 +216,21 @@ impl Callers {
     /// A place for the connection of somebody whose request was accepted; `None` if that user has its share of them
     /// already.
     #[must_use]
-    pub fn connection(&self, authentication: &Authentication) -> Option<KeyedPermit> {
-        self.connections.try_acquire(&authentication.name)
+    pub fn connection(&self, caller: &Caller) -> Option<KeyedPermit> {
+        self.connections.try_acquire(&caller.name)
     }
 
     /// The turns in which large answers to `caller` are written: at most so many pieces at once, a quarter of which are
     /// one user's.
     #[must_use]
     pub fn large_answers(&self, caller: &Caller) -> UserPermits {
-        UserPermits { permits: self.large.clone(), user: caller.authentication.name }
+        UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
     /// What answers to somebody take until they are written, in units of [`UNWRITTEN_UNIT`].
     #[must_use]
-    pub fn unwritten(&self, authentication: &Authentication) -> UserPermits {
-        UserPermits { permits: self.unwritten.clone(), user: authentication.name }
+    pub fn unwritten(&self, caller: &Caller) -> UserPermits {
+        UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
     /// A place for a watch of somebody who was let in, in exchange for that among the requests.
@@ -248,7 +239,7 @@ impl Callers {
     ///
     /// [`Refused::Busy`] if there is none, or that user has too many.
     pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
-        self.watches.try_acquire(&caller.authentication.name).ok_or(Refused::Busy)
+        self.watches.try_acquire(&caller.name).ok_or(Refused::Busy)
     }
 
     /// Has `deciding` decide, and notes what it decides. Where nobody waits for it any more, there is no decision.

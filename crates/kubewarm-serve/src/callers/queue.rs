@@ -25,26 +25,21 @@ pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    log: ReviewLog,
-}
-
-/// Logs that callers cannot be reviewed, and that they can be again; not each time. Clones share what was said.
-#[derive(Clone, Debug)]
-pub(super) struct ReviewLog {
-    /// What callers read.
+    /// What callers read, for the log.
     reads: &'static str,
-    /// Whether the last review had no answer.
+    /// Whether the last review had no answer. Queues of the same callers share it.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     /// So many `slots`, a quarter of which are for one, and places to wait in, half of which are for one.
-    pub(super) fn new(slots: usize, limits: &CallerLimits, log: ReviewLog) -> Self {
+    pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
             waiting: KeyedSemaphore::new(limits.waiting, limits.waiting / 2),
             queue: limits.queue,
-            log,
+            reads: limits.reads,
+            is_failing,
         }
     }
 
@@ -78,16 +73,11 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         let answer = timeout(PATIENCE, review).await.unwrap_or_else(|_| {
             Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
         });
-        self.log.note(answer.as_ref().err());
+        self.note(answer.as_ref().err());
         answer.map_err(Refused::Undecided)
     }
-}
 
-impl ReviewLog {
-    pub(super) fn new(reads: &'static str) -> Self {
-        Self { reads, is_failing: Arc::default() }
-    }
-
+    /// Logs the first review without an answer, and the first with one after that.
     fn note(&self, fault: Option<&Fault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;

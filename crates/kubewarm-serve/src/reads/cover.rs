@@ -131,17 +131,17 @@ impl<'a> Coverage<'a> {
 
     /// The strictest bound of those that offer any of it.
     pub(super) fn max_staleness(&self) -> Duration {
-        self.cells.iter().map(|it| it.max_staleness).min().unwrap_or_default()
+        self.cells.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
     /// The strictest consistency of them.
     pub(super) fn consistency(&self) -> Consistency {
-        self.cells.iter().map(|it| it.reads.consistency).max().unwrap_or_default()
+        self.cells.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
     /// How long any of them has cold reads wait.
     pub(super) fn cold_wait(&self) -> Duration {
-        self.cells.iter().map(|it| it.reads.cold_wait).min().unwrap_or_default()
+        self.cells.iter().map(|it| it.declared.reads.cold_wait).min().unwrap_or_default()
     }
 
     /// Those that may answer now, the best first: whole ones without selectors; then current ones, late
@@ -181,7 +181,9 @@ impl Candidate<'_> {
 
     /// The namespace at whose expense something is asked for it: that of the first who offers it.
     pub(super) fn payer(&self) -> Arc<str> {
-        self.offers.first().map_or_else(|| "".into(), |it| Arc::clone(&it.profile.namespace))
+        self.offers
+            .first()
+            .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
     /// Whether it has selectors. Then what is written to others does not reach it, and its version moves on
@@ -193,7 +195,7 @@ impl Candidate<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::MetadataOnly(_));
-        let freshness = if self.offers.iter().all(|it| it.mode == Mode::Paused) {
+        let freshness = if self.offers.iter().all(|it| it.declared.mode == Mode::Paused) {
             2
         } else {
             u8::from(self.age.is_none_or(|age| age > bound))
@@ -210,7 +212,8 @@ pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
 
 /// The strictest of what these say about data that may not be read any more.
 fn strictest(offers: &[&Offering]) -> OnAccessLost {
-    let all_serve_on = offers.iter().all(|it| it.on_access_lost == OnAccessLost::ServeStale);
+    let all_serve_on =
+        offers.iter().all(|it| it.declared.on_access_lost == OnAccessLost::ServeStale);
     if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Fence }
 }
 
@@ -222,7 +225,7 @@ fn may_answer(
     profile: Option<&ProfileRef>,
     home: &str,
 ) -> bool {
-    let of = &offering.profile;
+    let of = &offering.declared.profile;
     match profile {
         Some(named) => of == named,
         None => {

@@ -1,7 +1,7 @@
 //! What a kind can be selected by: which fields the API server knows of it, and where they are; and what
 //! indexes are declared of it.
 
-use super::kinds::{Kind, Origin};
+use super::kinds::Kind;
 use kubewarm_api::model::{
     CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
     Operator, Projection, Resource,
@@ -106,9 +106,7 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
             "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
             resource.version()
         )),
-        _ if resource.group_resource().has_own_field_labels()
-            || matches!(kind.origin, Origin::Custom(_)) =>
-        {
+        _ if resource.group_resource().has_own_field_labels() || kind.definition.is_some() => {
             Failure::unknown_field(field)
         }
         _ => Failure::bad_request(format!(
@@ -125,8 +123,7 @@ fn served_field(
     field: &str,
 ) -> Option<(FieldPath, &'static str)> {
     resource.group_resource().field_label(field).or_else(|| {
-        let Origin::Custom(fields) = &kind.origin else { return None };
-        let (_, path) = fields.iter().find(|(name, _)| **name == *field)?;
+        let (_, path) = kind.selectable_fields()?.iter().find(|(name, _)| **name == *field)?;
         Some((path.clone(), ""))
     })
 }

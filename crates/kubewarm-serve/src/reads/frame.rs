@@ -26,7 +26,7 @@ impl Frame {
         next: Option<String>,
         remaining: Option<u64>,
     ) -> Self {
-        let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
+        let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
         let of = match form {
             Form::Full => Part::Full,
             Form::Metadata(version) => Part::Metadata(version),
@@ -41,7 +41,7 @@ impl Frame {
         Self::List(ListFrame {
             api_version,
             kind: name,
-            list_kind: Arc::clone(&kind.list_kind),
+            list_kind: kind.list_kind(),
             items: kind.items(),
             of,
             version,
@@ -111,6 +111,6 @@ pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
             return out;
         }
     };
-    kubewarm_wire::object(&kind.api_version, &kind.document.kind, &object.body, part, &mut out);
+    kubewarm_wire::object(&kind.api_version(), &kind.document.kind, &object.body, part, &mut out);
     out
 }

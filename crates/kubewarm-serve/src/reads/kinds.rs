@@ -1,63 +1,52 @@
 //! What is known of a kind beside what is held of it.
 
-use futures::future::BoxFuture;
-use kubewarm_api::model::{Fault, Resource, ResourceInfo};
-use kubewarm_client::SelectableFields;
-use kubewarm_wire::{
-    ItemTypes,
-    tables::{Column, Printer},
-};
+use kubewarm_api::model::ResourceInfo;
+use kubewarm_client::{Definition, SelectableFields};
+use kubewarm_wire::{ItemTypes, tables::Printer};
 use std::sync::Arc;
-
-/// Says what a kind is; `None` for one that is not served to readers: it is not known, or an aggregated
-/// API's, which may hide some objects from some callers.
-pub type LookUp =
-    Box<dyn Fn(Resource) -> BoxFuture<'static, Result<Option<Arc<Kind>>, Fault>> + Send + Sync>;
 
 /// A kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub(super) struct Kind {
     /// As discovery has it.
-    pub document: ResourceInfo,
-    /// Of an object, such as `apps/v1`.
-    pub api_version: Arc<str>,
-    /// Of a list of them, such as `DeploymentList`.
-    pub list_kind: Arc<str>,
-    /// Who serves it.
-    pub origin: Origin,
-    /// What a definition has its objects be printed in; empty for others.
-    pub columns: Arc<[Column]>,
-}
-
-/// Who serves a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The API server itself.
-    BuiltIn,
-    /// The API server, from a `CustomResourceDefinition`.
-    Custom(SelectableFields),
-    /// Another API server, which the administrator says hides nothing from anybody.
-    Aggregated,
+    pub(super) document: ResourceInfo,
+    /// Its `CustomResourceDefinition`. `None` if the API server itself serves the kind, or another API server, which the
+    /// administrator says hides nothing from anybody.
+    pub(super) definition: Option<Arc<Definition>>,
 }
 
 impl Kind {
+    /// The `apiVersion` of an object, such as `apps/v1`.
+    pub(super) fn api_version(&self) -> Arc<str> {
+        self.document.resource.api_version().into()
+    }
+
+    /// The kind of a list, such as `DeploymentList`.
+    pub(super) fn list_kind(&self) -> Arc<str> {
+        match &self.definition {
+            Some(definition) => Arc::clone(&definition.list_kind),
+            None => format!("{}List", self.document.kind).into(),
+        }
+    }
+
+    /// The fields that the definition lets its objects be selected by.
+    pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
+        self.definition.as_ref()?.fields.get(self.document.resource.version())
+    }
+
     /// How its objects are printed as rows.
-    #[must_use]
-    pub fn printer(&self) -> Printer {
+    pub(super) fn printer(&self) -> Printer {
         let of = &self.document.resource;
-        match self.origin {
-            Origin::BuiltIn => Printer::built_in(of.group(), of.version(), of.resource()),
-            Origin::Custom(_) => Printer::custom(&self.columns),
-            Origin::Aggregated => Printer::unknown(),
+        match &self.definition {
+            Some(definition) => {
+                Printer::custom(definition.columns.get(of.version()).cloned().unwrap_or_default())
+            }
+            None => Printer::built_in(of.group(), of.version(), of.resource()),
         }
     }
 
     /// Whether the items of a list of them say what they are.
-    #[must_use]
-    pub fn items(&self) -> ItemTypes {
-        match self.origin {
-            Origin::Custom(_) => ItemTypes::Written,
-            Origin::BuiltIn | Origin::Aggregated => ItemTypes::Bare,
-        }
+    pub(super) fn items(&self) -> ItemTypes {
+        if self.definition.is_some() { ItemTypes::Written } else { ItemTypes::Bare }
     }
 }

@@ -12,6 +12,7 @@ mod floors;
 mod frame;
 mod kinds;
 mod list;
+mod look_up;
 mod offers;
 mod retry;
 mod route;
@@ -21,12 +22,12 @@ mod watch;
 
 pub use self::{
     answer::{Answer, Body, Cut, PART_BYTES, PIECE_BYTES, Pages, Source},
-    kinds::{Kind, LookUp, Origin},
+    look_up::Kinds,
     offers::{Offering, Offers},
     watch::{Feed, Piece, Progress},
 };
 
-use self::{cover::Candidate, floors::Floors, retry::NotYet, route::Route};
+use self::{cover::Candidate, floors::Floors, kinds::Kind, retry::NotYet, route::Route};
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
 use kubewarm_cache::{
@@ -60,7 +61,7 @@ pub struct Surroundings {
     /// What profiles offer; `None` before they have been listed. Asked at every read.
     pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
     /// What a kind is.
-    pub look_up: LookUp,
+    pub kinds: Kinds,
     /// The operator's namespace, whose profiles answer for every namespace.
     pub home: Arc<str>,
 }
@@ -125,7 +126,7 @@ impl Reads {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
         for resource in offers.resources(profile) {
-            kinds.extend(self.kind(resource).await?.map(|kind| kind.document.clone()));
+            kinds.extend(self.kind(resource).await?.map(|kind| kind.document));
         }
         Ok(kinds)
     }
@@ -136,8 +137,8 @@ impl Reads {
     }
 
     /// What a kind is; `None` for one that is not served to readers.
-    async fn kind(&self, resource: &Resource) -> Result<Option<Arc<Kind>>, Failure> {
-        (self.from.look_up)(resource.clone()).await.map_err(|fault| {
+    async fn kind(&self, resource: &Resource) -> Result<Option<Kind>, Failure> {
+        self.from.kinds.look(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
             Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
         })

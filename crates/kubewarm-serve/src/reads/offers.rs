@@ -1,9 +1,9 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
 use kubewarm_api::model::{
-    CellKey, Declared, Index, IndexBy, Mode, OnAccessLost, ProfileRef, ReadTerms, Resource,
+    CellKey, Declared, Index, IndexBy, Mode, ProfileRef, Resource,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,20 +14,12 @@ pub struct Offers {
 /// One cell of one profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offering {
-    /// The profile.
-    pub profile: ProfileRef,
+    /// The profile, and its terms.
+    pub declared: Arc<Declared>,
     /// The cell.
     pub key: CellKey,
-    /// The indexes that it declares of the cell, by target.
+    /// The indexes that the profile declares of the cell, by target.
     pub indexes: Vec<Arc<[Index]>>,
-    /// Whether it is watched.
-    pub mode: Mode,
-    /// `freshness.maxStalenessSeconds`.
-    pub max_staleness: Duration,
-    /// `serving.consistency`, and what becomes of cold reads.
-    pub reads: ReadTerms,
-    /// `serving.onAccessLost`.
-    pub on_access_lost: OnAccessLost,
 }
 
 impl Offering {
@@ -44,14 +36,14 @@ impl Offers {
     /// Both the declared cells and those that answer until these are synced: what is contained in either
     /// is declared, and what is contained in the former alone is waited for.
     #[must_use]
-    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Declared>) -> Self {
+    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<Declared>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<Offering>> = BTreeMap::new();
-        for profile in profiles {
-            if profile.mode == Mode::Plan {
+        for declared in profiles {
+            if declared.mode == Mode::Plan {
                 continue;
             }
             let mut cells: BTreeMap<&CellKey, Vec<Arc<[Index]>>> = BTreeMap::new();
-            for target in profile.targets.iter().filter(|target| !target.is_stopped()) {
+            for target in declared.targets.iter().filter(|target| !target.is_stopped()) {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
                 for cell in target.cells.iter().chain(serving) {
                     let indexes = cells.entry(&cell.key).or_default();
@@ -63,13 +55,9 @@ impl Offers {
             }
             for (key, indexes) in cells {
                 by_resource.entry(key.resource.clone()).or_default().push(Offering {
-                    profile: profile.profile.clone(),
+                    declared: Arc::clone(declared),
                     key: key.clone(),
                     indexes,
-                    mode: profile.mode,
-                    max_staleness: profile.max_staleness,
-                    reads: profile.reads,
-                    on_access_lost: profile.on_access_lost,
                 });
             }
         }
@@ -85,7 +73,7 @@ impl Offers {
     /// The resources of which there are any; of `profile` alone, if one is named.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |cells: &[Offering]| {
-            profile.is_none_or(|profile| cells.iter().any(|cell| cell.profile == *profile))
+            profile.is_none_or(|profile| cells.iter().any(|cell| cell.declared.profile == *profile))
         };
         self.by_resource.iter().filter(move |(_, cells)| is_of(cells)).map(|(resource, _)| resource)
     }
@@ -94,10 +82,8 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::sample::cell;
-    use kubewarm_api::model::{
-        AuthorCheck, CellSpec, DeclaredTarget, Limits, Requirement, Serving,
-    };
+    use crate::reads::sample::{cell, declared};
+    use kubewarm_api::model::{CellSpec, DeclaredTarget, Requirement, Serving};
 
     fn index(name: &str) -> Index {
         Index { name: name.into(), by: IndexBy::Label(name.into()) }
@@ -126,26 +112,12 @@ mod tests {
     #[test]
     fn what_a_profile_declares_counts_for_all_cells_of_its_target() {
         let (one, two, old) = (cell("a", "", ""), cell("b", "", ""), cell("c", "", ""));
-        let declared = Declared {
-            profile: ProfileRef { namespace: "a".into(), name: "p".into() },
-            uid: "u".into(),
-            generation: 2,
-            refused: None,
-            service_account: None,
-            authors: AuthorCheck::default(),
-            mode: Mode::Active,
-            targets: vec![
-                target("first", (&one, &old), &["app", "tier"]),
-                target("second", (&one, &one), &["node"]),
-                target("third", (&two, &two), &[]),
-            ],
-            objective: None,
-            max_staleness: Duration::from_mins(2),
-            on_access_lost: OnAccessLost::default(),
-            reads: ReadTerms::default(),
-            limits: Limits::default(),
-            accepted_at: Duration::ZERO,
-        };
+        let targets = vec![
+            target("first", (&one, &old), &["app", "tier"]),
+            target("second", (&one, &one), &["node"]),
+            target("third", (&two, &two), &[]),
+        ];
+        let declared = Arc::new(Declared { targets, ..declared("a") });
         let offers = Offers::of([&declared]);
         let names: Vec<Vec<_>> = [&one, &two, &old]
             .into_iter()

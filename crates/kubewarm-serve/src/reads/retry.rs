@@ -27,23 +27,20 @@ pub(super) enum NotYet {
         /// The newest that there is.
         newest: Option<ResourceVersion>,
     },
-    /// No cell is known to be as new as wanted.
-    Unproven(Box<Doubt>),
+    /// No cell is known to be as new as wanted. This one would answer if it were known to be current.
+    Unproven {
+        cell: Box<CellKey>,
+        /// The namespace at whose expense the proof is made.
+        payer: Arc<str>,
+        /// The proof must be younger than this.
+        since: Instant,
+        /// The answer if there is no proof.
+        failure: Failure,
+    },
     /// The cell lost access, or was listed again, while it was read.
     Disturbed,
     /// The read will have no answer.
     Failed(Failure),
-}
-
-/// A cell that would answer if it were known to be current.
-pub(super) struct Doubt {
-    pub(super) key: CellKey,
-    /// The namespace at whose expense the proof is made.
-    pub(super) payer: Arc<str>,
-    /// The proof must be younger than this.
-    pub(super) since: Instant,
-    /// The answer if there is no proof.
-    pub(super) failure: Failure,
 }
 
 impl From<Failure> for NotYet {
@@ -99,14 +96,13 @@ impl Reads {
                         waited = Some(WaitFor::Version);
                         sleep(VERSION_POLL).await;
                     }
-                    Err(NotYet::Unproven(doubt)) => {
+                    Err(NotYet::Unproven { cell, payer, since, failure }) => {
                         waited = Some(WaitFor::Proof);
-                        let Doubt { key, payer, since, failure } = *doubt;
-                        let proving = self.from.proofs.prove(&key, &payer, since);
+                        let proving = self.from.proofs.prove(&cell, &payer, since);
                         proved = match timeout_at(began + PROOF_WAIT, proving).await {
-                            Ok(Ok(proof)) => Some((key, proof)),
+                            Ok(Ok(proof)) => Some((*cell, proof)),
                             Ok(Err(unproven)) => {
-                                tracing::debug!(cell = %key, %unproven, "not proved current");
+                                tracing::debug!(%cell, %unproven, "not proved current");
                                 return Err(failure);
                             }
                             Err(_elapsed) => return Err(failure),

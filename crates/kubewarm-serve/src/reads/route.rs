@@ -6,7 +6,7 @@ use super::{
     fields::Fields,
     kinds::Kind,
     list::remembers,
-    retry::{Doubt, NotYet},
+    retry::NotYet,
 };
 use kubewarm_api::model::{CellKey, Consistency, ResourceVersion};
 use kubewarm_cache::{
@@ -14,7 +14,7 @@ use kubewarm_cache::{
     store::{Reader, Wanted},
 };
 use kubewarm_wire::{At, Failure, Objects};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The cells that may answer a request now, and how new they have to be.
@@ -22,7 +22,7 @@ pub(super) struct Route<'a> {
     /// The request.
     pub(super) asked: &'a Objects,
     /// What its kind is.
-    pub(super) kind: Arc<Kind>,
+    pub(super) kind: Kind,
     /// What its field selector means.
     pub(super) fields: Fields,
     /// The cells that are warm, the best first; never empty.
@@ -223,12 +223,12 @@ impl Route<'_> {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        NotYet::Unproven(Box::new(Doubt {
-            key: candidate.key.clone(),
+        NotYet::Unproven {
+            cell: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
             failure: self.stale(candidate.age, "asking the API server has not helped"),
-        }))
+        }
     }
 
     /// The cache, of this age, may be older than the profile permits; `why` it still is.

@@ -1,16 +1,17 @@
 //! Requests, cells and offers for the tests of this layer.
 
 use super::{
-    kinds::{Kind, Origin},
+    kinds::Kind,
     offers::{Offering, Offers},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, Consistency, Extent, FieldPath, GroupResource, Identity, Index, IndexBy,
-    ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource, ResourceInfo,
-    SensitiveData,
+    AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
+    IndexBy, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Resource, ResourceInfo, SensitiveData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
+use kubewarm_client::Definition;
 use kubewarm_wire::{Asked, Objects, What};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -64,44 +65,60 @@ pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
     offers
 }
 
+/// The profile `p` of a namespace, without targets.
+pub(super) fn declared(namespace: &str) -> Declared {
+    Declared {
+        profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
+        uid: "u".into(),
+        generation: 2,
+        refused: None,
+        service_account: None,
+        authors: AuthorCheck::default(),
+        mode: Mode::Active,
+        targets: Vec::new(),
+        objective: None,
+        max_staleness: Duration::from_mins(2),
+        on_access_lost: OnAccessLost::default(),
+        reads: ReadTerms::default(),
+        limits: Limits::default(),
+        accepted_at: Duration::ZERO,
+    }
+}
+
 impl Offers {
     pub(super) fn add(&mut self, namespace: &str, cell: &CellKey) {
         self.by_resource.entry(cell.resource.clone()).or_default().push(Offering {
-            profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
+            declared: Arc::new(declared(namespace)),
             key: cell.clone(),
             indexes: Vec::new(),
-            mode: Mode::Active,
-            max_staleness: Duration::from_mins(2),
-            reads: ReadTerms::default(),
-            on_access_lost: OnAccessLost::default(),
         });
     }
 
     /// Has the profile of a namespace declare an index of a cell.
     pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, by: &IndexBy) {
         let all = self.by_resource.values_mut().flatten();
-        for it in all.filter(|it| *it.profile.namespace == *namespace && it.key == *cell) {
+        for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
             it.indexes.push([Index { name: name.into(), by: by.clone() }].into());
         }
     }
 
     pub(super) fn set_staleness(&mut self, cell: &CellKey, bound: Duration) {
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
-            it.max_staleness = bound;
+            Arc::make_mut(&mut it.declared).max_staleness = bound;
         }
     }
 
     pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
         let cold_wait = Duration::from_secs(seconds);
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
-            it.reads = ReadTerms { consistency, cold_wait };
+            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_wait };
         }
     }
 
     pub(super) fn set_policy(&mut self, namespace: &str, policy: OnAccessLost) {
         let all = self.by_resource.values_mut().flatten();
-        all.filter(|it| *it.profile.namespace == *namespace)
-            .for_each(|it| it.on_access_lost = policy);
+        all.filter(|it| *it.declared.profile.namespace == *namespace)
+            .for_each(|it| Arc::make_mut(&mut it.declared).on_access_lost = policy);
     }
 }
 
@@ -117,15 +134,9 @@ pub(super) fn report(current_at: Instant) -> CellReport {
 
 /// A kind; custom if it can be selected by a field.
 pub(super) fn kind(field: &str) -> Kind {
-    let origin = match FieldPath::parse(&format!(".{field}")) {
-        Ok(path) => Origin::Custom([(field.into(), path)].into()),
-        Err(_) => Origin::BuiltIn,
-    };
-    Kind {
-        document: ResourceInfo::new(core("pods"), "Pod"),
-        api_version: "v1".into(),
-        list_kind: "PodList".into(),
-        origin,
-        columns: Arc::default(),
-    }
+    let definition = FieldPath::parse(&format!(".{field}")).ok().map(|path| {
+        let fields = [("v1".into(), [(field.into(), path)].into())].into();
+        Arc::new(Definition { list_kind: "PodList".into(), fields, ..Definition::default() })
+    });
+    Kind { document: ResourceInfo::new(core("pods"), "Pod"), definition }
 }

@@ -6,31 +6,28 @@ use super::{
     body::{Request, Response},
     forward::Forward,
     unwritten::ResponsePermit,
+    version::ServerVersion,
     watching::{Watch, WatchReview},
 };
 use crate::review;
 use crate::{
     Watchers,
     callers::{Caller, Callers, Credentials, NoCredentials, Refused},
-    metrics::{CacheUse, Handler, Method, ReadMetrics},
+    metrics::{CacheUse, Handler, ReadMetrics, method_label},
     reads::Reads,
 };
 use aws_lc_rs::hmac;
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{Fault, FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_api::model::{FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
     Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
 };
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// Has the API server say its version, in JSON.
-pub type Version = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes, Fault>> + Send + Sync>;
 
 /// What the read API answers from.
 pub struct ReadApi {
@@ -39,7 +36,7 @@ pub struct ReadApi {
     /// Who a caller is, and what it may read.
     pub callers: Arc<Callers>,
     /// The API server's version.
-    pub version: Version,
+    pub version: ServerVersion,
     /// Sends what is not served here to the API server. `None`: that gets an error.
     pub forward: Option<Forward>,
     /// Counts requests and watches.
@@ -59,7 +56,7 @@ impl ReadApi {
     /// Answers any request of the read address.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();
-        let method = Method::of(&request.head.method);
+        let method = method_label(&request.head.method);
         let (handler, answered) = self.answer(request).await;
         let refused = |failure| (CacheUse::Miss, answer::failure(&failure));
         let (from, response) = answered.unwrap_or_else(refused);
@@ -128,7 +125,8 @@ impl ReadApi {
             What::Document(document, _) => review::path("get", &document.path()),
             What::Objects(objects) => reviewed(objects),
         };
-        let caller = self.callers.admit(credentials, &first, peer).await.map_err(|refused| {
+        let admitted = self.callers.admit(credentials, &first, peer).await;
+        let (caller, permit) = admitted.map_err(|refused| {
             refused_by(refused, |user, reason| match &what {
                 What::Document(document, _) => {
                     Failure::forbidden_path(user, &document.path(), reason)
@@ -136,7 +134,7 @@ impl ReadApi {
                 What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
             })
         })?;
-        request.connection.accept(|| self.callers.connection(&caller.authentication));
+        request.connection.accept(|| self.callers.connection(&caller));
         let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -146,15 +144,14 @@ impl ReadApi {
             let may = self.callers.may_also(&caller, &review).await;
             let forbidden =
                 |user: &str, reason: Option<&str>| Failure::forbidden(user, &access, reason);
-            let asked = may.map_err(|refused| refused_by(refused, forbidden))?;
-            allowed_at = allowed_at.min(asked);
+            allowed_at = may.map_err(|refused| refused_by(refused, forbidden))?;
             accesses.push(review);
         }
         match what {
             What::Document(document, listing) => {
                 let of = (&document, listing);
                 let response = self.document(request, of, profile.as_ref()).await?;
-                response.body().keep(self.permit(caller));
+                response.body().keep(self.permit(&caller, permit));
                 Ok((CacheUse::Hit, response))
             }
             What::Objects(objects) => {
@@ -163,10 +160,10 @@ impl ReadApi {
                     let of = (credentials.clone(), peer);
                     let callers = Arc::clone(&self.callers);
                     let review = WatchReview::new(callers, of, (accesses, allowed_at));
-                    let response = self.watch(asked, review, caller).await?;
+                    let response = self.watch(asked, review, (&caller, permit)).await?;
                     return Ok((CacheUse::Hit, response));
                 }
-                self.objects(request, &objects, profile.as_ref(), caller).await
+                self.objects(request, &objects, profile.as_ref(), (&caller, permit)).await
             }
         }
     }
@@ -176,38 +173,37 @@ impl ReadApi {
         request: &Request,
         objects: &Objects,
         profile: Option<&ProfileRef>,
-        caller: Caller,
+        (caller, permit): (&Caller, KeyedPermit),
     ) -> Answered {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
-        let turns = self.callers.large_answers(&caller);
+        let turns = self.callers.large_answers(caller);
         let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
-        response.body().keep(self.permit(caller));
+        response.body().keep(self.permit(caller, permit));
         Ok((from, response))
     }
 
-    /// What an answer to `caller` takes up.
-    fn permit(&self, caller: Caller) -> ResponsePermit {
-        let bytes = self.callers.unwritten(&caller.authentication);
-        ResponsePermit::timely(caller, bytes)
+    /// What an answer to `caller` takes up, whose request has this permit.
+    fn permit(&self, caller: &Caller, permit: KeyedPermit) -> ResponsePermit {
+        ResponsePermit::timely(permit, self.callers.unwritten(caller))
     }
 
     async fn watch(
         &self,
         (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
         review: WatchReview,
-        caller: Caller,
+        (caller, request): (&Caller, KeyedPermit),
     ) -> Result<Response, Failure> {
-        let place = self.callers.watch(&caller).map_err(|_| Failure::too_many_requests(1))?;
+        let place = self.callers.watch(caller).map_err(|_| Failure::too_many_requests(1))?;
         let feed = self.reads.watch(objects, watching, profile).await?;
-        let user = &caller.authentication.user;
+        let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
         let counted = self.metrics.watching(&objects.resource);
-        let permit = ResponsePermit::lasting(place, self.callers.unwritten(&caller.authentication));
-        let (caller, stop) = (Some(caller), self.stop.clone());
-        let watch = Watch { feed, review, caller, counted, _entered: entered, stop };
+        let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
+        let (request, stop) = (Some(request), self.stop.clone());
+        let watch = Watch { feed, review, request, counted, _entered: entered, stop };
         Ok(watch.response(&self.names, permit))
     }
 
@@ -227,7 +223,7 @@ impl ReadApi {
     }
 
     async fn version(&self, request: &Request) -> Result<Response, Failure> {
-        let body = (self.version)().await.map_err(|fault| {
+        let body = self.version.document().await.map_err(|fault| {
             tracing::debug!(%fault, "the API server does not say its version");
             Failure::unavailable("the API server does not say its version; try again", 1)
         })?;
@@ -262,8 +258,8 @@ pub(super) fn refusal(refused: Refused) -> Failure {
 fn credentials(request: &Request) -> Result<Credentials, Failure> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let shown = request.connection.shown.clone();
-    Credentials::beside(shown, headers).map_err(no_credentials)
+    let chain = request.connection.chain.clone();
+    Credentials::beside(chain, headers).map_err(no_credentials)
 }
 
 /// The failure of a request without credentials.
@@ -278,10 +274,9 @@ pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
     }
 }
 
-/// Whether it counts what the caller has shown in the handshake, whatever token there is: nothing can be sent
-/// on with that.
+/// Whether the caller's certificate counts, whatever token there is. A request cannot be sent on with a certificate.
 fn is_known_by_certificate(request: &Request) -> bool {
-    request.connection.shown.as_ref().is_some_and(|shown| shown.who().is_some())
+    request.connection.chain.as_ref().is_some_and(|chain| chain.who().is_some())
 }
 
 fn asked(request: &Request) -> Result<Asked, Failure> {

@@ -3,13 +3,12 @@
 use super::{
     answer::failure,
     body::{Request, ResponseBody},
-    identity::Chain,
     listen::{Limits, ReadServer},
     unwritten::Unwritten,
 };
 use crate::{
-    callers::Shown,
-    metrics::{CacheUse, Handler, Method},
+    callers::Chain,
+    metrics::{CacheUse, Handler, method_label},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -42,8 +41,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct ConnectionState {
     /// The address of the other end.
     pub(super) peer: IpAddr,
-    /// What the other end has shown of itself in the handshake.
-    pub(super) shown: Option<Shown>,
+    /// The certificates that the other end has shown in the handshake.
+    pub(super) chain: Option<Arc<Chain>>,
     /// What copies bytes once HTTP ends on the connection, if its last response was 101.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
     /// The connection's slot: its address's, or its user's once a request was accepted.
@@ -97,11 +96,8 @@ pub(super) async fn converse(
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
-    let shown = shown.map(|(authority, chain)| {
-        let chain = Chain::new(chain, Arc::clone(authority));
-        Shown(Arc::new(move || chain.user()))
-    });
-    let state = Rc::new(ConnectionState::new(peer.ip(), shown, slot));
+    let chain = shown.map(|(authority, shown)| Arc::new(Chain::new(shown, Arc::clone(authority))));
+    let state = Rc::new(ConnectionState::new(peer.ip(), chain, slot));
     let io = TokioIo::new(stream);
     let (own, stop) = (Rc::clone(&state), shared.stop.clone());
     let service = service_fn(move |asked| respond(asked, Arc::clone(&shared), Rc::clone(&own)));
@@ -142,7 +138,7 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _handling = state.begin();
-    let method = Method::of(asked.method());
+    let method = method_label(asked.method());
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
     let mut response = match Request::new(asked, Rc::clone(&state)) {
@@ -199,10 +195,10 @@ async fn until_it_ends<C: Future>(
 }
 
 impl ConnectionState {
-    fn new(peer: IpAddr, shown: Option<Shown>, slot: KeyedPermit) -> Self {
+    fn new(peer: IpAddr, chain: Option<Arc<Chain>>, slot: KeyedPermit) -> Self {
         Self {
             peer,
-            shown,
+            chain,
             tunnel: Cell::default(),
             slot: Cell::new(slot),
             is_accepted: Cell::default(),

@@ -23,11 +23,10 @@ use super::{
     api::ReadApi,
     body::{Request, Response},
     connection::converse,
-    identity::{Asking, Authority},
 };
 use crate::{
     ServeError,
-    callers::{ReaderLimits, network},
+    callers::{Asking, Authority, ReaderLimits, network},
     certificate::{Certificate, look_after},
     listen::everywhere,
     metrics::ReadMetrics,

@@ -6,16 +6,16 @@ mod body;
 mod connection;
 mod forward;
 mod gzip;
-mod identity;
 mod listen;
 #[cfg(test)]
 mod tests;
 mod unwritten;
+mod version;
 mod watching;
 
 pub use self::{
-    api::{ReadApi, Version},
+    api::ReadApi,
     forward::{Forward, Wrote},
-    identity::Authority,
     listen::{Reading, bind},
+    version::ServerVersion,
 };

@@ -6,7 +6,7 @@ use super::{
     unwritten::ResponsePermit,
 };
 use crate::{
-    callers::{Caller, Callers, Credentials, Refused},
+    callers::{Callers, Credentials, Refused},
     metrics::{WatchClosed, Watching},
     reads::{Cut, Feed},
     watchers::Watcher,
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
+use kubewarm_client::KeyedPermit;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -35,8 +36,8 @@ const REVIEWED: Duration = Duration::from_secs(30);
 pub(super) struct Watch {
     pub(super) feed: Feed,
     pub(super) review: WatchReview,
-    /// That among the requests: until what the watch begins with has been sent, since that is held.
-    pub(super) caller: Option<Caller>,
+    /// The permit of the request, until what the watch begins with has been sent: that is held.
+    pub(super) request: Option<KeyedPermit>,
     /// It is counted.
     pub(super) counted: Watching,
     /// It is shown to those who look on.
@@ -83,7 +84,7 @@ impl Watch {
                 return None;
             }
             if !self.feed.is_beginning() {
-                drop(self.caller.take());
+                drop(self.request.take());
             }
             let piece = select! {
                 biased;
@@ -177,7 +178,7 @@ mod tests {
     /// The review of a watch that begins now.
     async fn begun(callers: &Arc<Callers>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
-        let caller = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
+        let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
         WatchReview::new(Arc::clone(callers), (credentials, PEER), (accesses, caller.asked))
     }
 

@@ -66,7 +66,8 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl Printer {
-    /// That of a kind of the API server's own; one that is not known here has name and age.
+    /// That of a kind without a definition: of the API server's own, or of an aggregated API. One that is not known here has
+    /// name and age.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);
@@ -80,14 +81,8 @@ impl Printer {
 
     /// That of a custom resource, by the columns of its definition.
     #[must_use]
-    pub fn custom(columns: &Arc<[Column]>) -> Self {
-        Self(Of::Custom(Arc::clone(columns)))
-    }
-
-    /// That of a kind about which nothing is known.
-    #[must_use]
-    pub fn unknown() -> Self {
-        Self(Of::Age)
+    pub fn custom(columns: Arc<[Column]>) -> Self {
+        Self(Of::Custom(columns))
     }
 
     /// Whether every column shows metadata, so that nothing else of an object is needed.

@@ -3,7 +3,7 @@
 use super::{feed::Progress, lines::Lines, opened::Shared};
 use crate::{
     metrics::WatchClosed,
-    reads::{Kind, allowed::Allowed, answer::PIECE_BYTES},
+    reads::{allowed::Allowed, answer::PIECE_BYTES, kinds::Kind},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;

@@ -1,6 +1,6 @@
 //! What the events of a watch are written as: the one place where their form is chosen.
 
-use crate::reads::Kind;
+use crate::reads::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
@@ -23,7 +23,7 @@ impl Lines {
             Form::Metadata(version) => (Part::Metadata(version), None),
             Form::Table(form) => (Part::Full, Some((form, kind.printer()))),
         };
-        let (api_version, kind) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
+        let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
         Self { objects: EventFrame { api_version, kind, of }, rows }
     }
 

@@ -12,7 +12,7 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-use kubewarm_wire::{Bearer, Failure};
+use kubewarm_wire::{Failure, websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -32,49 +32,38 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Who sends a request: whoever shows this token.
-pub(super) struct Sender {
-    token: Zeroizing<String>,
-    /// What is left of `Sec-WebSocket-Protocol`, if the token was there.
-    protocols: Option<String>,
-}
-
-impl Sender {
-    /// The one who sends `asked`, by the token in `Authorization`, else by that of a WebSocket.
-    ///
-    /// # Errors
-    ///
-    /// 403 `CannotForward` where there is none; 400 where there are several.
-    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
-        let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let bearer =
-            if is_upgrade && is_websocket(asked) { websocket_bearer(asked)? } else { None };
-        match Credentials::of(headers) {
-            // The token in `Authorization` counts, as with the API server.
-            Ok(credentials) => {
-                let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
-                Ok(Self { token, protocols: bearer.map(|bearer| bearer.others) })
-            }
-            // Browsers send by themselves what a server in front of this one has asked for.
-            Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
-                let Bearer { token, others } = bearer.ok_or_else(Failure::cannot_forward)?;
-                Ok(Self { token, protocols: Some(others) })
-            }
-            Err(problem) => Err(no_credentials(problem)),
+/// The token of whoever sends `asked`: the one in `Authorization`, else that of a WebSocket. And the other subprotocols of
+/// that WebSocket, if it has a token.
+///
+/// # Errors
+///
+/// 403 `CannotForward` where there is no token; 400 where there are several.
+pub(super) fn sender(
+    asked: &HeaderMap,
+    is_upgrade: bool,
+) -> Result<(Zeroizing<String>, Option<String>), Failure> {
+    let is_websocket = is_upgrade && is_websocket(asked);
+    let (of_websocket, protocols) =
+        if is_websocket { bearer(asked)?.unzip() } else { (None, None) };
+    let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let token = match Credentials::of(headers) {
+        // The token in `Authorization` counts, as with the API server.
+        Ok(credentials) => credentials.token().cloned(),
+        // Browsers send by themselves what a server in front of this one has asked for.
+        Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
+            of_websocket
         }
-    }
-
-    /// The sender's own credentials: whom it wants to act as, the API server decides.
-    pub(super) fn credentials(&self) -> Credentials {
-        Credentials::bearer(self.token.clone())
-    }
+        Err(problem) => return Err(no_credentials(problem)),
+    };
+    Ok((token.ok_or_else(Failure::cannot_forward)?, protocols))
 }
 
-fn websocket_bearer(asked: &HeaderMap) -> Result<Option<Bearer>, Failure> {
+/// The token of a WebSocket, and the subprotocols that are left without it.
+fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Failure> {
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
     let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
-    Ok(Bearer::of_websocket(values.map_err(unreadable)?))
+    Ok(websocket_bearer(values.map_err(unreadable)?))
 }
 
 /// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
@@ -88,7 +77,7 @@ fn is_websocket(asked: &HeaderMap) -> bool {
 /// the answer is wanted, the answer must be readable.
 pub(super) fn onward(
     asked: &HeaderMap,
-    Sender { token, protocols }: &Sender,
+    (token, protocols): (&str, Option<&str>),
     peer: IpAddr,
     (upgrade, must_be_readable): (bool, bool),
 ) -> Result<HeaderMap, Failure> {
@@ -111,7 +100,7 @@ pub(super) fn onward(
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
     }
-    let bearer = Zeroizing::new(format!("Bearer {}", **token));
+    let bearer = Zeroizing::new(format!("Bearer {token}"));
     let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| unreadable())?;
     bearer.set_sensitive(true);
     headers.insert(AUTHORIZATION, bearer);
@@ -164,8 +153,9 @@ mod tests {
         readable: bool,
     ) -> Vec<String> {
         let asked = asked(headers);
-        let sender = Sender::of(&asked, upgrade).unwrap();
-        let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
+        let (token, protocols) = sender(&asked, upgrade).unwrap();
+        let sender = (token.as_str(), protocols.as_deref());
+        let sent = onward(&asked, sender, PEER, (upgrade, readable)).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -249,8 +239,8 @@ mod tests {
             (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
-            let found = Sender::of(&asked(headers), upgrade);
-            let found = found.as_ref().map(|sender| sender.token.as_str());
+            let found = sender(&asked(headers), upgrade);
+            let found = found.as_ref().map(|(token, _)| token.as_str());
             assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
         }
     }
@@ -278,8 +268,9 @@ mod tests {
     fn tokens_are_not_shown() {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let asked = asked(headers);
-            let sender = Sender::of(&asked, true).unwrap();
-            let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
+            let (token, protocols) = sender(&asked, true).unwrap();
+            let sender = (token.as_str(), protocols.as_deref());
+            let shown = format!("{:?}", onward(&asked, sender, PEER, (true, false)).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }
     }

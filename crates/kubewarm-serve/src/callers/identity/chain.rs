@@ -5,7 +5,8 @@
 //! a token all the same.
 
 use super::{authority::Authority, subject::user_of};
-use crate::{callers::User, certificate::provider};
+use crate::certificate::provider;
+use kubewarm_client::{User, Who};
 use parking_lot::Mutex;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
@@ -25,23 +26,25 @@ const MAX_CHAIN: usize = 16 << 10;
 const MAX_BETWEEN: usize = 4;
 
 /// The chain that a client has shown, for as long as its connection lives.
-pub(in crate::server) struct Chain {
+pub(crate) struct Chain {
     certificates: Vec<CertificateDer<'static>>,
     authority: Arc<Authority>,
     known: Mutex<Option<(Instant, Option<Arc<User>>)>>,
 }
 
 impl Chain {
-    pub(in crate::server) fn new(
-        certificates: &[CertificateDer<'_>],
-        authority: Arc<Authority>,
-    ) -> Self {
+    pub(crate) fn new(certificates: &[CertificateDer<'_>], authority: Arc<Authority>) -> Self {
         let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// Whose it is, now or at most 10 s ago.
-    pub(in crate::server) fn user(&self) -> Option<Arc<User>> {
+    /// Who the certificate says is calling, as verified now or at most 10 s ago. `None` if no CA that counts vouches for it,
+    /// so that a token counts.
+    pub(crate) fn who(&self) -> Option<Who> {
+        self.user().map(Who::of)
+    }
+
+    fn user(&self) -> Option<Arc<User>> {
         let mut known = self.known.lock();
         if let Some((at, user)) = &*known
             && at.elapsed() < KNOWN
@@ -59,10 +62,10 @@ impl Chain {
 
 /// Has clients show a certificate if they have one, and prove that it is theirs.
 #[derive(Debug)]
-pub(in crate::server) struct Asking(WebPkiSupportedAlgorithms);
+pub(crate) struct Asking(WebPkiSupportedAlgorithms);
 
 impl Asking {
-    pub(in crate::server) fn verifier() -> Arc<dyn ClientCertVerifier> {
+    pub(crate) fn verifier() -> Arc<dyn ClientCertVerifier> {
         Arc::new(Self(provider().signature_verification_algorithms))
     }
 }
@@ -121,6 +124,16 @@ impl ClientCertVerifier for Asking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callers::identity::sample::chain;
+
+    #[test]
+    fn a_certificate_says_who_it_is_of_and_nobody_is_anonymous() {
+        let (known, other) = (chain("jane"), chain("jane"));
+        assert!(matches!(known.who(), Some(Who::Known(user)) if user.name == "jane"));
+        assert_eq!(chain("system:anonymous").who(), Some(Who::Unknown));
+        let of_no_ca = Chain::new(&known.certificates, Arc::clone(&other.authority));
+        assert_eq!(of_no_ca.who(), None);
+    }
 
     #[test]
     fn chains_are_bounded_before_anybody_looks_into_them() {

@@ -1,3 +1,6 @@
+mod slow;
+mod tunnel;
+
 use super::{
     super::{
         answer,
@@ -6,7 +9,7 @@ use super::{
     },
     *,
 };
-use crate::callers::{Credentials, sample};
+use crate::callers::sample;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
@@ -219,53 +222,6 @@ async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
-    let scene = Scene::new().await;
-    let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
-    let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
-    let mut caller = scene.served.tls("http/1.1").await.unwrap();
-
-    // Refused: the connection goes on as it was.
-    caller.write_all(asked.as_bytes()).await.unwrap();
-    let (sent, mut stream) = scene.next(0).await;
-    let sent = sent.to_lowercase();
-    assert!(
-        sent.contains("connection: upgrade\r\n") && sent.contains("upgrade: spdy/3.1\r\n"),
-        "{sent}"
-    );
-    stream
-        .write_all(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
-        .await
-        .unwrap();
-    let answer = heard(&mut caller, 2).await;
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with("no"), "{answer}");
-    drop(stream);
-
-    caller.write_all(asked.as_bytes()).await.unwrap();
-    let (_, mut stream) = scene.next(0).await;
-    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
-                     X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nhello";
-    stream.write_all(switching.as_bytes()).await.unwrap();
-    let answer = heard(&mut caller, 5).await;
-    assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hello"), "{answer}");
-    assert!(answer.to_lowercase().contains("x-stream-protocol-version: v4"), "{answer}");
-    caller.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let through = heard(&mut stream, 0).await;
-    assert_eq!(through, "GET / HTTP/1.1\r\n\r\n", "no request any more, but bytes");
-    drop(stream);
-    assert_eq!(rest(&mut caller).await, "");
-
-    // What is no protocol of Kubernetes' is no upgrade.
-    let asked = request("GET /x", "Connection: Upgrade\r\nUpgrade: h2c\r\n", "");
-    let mut caller = scene.served.tls("http/1.1").await.unwrap();
-    caller.write_all(asked.as_bytes()).await.unwrap();
-    let (sent, _stream) = scene.next(0).await;
-    assert!(!sent.to_lowercase().contains("upgrade"), "{sent}");
-    drop(caller);
-    scene.served.end().await;
-}
-
-#[tokio::test]
 async fn an_answer_comes_while_it_is_written() {
     let scene = Scene::new().await;
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
@@ -336,99 +292,4 @@ async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.to_lowercase().contains("\r\nretry-after: 1\r\n"), "{answer}");
     served.end().await;
-}
-
-/// Over HTTP/2, taking so many bytes of each answer.
-async fn taking(
-    scene: &Scene,
-    bytes: u32,
-) -> (http2::SendRequest<String>, JoinHandle<hyper::Result<()>>) {
-    let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    let (sender, connection) =
-        builder.initial_stream_window_size(bytes).handshake(io).await.unwrap();
-    (sender, tokio::spawn(connection))
-}
-
-#[tokio::test]
-async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
-    let scene = Scene::with(|limits| {
-        limits.stall = Duration::from_secs(3);
-        limits.look = Duration::from_millis(100);
-    })
-    .await;
-    let all = scene.places().await;
-    let (mut sender, connection) = taking(&scene, 1).await;
-    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
-        .header(header::AUTHORIZATION, "Bearer of-the-caller")
-        .body(String::new())
-        .unwrap();
-    let (answer, mut stream) = tokio::join!(sender.send_request(asked), async {
-        let (_, mut stream) = scene.next(0).await;
-        let head =
-            "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 4000\r\n\r\n";
-        stream.write_all(format!("{head}{}", "x".repeat(4000)).as_bytes()).await.unwrap();
-        stream
-    });
-    let answer = answer.unwrap();
-    assert_eq!(answer.status(), 404);
-    sleep(Duration::from_millis(500)).await;
-    assert_eq!(scene.places().await, all - 1, "it is held here");
-    let _ended = timeout(MOST, connection).await.unwrap();
-    assert!(answer.into_body().collect().await.is_err());
-    stream.shutdown().await.unwrap();
-    // The caller sees the end of the connection before this end has let go of what it held.
-    let given_back = async {
-        while scene.places().await < all {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(MOST, given_back).await.unwrap();
-    scene.served.end().await;
-}
-
-#[tokio::test]
-async fn an_event_is_whole_before_the_next_one_comes() {
-    let scene = Scene::new().await;
-    let (mut sender, _connection) = taking(&scene, 1 << 20).await;
-    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
-        .header(header::AUTHORIZATION, "Bearer of-the-caller")
-        .body(String::new())
-        .unwrap();
-    let (answer, _stream) = tokio::join!(sender.send_request(asked), async {
-        let (_, mut stream) = scene.next(0).await;
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        stream.write_all(format!("{head}4\r\none\n\r\n").as_bytes()).await.unwrap();
-        stream
-    });
-    let (mut body, mut told) = (answer.unwrap().into_body(), Vec::new());
-    while told != b"one\n" {
-        let frame = timeout(MOST, body.frame()).await.unwrap().unwrap().unwrap();
-        told.extend_from_slice(frame.data_ref().unwrap());
-    }
-    drop(body);
-    scene.served.end().await;
-}
-
-#[tokio::test]
-async fn whoever_is_refused_there_keeps_no_place() {
-    let scene = Scene::new().await;
-    let all = scene.places().await;
-    // Nothing of any answer is taken.
-    let (mut sender, _connection) = taking(&scene, 0).await;
-    let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
-        .header(header::AUTHORIZATION, "Bearer of-the-caller")
-        .body(String::new())
-        .unwrap();
-    let answering = async {
-        let (_, mut stream) = scene.next(0).await;
-        assert_eq!(scene.places().await, all - 1, "it is asked");
-        let refusal =
-            "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
-        stream.write_all(refusal.as_bytes()).await.unwrap();
-    };
-    let (answer, ()) = tokio::join!(sender.send_request(asked), answering);
-    assert_eq!(answer.unwrap().status(), 401);
-    assert_eq!(scene.places().await, all);
-    scene.served.end().await;
 }

@@ -2,8 +2,10 @@
 
 mod authority;
 mod chain;
+#[cfg(test)]
+pub(super) mod sample;
 mod subject;
 
 pub use self::authority::Authority;
 
-pub(super) use self::chain::{Asking, Chain};
+pub(crate) use self::chain::{Asking, Chain};

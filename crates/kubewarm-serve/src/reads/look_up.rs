@@ -1,19 +1,16 @@
-//! What a kind is, for the read API: from discovery, and from definitions where there are any.
+//! What a kind is: from discovery, and from definitions where there are any.
 
+use super::kinds::Kind;
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
-    model::{Fault, GroupResource, Reason, Resource, ResourceInfo},
+    model::{Fault, GroupResource, Reason, Resource},
     v1alpha1::{self, CacheProfile},
 };
 use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
-use kubewarm_serve::reads::{Kind, LookUp, Origin};
 use parking_lot::Mutex;
-use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
-
-/// What the API server serves, as discovery last said.
-pub(super) type ServedNow = watch::Receiver<Option<Arc<Served>>>;
 
 /// How long a definition counts: fields may be added to it, which discovery does not tell. Also where there is none, or
 /// it may not be seen, and where the API server did not answer when it was asked for again.
@@ -24,18 +21,20 @@ const STALE: Duration = Duration::from_mins(5);
 const REMEMBERED: u64 = 1_024;
 
 /// Asks for the definition of a kind.
-type Ask = Box<
+type Ask = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
 >;
 /// What was found of definitions.
 type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
 
 /// Looks kinds up.
-pub(super) struct Kinds {
+pub struct Kinds {
     ask: Ask,
-    served: ServedNow,
+    served: watch::Receiver<Option<Arc<Served>>>,
     /// `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
+    /// Sends the requests: its connections outlive those of the server.
+    runtime: Handle,
     /// By which snapshot of discovery: in another, everything may be otherwise.
     definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
     /// That of our own kind.
@@ -43,47 +42,52 @@ pub(super) struct Kinds {
 }
 
 impl Kinds {
-    pub(super) fn new(client: Client, served: ServedNow, aggregated: &[String]) -> Self {
-        let ask: Ask = Box::new(move |of| {
+    /// By what discovery last `served`, and by definitions, which `client` asks for on `runtime`. Kinds of the `aggregated`
+    /// groups are served, too.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let ask: Ask = Arc::new(move |of| {
             let client = client.clone();
             async move { definition(&client, &of).await }.boxed()
         });
-        Self::asking(ask, served, aggregated)
+        Self::asking(ask, served, aggregated, runtime)
     }
 
-    fn asking(ask: Ask, served: ServedNow, aggregated: &[String]) -> Self {
+    fn asking(
+        ask: Ask,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        Self { ask, served, aggregated, definitions: Mutex::default(), own: own_definition() }
+        let (definitions, own) = (Mutex::default(), own_definition());
+        Self { ask, served, aggregated, runtime, definitions, own }
     }
 
-    /// The port of the read API. Requests are sent on `runtime`, whose connections outlive those of the
-    /// server.
-    pub(super) fn look_up(self, runtime: Handle) -> LookUp {
-        let kinds = Arc::new(self);
-        Box::new(move |resource| {
-            let (kinds, runtime) = (Arc::clone(&kinds), runtime.clone());
-            async move { kinds.look(&resource, &runtime).await }.boxed()
-        })
-    }
-
-    async fn look(
-        self: &Arc<Self>,
-        resource: &Resource,
-        runtime: &Handle,
-    ) -> Result<Option<Arc<Kind>>, Fault> {
+    /// What a kind is; `None` for one that is not served to readers: discovery does not know it, or it is an aggregated
+    /// API's, which may hide some objects from some callers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] while the API server has not said so.
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Kind>, Fault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.described(resource).cloned() else { return Ok(None) };
-        if is_builtin_group(resource.group()) {
-            return Ok(Some(Arc::new(kind(document, Origin::BuiltIn))));
-        }
-        // Our own definition need not be seen: no Role lets it be.
-        let definition = if resource.group() == v1alpha1::GROUP {
-            self.own.clone()
-        } else {
-            self.definition(resource, &definitions, runtime).await?
+        let definition = match resource.group() {
+            group if is_builtin_group(group) => {
+                return Ok(Some(Kind { document, definition: None }));
+            }
+            // No Role has to let kubewarm get the definition of its own kind.
+            v1alpha1::GROUP => self.own.clone(),
+            _ => self.definition(resource, &definitions).await?,
         };
-        let kind = served_by(document, definition.as_deref(), &self.aggregated);
-        Ok(kind.map(Arc::new))
+        let is_served = definition.is_some() || self.aggregated.contains(resource.group());
+        Ok(is_served.then_some(Kind { document, definition }))
     }
 
     /// The newest snapshot of discovery, and what was found of it.
@@ -104,16 +108,15 @@ impl Kinds {
     /// What is known of the definition. Whoever reads does not wait while it is asked for again: the API server may be
     /// away.
     async fn definition(
-        self: &Arc<Self>,
+        &self,
         resource: &Resource,
         definitions: &Definitions,
-        runtime: &Handle,
     ) -> Result<Option<Arc<Definition>>, Fault> {
         let of = resource.group_resource();
         let known = definitions.get_stale(of);
         let last = known.clone();
-        let fetch = || Arc::clone(self).fetch(resource.clone(), last);
-        let fetching = definitions.get_or_fetch(runtime, of.clone(), None, fetch);
+        let fetch = || fetch(Arc::clone(&self.ask), resource.clone(), last);
+        let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
         let mut fetching = pin!(fetching);
         let found = match fetching.as_mut().now_or_never() {
             Some(found) => found?,
@@ -124,50 +127,24 @@ impl Kinds {
         };
         Ok(found.value)
     }
-
-    /// Asks for the definition. The `last` one counts on where nobody answers.
-    async fn fetch(
-        self: Arc<Self>,
-        resource: Resource,
-        last: Option<CacheEntry<Option<Arc<Definition>>>>,
-    ) -> Result<Option<Arc<Definition>>, Fault> {
-        match (self.ask)(resource.group_resource().clone()).await {
-            Ok(found) => Ok(found.map(Arc::new)),
-            Err(fault) if fault.reason() == Reason::Forbidden => {
-                tracing::warn!(
-                    %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
-                     as an aggregated API's and is not served"
-                );
-                Ok(None)
-            }
-            Err(fault) => last.map(|it| it.value).ok_or(fault),
-        }
-    }
 }
 
-/// What is served of a kind that is not Kubernetes' own; `None`: nothing, as it may be an aggregated API's, and its
-/// group is not one of those whose answers are the same for all.
-fn served_by(
-    document: ResourceInfo,
-    definition: Option<&Definition>,
-    aggregated: &BTreeSet<String>,
-) -> Option<Kind> {
-    let version = document.resource.version();
-    match definition {
-        Some(definition) => {
-            let fields = definition.fields.get(version).cloned().unwrap_or_default();
-            let columns = definition.columns.get(version).cloned();
-            let described = kind(document, Origin::Custom(fields));
-            Some(Kind {
-                list_kind: Arc::clone(&definition.list_kind),
-                columns: columns.unwrap_or_default(),
-                ..described
-            })
+/// Asks for the definition. The `last` one counts on where nobody answers.
+async fn fetch(
+    ask: Ask,
+    resource: Resource,
+    last: Option<CacheEntry<Option<Arc<Definition>>>>,
+) -> Result<Option<Arc<Definition>>, Fault> {
+    match ask(resource.group_resource().clone()).await {
+        Ok(found) => Ok(found.map(Arc::new)),
+        Err(fault) if fault.reason() == Reason::Forbidden => {
+            tracing::warn!(
+                %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
+                 as an aggregated API's and is not served"
+            );
+            Ok(None)
         }
-        None if aggregated.contains(document.resource.group()) => {
-            Some(kind(document, Origin::Aggregated))
-        }
-        None => None,
+        Err(fault) => last.map(|it| it.value).ok_or(fault),
     }
 }
 
@@ -178,33 +155,37 @@ fn own_definition() -> Option<Arc<Definition>> {
     Definition::of(applied, &of).map(Arc::new)
 }
 
-fn kind(document: ResourceInfo, origin: Origin) -> Kind {
-    let api_version = document.resource.api_version().into();
-    let list_kind = format!("{}List", document.kind).into();
-    Kind { document, api_version, list_kind, origin, columns: Arc::default() }
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kinds").field("aggregated", &self.aggregated).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::future::join_all;
+    use futures::future::{join_all, ready};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use tokio::{
         task::yield_now,
         time::{Instant, advance, sleep},
     };
 
-    fn served(group: &str, definition: Option<&Definition>, aggregated: &[&str]) -> Option<Kind> {
+    /// What is served of a kind that has no definition, unless it is our own.
+    async fn served(group: &str, aggregated: &[&str]) -> Option<Kind> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
-        let document = ResourceInfo::new(resource, "CacheProfile");
-        let aggregated = aggregated.iter().map(|&group| group.to_owned()).collect();
-        served_by(document, definition, &aggregated)
+        let snapshot = Served::with(&resource, "CacheProfile");
+        let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
+        let ask: Ask = Arc::new(|_| ready(Ok(None)).boxed());
+        let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
+        let kinds = Kinds::asking(ask, now, &aggregated, Handle::current());
+        kinds.look(&resource).await.unwrap()
     }
 
     /// What is asked about a custom resource, how often, what is answered, and after how long.
     struct Asked {
-        look_up: LookUp,
+        kinds: Kinds,
         resource: Resource,
         times: Arc<AtomicUsize>,
         answers: Arc<Mutex<Result<Option<Definition>, Fault>>>,
@@ -227,7 +208,7 @@ mod tests {
             let breaks_off = Arc::new(AtomicBool::new(false));
             let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
             let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
-            let ask: Ask = Box::new(move |_| {
+            let ask: Ask = Arc::new(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
                 assert!(!breaks.load(Ordering::Relaxed), "it breaks off");
                 let (answer, delay) = (said.lock().clone(), *lasts.lock());
@@ -237,8 +218,8 @@ mod tests {
                 }
                 .boxed()
             });
-            let look_up = Kinds::asking(ask, now, &[]).look_up(Handle::current());
-            Self { look_up, resource, times, answers, breaks_off, delay, served }
+            let kinds = Kinds::asking(ask, now, &[], Handle::current());
+            Self { kinds, resource, times, answers, breaks_off, delay, served }
         }
 
         fn discover(&self) {
@@ -248,8 +229,8 @@ mod tests {
         /// Whether it is what its definition says, how long that took, and how often was asked so far.
         async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
             let began = Instant::now();
-            let found = (self.look_up)(self.resource.clone()).await;
-            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind == *"Widgets"));
+            let found = self.kinds.look(&self.resource).await;
+            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
             // What is asked for whoever comes next is asked by a task.
@@ -318,15 +299,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
-        assert!(served("metrics.x", None, &[]).is_none());
-        assert!(served("metrics.x", None, &["x", "other.x", "metrics.x.y"]).is_none());
-        let named = served("metrics.x", None, &["other.x", "metrics.x"]).unwrap();
-        assert!(matches!(named.origin, Origin::Aggregated));
-        let own = own_definition().unwrap();
-        let custom = served(v1alpha1::GROUP, Some(&own), &[v1alpha1::GROUP]).unwrap();
-        assert!(matches!(custom.origin, Origin::Custom(_)), "what is known counts");
-        assert_eq!(&*custom.list_kind, "CacheProfileList");
+    #[tokio::test]
+    async fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
+        assert!(served("metrics.x", &[]).await.is_none());
+        assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
+        let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
+        assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
+        let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
+        assert!(own.definition.is_some(), "what is known counts");
+        assert_eq!(&*own.list_kind(), "CacheProfileList");
     }
 }

@@ -33,7 +33,7 @@ impl Authority {
     }
 
     /// Takes the file if it has changed. What cannot be used changes nothing but the log, once.
-    pub(in crate::server) fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.file().display();
             tracing::info!(%file, "the CAs of clients have changed");
@@ -73,23 +73,8 @@ impl fmt::Debug for Authority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{
-        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    };
+    use crate::callers::identity::sample::signed;
     use std::fs;
-
-    /// A CA in PEM, and a certificate of a client's that it has signed.
-    fn made() -> (String, CertificateDer<'static>) {
-        let mut wanted = CertificateParams::default();
-        wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let authority = wanted.self_signed(&key).unwrap().pem();
-        let issuer = Issuer::new(wanted, key);
-        let mut wanted = CertificateParams::default();
-        wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let client = wanted.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
-        (authority, client.der().clone())
-    }
 
     struct Folder(tempfile::TempDir);
 
@@ -114,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_file_that_changes_is_taken_and_of_a_broken_one_those_before_stay() {
-        let [(first, of_first), (second, of_second)] = [made(), made()];
+        let [(first, of_first), (second, of_second)] = [signed("jane"), signed("jane")];
         let folder = Folder::with(&first);
         let authority = Authority::of_file(folder.file()).unwrap();
         let vouches = || {

@@ -1,8 +1,8 @@
 //! Who a client certificate is of, as the Kubernetes API reads it: the name is the common name, the groups
 //! are the organizations.
 
-use crate::callers::User;
 use aws_lc_rs::digest::{SHA256, digest};
+use kubewarm_client::User;
 use std::fmt::Write as _;
 use x509_parser::{
     certificate::X509Certificate,

@@ -1,0 +1,33 @@
+//! CAs, and certificates of clients that they have signed.
+
+use super::{Authority, Chain};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
+};
+use rustls::pki_types::CertificateDer;
+use std::{fs, sync::Arc};
+
+/// A new CA in PEM, and a certificate of the client `name` that it has signed.
+pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
+    let mut wanted = CertificateParams::default();
+    wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let authority = wanted.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(wanted, key);
+    let mut wanted = CertificateParams::default();
+    wanted.distinguished_name = DistinguishedName::new();
+    wanted.distinguished_name.push(DnType::CommonName, name);
+    wanted.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let client = wanted.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+    (authority, client.der().clone())
+}
+
+/// What the client `name` shows, whose CA counts.
+pub(in crate::callers) fn chain(name: &str) -> Arc<Chain> {
+    let (authority, client) = signed(name);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    fs::write(&file, authority).unwrap();
+    Arc::new(Chain::new(&[client], Arc::new(Authority::of_file(file).unwrap())))
+}

@@ -1,0 +1,224 @@
+mod shares;
+
+use super::{
+    queue::PATIENCE,
+    sample::{Count, Fake, Said, Say, noted, of, pods as action},
+    *,
+};
+use futures::future::join_all;
+use kubewarm_api::model::Reason;
+use parking_lot::Mutex;
+use std::{net::Ipv4Addr, sync::atomic::Ordering};
+use tokio::time::{advance, sleep, timeout};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+/// What becomes of these tokens; others are not known.
+fn said(token: &str, verb: &str) -> Said {
+    match (token, verb) {
+        ("good", "" | "get") => Said::Allowed("jane"),
+        ("good" | "weak", _) => Said::Denied("jane"),
+        ("pretender", _) => Said::NotAnother("jane cannot impersonate john"),
+        ("lost", _) => Said::Nothing(Fault::new(Reason::Unreachable, "refused")),
+        _ => Said::Unknown,
+    }
+}
+
+fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credentials {
+    let bearer = format!("Bearer {token}");
+    let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
+    Credentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+}
+
+/// Of the read address.
+fn reading(fake: Fake) -> (Callers, Count) {
+    let count = fake.count.clone();
+    (of(fake, &CallerLimits::reads(ReaderLimits::default())), count)
+}
+
+fn counts(count: &Count) -> (usize, usize) {
+    (count.who.load(Ordering::Relaxed), count.may.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refusal_says_what_it_is() {
+    let (callers, _) = reading(Fake::new(said));
+    let get = action("get", Some("web"));
+    let forbidden = |user: &str, reason: Option<&str>| {
+        Err(Refused::Forbidden { user: user.to_owned(), reason: reason.map(ToOwned::to_owned) })
+    };
+    for (token, action, expected) in [
+        ("good", &get, Ok("jane")),
+        ("good", &action("list", None), forbidden("jane", None)),
+        ("weak", &get, forbidden("jane", None)),
+        ("bad", &get, Err(Refused::Unauthorized)),
+        ("pretender", &get, forbidden("", Some("jane cannot impersonate john"))),
+        ("lost", &get, Err(Refused::Undecided(Fault::new(Reason::Unreachable, "refused")))),
+    ] {
+        let found = callers.admit(&credentials(token, &[]), action, PEER).await;
+        let found =
+            found.as_ref().map(|(caller, _)| caller.user.name.as_str()).map_err(Clone::clone);
+        assert_eq!(found, expected, "{token}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_decision_is_noted_with_who_made_it() {
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let notes = Arc::clone(&seen);
+    let note: Note = Box::new(move |by, decision, took| notes.lock().push((by, decision, took)));
+    let delay = Duration::from_secs(1);
+    let callers = noted(
+        Fake { delay, ..Fake::new(said) },
+        &CallerLimits::reads(ReaderLimits::default()),
+        note,
+    );
+    let (get, list) = (action("get", Some("web")), action("list", None));
+    for (token, action, more, expected) in [
+        ("good", &get, &[] as &[_], (DecidedBy::Api, Decision::Allow, 2 * delay)),
+        ("good", &get, &[], (DecidedBy::Cache, Decision::Allow, Duration::ZERO)),
+        ("good", &list, &[], (DecidedBy::Api, Decision::Deny, delay)),
+        ("good", &list, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("bad", &get, &[], (DecidedBy::Api, Decision::Deny, delay)),
+        ("bad", &get, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
+        ("lost", &get, &[], (DecidedBy::Api, Decision::Error, delay)),
+        (
+            "good",
+            &get,
+            &[("impersonate-user", "john")],
+            (DecidedBy::Cache, Decision::Deny, Duration::ZERO),
+        ),
+    ] {
+        let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
+        assert_eq!(seen.lock().drain(..).collect::<Vec<_>>(), [expected], "{token}");
+    }
+    let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
+    assert!(callers.recheck(&good, &get, PEER).await.is_ok());
+    assert!(callers.recheck(&bad, &get, PEER).await.is_err());
+    let decisions: Vec<_> = seen.lock().drain(..).map(|(_, decision, _)| decision).collect();
+    assert_eq!(decisions, [Decision::Allow, Decision::Deny]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, count) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let admit = async || callers.admit(&good, &get, PEER).await;
+    assert!(admit().await.is_ok());
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        assert!(admit().await.is_ok());
+        *say.lock() = now;
+        advance(Duration::from_millis(9_900)).await;
+        assert!(admit().await.is_ok(), "still remembered");
+        advance(Duration::from_millis(100)).await;
+        assert_eq!(admit().await.unwrap_err(), expected);
+        assert_ne!(counts(&count), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_about_all_names_never_answers_a_named_get() {
+    let (callers, count) = reading(Fake::new(|_, _| Said::Allowed("jane")));
+    let good = credentials("good", &[]);
+    for (action, asked) in [
+        (action("list", None), 1),
+        (action("get", None), 2),
+        (action("get", Some("web")), 3),
+        (action("get", Some("db")), 4),
+        (action("get", Some("web")), 4),
+    ] {
+        assert!(callers.admit(&good, &action, PEER).await.is_ok());
+        assert_eq!(counts(&count), (1, asked), "{action:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_leaves() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
+    assert!(leaving.await.is_err());
+    let found = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert_eq!(counts(&count), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_is_refused_where_nobody_can_check_it_and_asks_nobody() {
+    let (callers, count) = reading(Fake::new(said));
+    let acting = credentials("good", &[("impersonate-user", "john")]);
+    let found = callers.admit(&acting, &action("get", None), PEER).await;
+    assert_eq!(found.unwrap_err(), Refused::Impersonation);
+    assert_eq!(counts(&count), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_that_is_passed_on_is_never_answered_as_the_tokens_owner() {
+    let (callers, count) = reading(Fake { passes_on: true, ..Fake::new(said) });
+    let get = action("get", Some("web"));
+    for (more, asked) in [
+        (vec![], 1),
+        (vec![("impersonate-user", "john")], 2),
+        (vec![("impersonate-user", "joan")], 3),
+        (vec![("impersonate-user", "john"), ("impersonate-group", "admins")], 4),
+        (vec![("impersonate-user", "john")], 4),
+    ] {
+        assert!(callers.admit(&credentials("good", &more), &get, PEER).await.is_ok());
+        assert_eq!(counts(&count), (asked, asked), "{more:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_none_and_is_not_remembered() {
+    let delay = Duration::from_hours(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let began = Instant::now();
+    let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
+    assert!(matches!(&found, Err(Refused::Undecided(fault)) if fault.reason() == Reason::TimedOut));
+    assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
+    let (callers, count) = reading(Fake::new(said));
+    for asked in [1, 2] {
+        let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
+        assert!(matches!(found, Err(Refused::Undecided(_))));
+        assert_eq!(counts(&count), (asked, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_is_asked_about_from_authentication_on() {
+    let fake = Fake::new(said);
+    let say = Arc::clone(&fake.say);
+    let (callers, _) = reading(fake);
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let recheck = async || callers.recheck(&good, &get, PEER).await;
+    let asked = Instant::now();
+    assert_eq!(recheck().await, Ok(asked));
+    for (now, expected) in [
+        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        (
+            (|_, _| Said::Denied("jane")) as Say,
+            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+        ),
+    ] {
+        *say.lock() = said;
+        advance(Duration::from_secs(10)).await;
+        let asked = Instant::now();
+        assert_eq!(recheck().await, Ok(asked));
+        advance(Duration::from_secs(9)).await;
+        assert_eq!(recheck().await, Ok(asked), "the answer is 9 s old");
+        *say.lock() = now;
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(recheck().await, Err(expected));
+    }
+}

@@ -1,0 +1,211 @@
+//! What one user or one address can have of reviews, requests, watches and connections.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
+    let delay = Duration::from_secs(1);
+    let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
+    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
+    let leaves = async |token: &Credentials, action: &SelfSubjectAccessReviewSpec| {
+        // The review itself goes on.
+        let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
+        found.ok().map(|found| found.map(drop))
+    };
+    let gone = |all: Vec<Option<Result<(), Refused>>>| {
+        let busy = |found: &Option<_>| *found == Some(Err(Refused::Busy));
+        (
+            all.iter().filter(|found| found.is_none()).count(),
+            all.iter().filter(|it| busy(it)).count(),
+        )
+    };
+    let mut strangers = Vec::new();
+    for n in 0..150 {
+        strangers.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
+    }
+    assert_eq!(gone(strangers), (100, 50), "of one address");
+    sleep(20 * delay).await;
+    assert!(callers.admit(&good, &get, PEER).await.is_ok());
+    let mut let_in = Vec::new();
+    for n in 0..150 {
+        let_in.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
+    }
+    assert_eq!(gone(let_in), (100, 50), "of one user");
+    sleep(20 * delay).await;
+    let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
+    let mut further = Vec::new();
+    for n in 0..150 {
+        let get = action("get", Some(&format!("further-{n}")));
+        let found = timeout(delay / 1_000, callers.may_also(&caller, &get)).await;
+        further.push(found.ok().map(|found| found.map(drop)));
+    }
+    assert_eq!(gone(further), (100, 50), "of further reviews of a request, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
+    let delay = Duration::from_secs(1);
+    let say = |token: &str, _: &str| match token {
+        "other" => Said::Allowed("john"),
+        _ => Said::Allowed("jane"),
+    };
+    let (callers, count) = reading(Fake { delay, ..Fake::new(say) });
+    let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
+    let get = action("get", Some("web"));
+    let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
+    let all = join_all(asking);
+    let other = async {
+        sleep(delay / 2).await;
+        let began = Instant::now();
+        let peer = Ipv4Addr::new(10, 0, 0, 8).into();
+        assert!(callers.admit(&credentials("other", &[]), &get, peer).await.is_ok());
+        began.elapsed()
+    };
+    let (found, waited) = tokio::join!(all, other);
+    assert!(waited < 3 * delay, "{waited:?}");
+    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Busy))).count();
+    // Eight each second, for as long as they may wait.
+    assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
+    assert!((60..80).contains(&busy), "{busy}");
+    assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_asks_a_few_questions_at_once_wherever_it_calls_from() {
+    let delay = Duration::from_secs(1);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
+    let good = credentials("good", &[]);
+    let ask = async |n: u8| {
+        let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
+        callers.admit(&good, &get, peer.into()).await.map(drop)
+    };
+    let found = join_all((0..60).map(ask)).await;
+    assert!(found.iter().filter(|found| found.is_ok()).count() >= 48, "{found:?}");
+    assert_eq!(count.most.load(Ordering::Relaxed), 16);
+}
+
+/// As when a reader is let in whom nobody knows yet.
+fn known(token: &str, _: &str) -> Said {
+    if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
+    let delay = Duration::from_millis(5);
+    let (callers, count) = reading(Fake { delay, ..Fake::new(known) });
+    let get = action("get", Some("web"));
+    let began = Instant::now();
+    let most = Duration::from_secs(4);
+    let trying = (0..200_u8).map(async |n| {
+        let peer = IpAddr::from([10, 0, 1, n % 2]);
+        let mut tries = 0;
+        while began.elapsed() < most {
+            let token = credentials(&format!("{n}-{tries}"), &[]);
+            assert!(callers.admit(&token, &get, peer).await.is_err());
+            tries += 1;
+            sleep(delay).await;
+        }
+    });
+    let reading = (0..40_u8).map(async |n| {
+        sleep(most / 50 * u32::from(n + 1)).await;
+        let token = credentials(&format!("new-{n}"), &[]);
+        callers.admit(&token, &get, [10, 0, 2, n].into()).await.map(drop)
+    });
+    let (_, found) = tokio::join!(join_all(trying), join_all(reading));
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    // Ten each second of each address, and ten to begin with.
+    let asked = count.who.load(Ordering::Relaxed) - 40;
+    assert!((80..=104).contains(&asked), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_address() {
+    let (callers, _) = reading(Fake::new(known));
+    let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
+    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    advance(Duration::from_secs(10)).await;
+    let mut found = Vec::new();
+    for n in 0..20 {
+        found.push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
+    }
+    assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Busy]);
+    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    let new = credentials("newer", &[]);
+    assert_eq!(callers.admit(&new, &get, PEER).await.unwrap_err(), Refused::Busy);
+    assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_writes_a_quarter_of_the_large_answers_at_once_and_leaves_others_theirs() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let taken = async |token| {
+        let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+        let (permits, mut held) = (callers.large_answers(&caller), Vec::new());
+        while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
+            held.push(permit.unwrap());
+            assert!(held.len() < 1_000);
+        }
+        held
+    };
+    let part = quarter(CallerLimits::reads(ReaderLimits::default()).large);
+    let (one, other) = (taken("one").await, taken("other").await);
+    assert_eq!((one.len(), other.len()), (part, part));
+    assert!(taken("two").await.is_empty(), "both tokens are of one user");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_connections_and_of_what_is_sent_on() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let forward = async |token| callers.forward(&credentials(token, &[]), PEER).await;
+    let (mut held, mut connections) = (Vec::new(), Vec::new());
+    for n in 0..300 {
+        let Ok((jane, place)) = forward(["one", "two"][n % 2]).await else { break };
+        connections.extend(callers.connection(&jane));
+        held.push(place);
+    }
+    assert_eq!((held.len(), connections.len()), (256, 256));
+    let (john, _place) = forward("other").await.unwrap();
+    assert!(callers.connection(&john).is_some());
+    held.pop();
+    connections.pop();
+    let (jane, _place) = forward("one").await.unwrap();
+    assert!(callers.connection(&jane).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("get", Some("web"));
+    let mut held = Vec::new();
+    for n in 0..100 {
+        let token = ["one", "two"][n % 2];
+        held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
+    }
+    let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
+    assert_eq!(more("one").await.unwrap_err(), Refused::Busy);
+    assert!(more("other").await.is_ok());
+    held.pop();
+    assert!(more("two").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests() {
+    let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
+    let (callers, _) = reading(Fake::new(say));
+    let get = action("watch", None);
+    let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+    let mut held = Vec::new();
+    for n in 0..1_024 {
+        let (caller, _) = admit(["one", "two"][n % 2]).await;
+        held.push(callers.watch(&caller).unwrap());
+    }
+    let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
+    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Busy);
+    assert!(callers.watch(&john).is_ok());
+    held.pop();
+    assert!(callers.watch(&jane).is_ok());
+}

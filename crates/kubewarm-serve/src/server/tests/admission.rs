@@ -1,0 +1,157 @@
+//! Slow and long heads, floods of connections, and bodies: what the listener takes of a client before any handler.
+
+use super::*;
+
+#[tokio::test]
+async fn whoever_is_slow_with_a_head_is_cut_off_each_time() {
+    let served = Served::new(|limits| limits.head = Duration::from_millis(500));
+    let began = Instant::now();
+    let mut silent = served.tcp().await;
+    let mut first = served.tls("http/1.1").await.unwrap();
+    let mut second = served.tls("http/1.1").await.unwrap();
+    second.write_all(OK).await.unwrap();
+    one_ok(&mut second).await;
+    let half = b"GET /ok HTTP/1.1\r\nHost: x\r\nX-";
+    first.write_all(half).await.unwrap();
+    second.write_all(half).await.unwrap();
+    for stream in [&mut first, &mut second] {
+        let trickling = async {
+            let (mut reading, mut writing) = tokio::io::split(stream);
+            let mut answer = Vec::new();
+            let mut more = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                tokio::select! {
+                    read = reading.read_buf(&mut answer) => if !matches!(read, Ok(1..)) { break },
+                    _ = more.tick() => if writing.write_all(b"x").await.is_err() { break },
+                }
+            }
+            assert!(!answer.starts_with(b"HTTP/1.1 200"));
+        };
+        timeout(MOST, trickling).await.unwrap();
+    }
+    let mut nothing = Vec::new();
+    let _end = timeout(MOST, silent.read_to_end(&mut nothing)).await.unwrap();
+    assert!(nothing.is_empty() && began.elapsed() < Duration::from_secs(10));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_head_is_at_most_32_kib() {
+    let served = Served::new(|_| ());
+    let with = |bytes: usize| {
+        let value = "x".repeat(bytes);
+        format!("GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: {value}\r\n\r\n")
+    };
+    let fits = served.say(&with(31 << 10)).await;
+    assert!(fits.starts_with("HTTP/1.1 200") && fits.ends_with("ok"), "{fits}");
+    let refused = served.say(&with(33 << 10)).await;
+    assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
+    let many = "X-A: b\r\n".repeat(200);
+    let refused = served.say(&format!("GET /ok HTTP/1.1\r\nHost: x\r\n{many}\r\n")).await;
+    assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
+    let (mut sender, _connection) = served.h2().await;
+    for (bytes, fits) in [(30 << 10, true), (33 << 10, false)] {
+        let mut request = h2_get(served.address, "/ok");
+        let value = "x".repeat(bytes).parse().unwrap();
+        request.headers_mut().insert("x-long", value);
+        let answer = timeout(MOST, sender.send_request(request)).await.unwrap();
+        let code = answer.as_ref().map(|answer| answer.status().as_u16());
+        assert_eq!(code.ok() == Some(200), fits, "{answer:?}");
+    }
+    drop(sender);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
+    let served = Served::new(|limits| connections(limits, 12, 8));
+    let flood = join_all((0..40).map(|_| served.tls("http/1.1"))).await;
+    let mut open: Vec<_> = flood.into_iter().filter_map(Result::ok).collect();
+    assert_eq!(open.len(), 8);
+    let elsewhere = TcpSocket::new_v4().unwrap();
+    elsewhere.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let tcp = elsewhere.connect(served.address).await.unwrap();
+    let mut other = served.tls_over(tcp, "http/1.1").await.unwrap();
+    other.write_all(OK).await.unwrap();
+    one_ok(&mut other).await;
+    for stream in &mut open {
+        stream.write_all(OK).await.unwrap();
+        one_ok(stream).await;
+    }
+    drop((open, other));
+    let again = async {
+        while served.tls("http/1.1").await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MOST, again).await.expect("places come back");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time() {
+    let served = Served::new(|limits| {
+        connections(limits, 4, 2);
+        (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
+    });
+    let mut known = served.tls("http/1.1").await.unwrap();
+    known.write_all(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    one_ok(&mut known).await;
+    let began = Instant::now();
+    let mut silent = served.tls("http/1.1").await.unwrap();
+    let mut busy = served.tls("http/1.1").await.unwrap();
+    assert!(served.tls("http/1.1").await.is_err(), "two of the address are not known");
+    let asking = async {
+        let mut answer = Vec::new();
+        while busy.write_all(OK).await.is_ok()
+            && busy.read_buf(&mut answer).await.is_ok_and(|it| it > 0)
+        {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let silence = async { assert!(rest(&mut silent).await.is_empty()) };
+    // With HTTP/1.1 the next head is to come in time, too.
+    let using = async {
+        loop {
+            known.write_all(OK).await.unwrap();
+            one_ok(&mut known).await;
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let both = async {
+        tokio::select! {
+            _ = join(asking, silence) => {}
+            () = using => {}
+        }
+    };
+    timeout(MOST, both).await.expect("both end, whatever they ask");
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    known.write_all(OK).await.unwrap();
+    one_ok(&mut known).await;
+    let mut new = served.tls("http/1.1").await.unwrap();
+    new.write_all(OK).await.unwrap();
+    one_ok(&mut new).await;
+    served.end().await;
+}
+
+#[tokio::test]
+async fn no_body_reaches_anybody() {
+    let served = Served::new(|_| ());
+    for (request, code) in [
+        ("GET /ok HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", 413),
+        ("GET /ok HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (
+            "POST /asked HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+        ),
+        ("POST /asked HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nbody", 200),
+    ] {
+        let answer = served.say(request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{request}: {answer}");
+        let heads = answer.matches("HTTP/1.1 ").count();
+        assert_eq!(heads, 1, "nothing of a body is taken for a request: {answer}");
+    }
+    let refused = [("4xx", "GET"), ("400", "GET"), ("400", "other")];
+    assert_eq!(refused.map(|(code, method)| served.refused(code, method)), [1, 1, 1]);
+    served.end().await;
+}

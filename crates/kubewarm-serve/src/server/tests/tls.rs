@@ -1,0 +1,76 @@
+//! What certificate a client sees, and that nothing is answered without TLS.
+
+use super::*;
+
+#[tokio::test]
+async fn a_certificate_of_our_own_serves_both_protocols_to_who_trusts_it() {
+    let served = Served::new(|_| ());
+    let mut stream = served.tls("http/1.1").await.unwrap();
+    // The client's first wish is AES-256.
+    let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
+    for _ in 0..2 {
+        stream.write_all(OK).await.unwrap();
+        one_ok(&mut stream).await;
+    }
+    let (sender, _connection) = served.h2().await;
+    let asking = (0..50).map(|n| {
+        let (mut sender, request) =
+            (sender.clone(), h2_get(served.address, &format!("/asked?n={n}")));
+        async move {
+            let answer = sender.send_request(request).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, format!("GET /asked?n={n} from 127.0.0.1"));
+        }
+    });
+    timeout(MOST, join_all(asking)).await.unwrap();
+    let other = Certificate::self_signed(names("here", "ops")).unwrap().der().unwrap();
+    let tcp = served.tcp().await;
+    assert!(trusting(&other, "h2", "kubewarm.ops.svc", tcp).await.is_err());
+    let own = served.certificate.der().unwrap();
+    let tcp = served.tcp().await;
+    assert!(trusting(&own, "h2", "kubewarm.other.svc", tcp).await.is_err());
+    drop((stream, sender));
+    served.end().await;
+}
+
+#[tokio::test]
+async fn without_tls_nothing_is_answered() {
+    let served = Served::new(|_| ());
+    let mut stream = served.tcp().await;
+    stream.write_all(OK).await.unwrap();
+    let mut answer = Vec::new();
+    let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(!answer.windows(4).any(|part| part == b"HTTP"), "{answer:?}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_the_next_and_leaves_others_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (certificate_file, key_file) = (path("tls.crt"), path("tls.key"));
+    let write = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let wanted = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+        fs::write(&certificate_file, wanted.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+    };
+    write("kubewarm.ops.svc");
+    let served = Served::with(
+        Certificate::of_files(certificate_file.clone(), key_file.clone()).unwrap(),
+        |_| (),
+    );
+    let before = served.certificate.der().unwrap();
+    let mut open = served.tls("http/1.1").await.unwrap();
+    write("kubewarm.ops.svc");
+    served.certificate.refresh();
+    assert_ne!(served.certificate.der().unwrap(), before);
+    assert!(served.get("/ok").await.ends_with("ok"));
+    let tcp = served.tcp().await;
+    assert!(trusting(&before, "http/1.1", "kubewarm.ops.svc", tcp).await.is_err());
+    open.write_all(OK).await.unwrap();
+    one_ok(&mut open).await;
+    served.end().await;
+}

@@ -1,0 +1,39 @@
+//! The version of the API server: requested when a reader asks for it, and remembered for a minute.
+
+use bytes::Bytes;
+use kubewarm_api::model::Fault;
+use kubewarm_client::{ApiClient, Expiring};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// How long an answer counts. The version changes with an upgrade.
+const FRESH: Duration = Duration::from_mins(1);
+
+/// The version of the API server, as the operator's client receives it. The read API checks first who may read it.
+#[derive(Debug)]
+pub struct ServerVersion {
+    client: ApiClient,
+    /// Sends the requests, since the client's connections must outlive the threads of the read server.
+    runtime: Handle,
+    answers: Expiring<(), Bytes>,
+}
+
+impl ServerVersion {
+    /// Requests it by `client` on `runtime`.
+    #[must_use]
+    pub fn new(client: ApiClient, runtime: Handle) -> Self {
+        Self { client, runtime, answers: Expiring::new(1, FRESH) }
+    }
+
+    /// The JSON document of `/version`. Waits at most 10 s for the API server.
+    pub(super) async fn document(&self) -> Result<Bytes, Fault> {
+        let fetch = || {
+            let request = self.client.get("/version");
+            async move {
+                let answer = request.send().await?;
+                if answer.status.is_success() { Ok(answer.body) } else { Err(answer.fault()) }
+            }
+        };
+        Ok(self.answers.get_or_fetch(&self.runtime, (), None, fetch).await?.value)
+    }
+}
