@@ -151,11 +151,6 @@ where
         .h1(app)
 }
 
-/// What is kept of a connection for as long as it lives.
-struct Ending(
-    #[expect(dead_code, reason = "ends the waiting when it is dropped")] AbortOnDropHandle<()>,
-);
-
 /// Ends a connection `most` after it began. The server itself bounds only how long it listens: what
 /// is not read it would keep for ever.
 fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
@@ -172,7 +167,8 @@ fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
         // An error says that it has ended.
         let _ended = socket.shutdown(Shutdown::Both);
     });
-    data.insert(Ending(AbortOnDropHandle::new(ending)));
+    // The extensions live as long as the connection, and their end aborts the task.
+    data.insert(AbortOnDropHandle::new(ending));
 }
 
 #[cfg(test)]
