@@ -1,5 +1,6 @@
 //! When `/readyz` says yes: once every cell that can be synced has been, and then for good.
 
+use super::hold::Hold;
 use crate::metrics::CellSnapshot;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Reason};
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
+    sync::Arc,
 };
 
 /// A cell that has failed for so long is not waited for: a dead aggregated API must take no replica
@@ -71,7 +73,11 @@ pub(super) struct Readiness {
 
 /// Remembers what has been: readiness, once reached, stays until the shutdown begins.
 #[derive(Debug, Default)]
-pub struct Gate(Mutex<Stage>);
+pub struct Gate {
+    stage: Mutex<Stage>,
+    /// The last answer, so that frequent probes cost no more than one a second.
+    pub(super) answer: Hold<Arc<Readiness>>,
+}
 
 #[derive(Debug, Default)]
 struct Stage {
@@ -99,12 +105,12 @@ pub(super) enum WaitEnd {
 impl Gate {
     /// Says no from here on.
     pub fn begin_shutdown(&self) {
-        self.0.lock().end = WaitEnd::Stopping;
+        self.stage.lock().end = WaitEnd::Stopping;
     }
 
     /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
-        self.0.lock().end == WaitEnd::Stopping
+        self.stage.lock().end == WaitEnd::Stopping
     }
 
     /// Looks at the cells and answers.
@@ -121,7 +127,7 @@ impl Gate {
             let end = if self.is_stopping() { WaitEnd::Stopping } else { WaitEnd::Open };
             return Readiness { end, ..Readiness::default() };
         };
-        let mut stage = self.0.lock();
+        let mut stage = self.stage.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
         if declared.complete && stage.first.is_none() {
             stage.first = Some(declared.cells.iter().cloned().collect());

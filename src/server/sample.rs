@@ -1,7 +1,7 @@
 //! Cells, and answers about them, for the tests of this layer. Times are seconds around 1,000.
 
 use super::{
-    admin::{Admin, Held, Scrapers, routes},
+    admin::{Admin, Exposition, Scrapers, routes},
     readiness::DeclaredCells,
 };
 use crate::metrics::{BuildInfo, CellSnapshot, Metrics};
@@ -103,16 +103,16 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// The same, by a server that holds what it answered before.
+/// The same, by a server that has answered scrapes before.
 pub(super) async fn ask_again(
     admin: &Arc<Admin>,
-    held: &Arc<Held>,
+    exposition: &Arc<Exposition>,
     peer: &str,
     request: test::TestRequest,
 ) -> (StatusCode, String) {
     let app = App::new()
         .app_data(web::Data::from(Arc::clone(admin)))
-        .app_data(web::Data::from(Arc::clone(held)))
+        .app_data(web::Data::from(Arc::clone(exposition)))
         .configure(routes);
     let app = test::init_service(app).await;
     let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));

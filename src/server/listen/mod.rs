@@ -1,7 +1,7 @@
 //! The admin listener: bound first, so that the address is known, then served until told to stop, over TLS
 //! if there is a certificate for it.
 
-use super::admin::{Admin, Held, routes};
+use super::admin::{Admin, Exposition, routes};
 use actix_http::{
     HttpService, Request, Response,
     body::{BoxBody, MessageBody},
@@ -105,11 +105,12 @@ impl Listening {
     /// Not part of [`Self::serve`]: the builder cannot be sent between threads. Builds the server from its parts, since
     /// actix-web's own TLS server offers HTTP/2, too.
     fn start(self, admin: Arc<Admin>, tls: Option<&ServerConfig>) -> io::Result<Server> {
-        let held = Arc::new(Held::default());
+        let exposition = Arc::new(Exposition::default());
         let most = self.connection_timeout;
         let app = move || {
-            let (admin, held) = (Arc::clone(&admin), Arc::clone(&held));
-            let app = App::new().app_data(web::Data::from(admin)).app_data(web::Data::from(held));
+            let (admin, exposition) = (Arc::clone(&admin), Arc::clone(&exposition));
+            let app = App::new().app_data(web::Data::from(admin));
+            let app = app.app_data(web::Data::from(exposition));
             map_config(app.configure(routes), |()| AppConfig::default())
         };
         let mut server = Server::build()
