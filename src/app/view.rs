@@ -7,7 +7,7 @@ use super::{
 use crate::{
     access::AccessReports,
     controller::{Declarations, running_cells, running_targets},
-    metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot, StatusWrite},
+    metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot},
     server::DeclaredCells,
     status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
 };
@@ -91,10 +91,7 @@ impl View {
             cell: Box::new(move |key| cells.cell(key)),
             computed: Box::new(move |computed| *statuses.write() = Arc::new(computed)),
             ended: Box::new(move |outcome| {
-                metrics.status_written(match outcome {
-                    Outcome::Written => StatusWrite::Written,
-                    Outcome::Gone | Outcome::Failed => StatusWrite::Failed,
-                });
+                metrics.status_written(outcome == Outcome::Written);
             }),
         }
     }

@@ -9,7 +9,7 @@ mod profiles;
 pub use self::{
     build::BuildInfo,
     cells::CellSnapshot,
-    operator::{OperatorMetrics, StatusWrite},
+    operator::{OperatorMetrics, STATUS_WRITES},
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 

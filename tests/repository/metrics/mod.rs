@@ -10,7 +10,7 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{BuildInfo, CellSnapshot, Metrics, ProfileSnapshot, StatusWrite};
+use kubewarm::metrics::{BuildInfo, CellSnapshot, Metrics, ProfileSnapshot};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
@@ -71,7 +71,7 @@ fn a_small_input_gives_exactly_this_text() {
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
     metrics.operator().set_lease(&LeaseState::Leader { until: tokio::time::Instant::now() });
-    metrics.operator().status_written(StatusWrite::Written);
+    metrics.operator().status_written(true);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
 

@@ -3,7 +3,7 @@
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use kubewarm::{
     access::{Check, CheckOutcome},
-    metrics::{CONDITION_STATUSES, StatusWrite, TargetState},
+    metrics::{CONDITION_STATUSES, STATUS_WRITES, TargetState},
 };
 use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
 use kubewarm_cache::informer::{
@@ -185,7 +185,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
     [
         ("kubewarm_reconcile_duration_seconds", "outcome", vec!["ok"]),
-        ("kubewarm_status_writes_total", "outcome", values::<StatusWrite>()),
+        ("kubewarm_status_writes_total", "outcome", STATUS_WRITES.to_vec()),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
         ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
