@@ -15,7 +15,7 @@ use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
         CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-        Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
+        Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
@@ -24,7 +24,7 @@ use kubewarm_cache::informer::{
     Strategy, Verb, Warmed, WatchEnd,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
+use kubewarm_serve::metrics::{CacheUse, Handler, Method, WaitFor, WatchClosed};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -191,8 +191,8 @@ fn read_everything(metrics: &Metrics) {
         }
     }
     for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
-        for outcome in [WaitOutcome::Met, WaitOutcome::Refused] {
-            metrics.reads().waited(reason, outcome, took);
+        for is_met in [true, false] {
+            metrics.reads().waited(reason, is_met, took);
         }
     }
     for by in [DecidedBy::Cache, DecidedBy::Api] {

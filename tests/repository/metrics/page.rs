@@ -5,12 +5,12 @@ use kubewarm::{
     access::{Check, CheckOutcome},
     metrics::{CONDITION_STATUSES, STATUS_WRITES, TargetState},
 };
-use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
+use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb};
 use kubewarm_cache::informer::{
     Comparison, EventKind, ListOutcome, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
     WatchEnd, code_label,
 };
-use kubewarm_serve::metrics::{CacheUse, Handler, Method, WatchClosed};
+use kubewarm_serve::metrics::{CacheUse, Handler, Method, WAIT_OUTCOMES, WaitFor, WatchClosed};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -195,7 +195,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
         ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
-        ("kubewarm_read_wait_seconds", "outcome", values::<WaitOutcome>()),
+        ("kubewarm_read_wait_seconds", "outcome", WAIT_OUTCOMES.to_vec()),
         ("kubewarm_http_watch_ends_total", "reason", values::<WatchClosed>()),
         ("kubewarm_authz_decisions_total", "source", values::<DecidedBy>()),
         ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),
