@@ -27,7 +27,7 @@ pub use self::{
     conditions::CONDITIONS,
     events::Notice,
     permissions::Excesses,
-    round::{Observed, Reporter, Role},
+    round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
 

@@ -3,7 +3,7 @@
 use super::{
     cell::{CellView, Clock},
     events::Notice,
-    round::{Observed, Reporter, Role},
+    round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
 use jiff::Timestamp;
@@ -79,18 +79,18 @@ pub(crate) async fn run(
             Some(_) = notices.join_next() => continue,
             _ = turns.tick() => {}
         }
-        let role = if leads() { Role::Leader } else { Role::Follower };
-        if role == Role::Follower {
+        let is_leader = leads();
+        if !is_leader {
             writes.abort_all();
             notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // Another role is taken at once: what was aborted is forgotten before anything else is begun.
+        // A gain or loss of the lease counts at once: what was aborted is forgotten before anything else is begun.
         let mut told = Vec::new();
-        if look_at <= clock.mono || looked_as != Some(role) {
-            told = reporter.round(&(profiles.observed)(), &profiles.cell, role, clock);
+        if look_at <= clock.mono || looked_as != Some(is_leader) {
+            told = reporter.round(&(profiles.observed)(), &profiles.cell, is_leader, clock);
             (profiles.computed)(reporter.statuses());
-            looked_as = Some(role);
+            looked_as = Some(is_leader);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.due(Instant::now()) {
