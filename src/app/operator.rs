@@ -269,14 +269,14 @@ fn observe(
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
-    let (scraped, profiles, cells) = (all(), all(), all());
-    let (declared, unlisted) = (all(), all());
-    metrics.observe_cells(move || scraped.cells())?;
+    let (profiles, declared, unlisted) = (all(), all(), all());
+    let (scraped, reports) = (view.reports.clone(), view.reports.clone());
+    metrics.observe_cells(move || scraped.all())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(Admin {
         metrics: Arc::clone(metrics),
-        cells: Box::new(move || cells.cells()),
+        cells: Box::new(move || reports.all()),
         declared: Box::new(move || declared.declared()),
         unlisted: Box::new(move || unlisted.unlisted()),
         gate: Arc::clone(gate),

@@ -7,14 +7,14 @@ use super::{
 use crate::{
     access::AccessReports,
     controller::{Declarations, running_cells, running_targets},
-    metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot},
+    metrics::{OperatorMetrics, ProfileSnapshot},
     server::DeclaredCells,
     status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
 };
 use kubewarm_api::model::{CellKey, CellSpec, Declared};
 use kubewarm_cache::{
     informer::{Changes, Reports},
-    store::{Catalog, Reader},
+    store::Catalog,
 };
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -38,19 +38,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Every cell there is, with its report and size.
-    pub(super) fn cells(&self) -> Vec<CellSnapshot> {
-        let all = self.reports.all().into_iter();
-        all.map(|(key, report)| {
-            let table = self.catalog.reader(&key);
-            let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-            let undecodable = table.as_ref().map_or(0, Reader::undecodable);
-            let (objects, bytes) = (usage.objects, usage.bytes);
-            CellSnapshot { key, report: Arc::new(report), objects, bytes, undecodable }
-        })
-        .collect()
-    }
-
     /// Every profile with the conditions that this replica computed.
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
@@ -106,11 +93,7 @@ impl View {
     }
 
     fn cell(&self, key: &CellKey) -> CellView {
-        let table = self.catalog.reader(key);
-        let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-        let access = self.access.get(key);
         // What is only planned or kept from running may be verified all the same.
-        let report = self.reports.get(key).map(Arc::new);
-        CellView { report, access, objects: usage.objects, bytes: usage.bytes }
+        CellView { report: self.reports.get(key), access: self.access.get(key) }
     }
 }

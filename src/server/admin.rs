@@ -7,7 +7,7 @@ use super::{
     readiness::{DeclaredCells, Gate},
     readyz::readyz,
 };
-use crate::metrics::{CellSnapshot, Metrics};
+use crate::metrics::Metrics;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
@@ -15,6 +15,8 @@ use actix_web::{
 };
 use bytes::Bytes;
 use jiff::Timestamp;
+use kubewarm_api::model::CellKey;
+use kubewarm_cache::informer::CellReport;
 use kubewarm_serve::{Watchers, callers::Callers};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -39,7 +41,7 @@ pub struct Admin {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What the informers of the declared cells say.
-    pub cells: Box<dyn Fn() -> Vec<CellSnapshot> + Send + Sync>,
+    pub cells: Box<dyn Fn() -> Vec<(CellKey, CellReport)> + Send + Sync>,
     /// The cells of all profiles; `None` before the profiles have been listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
     /// The cells of the profiles themselves that fail, each with why, as text.

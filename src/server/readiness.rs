@@ -1,7 +1,6 @@
 //! When `/readyz` says yes: once every cell that can be synced has been, and then for good.
 
 use super::hold::Hold;
-use crate::metrics::CellSnapshot;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Reason};
 use kubewarm_cache::informer::{CellReport, Phase};
@@ -120,7 +119,7 @@ impl Gate {
     pub(super) fn look(
         &self,
         declared: Option<&DeclaredCells>,
-        cells: &[CellSnapshot],
+        cells: &[(CellKey, CellReport)],
         now: Timestamp,
     ) -> Readiness {
         let Some(declared) = declared else {
@@ -132,7 +131,7 @@ impl Gate {
         if declared.complete && stage.first.is_none() {
             stage.first = Some(declared.cells.iter().cloned().collect());
         }
-        let reports: HashMap<_, _> = cells.iter().map(|cell| (&cell.key, &*cell.report)).collect();
+        let reports: HashMap<_, _> = cells.iter().map(|(key, report)| (key, report)).collect();
         let mut readiness =
             Readiness { listed: true, selecting: !declared.complete, ..Readiness::default() };
         for key in &declared.cells {

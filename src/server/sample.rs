@@ -4,13 +4,16 @@ use super::{
     admin::{Admin, Exposition, Scrapers, routes},
     readiness::DeclaredCells,
 };
-use crate::metrics::{BuildInfo, CellSnapshot, Metrics};
+use crate::metrics::{BuildInfo, Metrics};
 use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
 };
-use kubewarm_cache::informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed};
+use kubewarm_cache::{
+    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    store::Usage,
+};
 use kubewarm_serve::Watchers;
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +33,8 @@ pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
     )
 }
 
-pub(super) fn snapshot(key: CellKey, report: CellReport) -> CellSnapshot {
-    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4096, undecodable: 0 }
+pub(super) fn snapshot(key: CellKey, report: CellReport) -> (CellKey, CellReport) {
+    (key, CellReport { usage: Usage { objects: 3, bytes: 4096 }, ..report })
 }
 
 pub(super) fn listing() -> CellReport {

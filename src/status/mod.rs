@@ -142,12 +142,13 @@ fn held<'a>(
     cells: &dyn Fn(&CellKey) -> CellView,
     policy: OnAccessLost,
 ) -> BTreeMap<&'a CellKey, Usage> {
-    let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
-            serving.cells.iter().map(|cell| (&cell.key, size(&cells(&cell.key)))).collect()
+            serving.cells.iter().map(|cell| (&cell.key, cells(&cell.key).usage(policy))).collect()
         }
-        Some(_) | None => target.cells.iter().map(|cell| (cell.key, size(&cell.view))).collect(),
+        Some(_) | None => {
+            target.cells.iter().map(|cell| (cell.key, cell.view.usage(policy))).collect()
+        }
     }
 }
 

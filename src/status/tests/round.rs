@@ -179,7 +179,8 @@ fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minut
     for second in 1..=180 {
         world.pass(Duration::from_secs(1));
         world.runs(pods("a"), world.watching());
-        world.cells.get_mut(&pods("a")).unwrap().objects = second;
+        let cell = world.cells.get_mut(&pods("a")).unwrap();
+        cell.report.as_mut().unwrap().usage.objects = second;
         written.extend((writes(&world, 2) > 0).then_some(second));
     }
     assert_eq!(written, [60, 120, 180]);
