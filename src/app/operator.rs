@@ -254,9 +254,12 @@ fn spawn_status(
     let written = CancellationToken::new();
     tasks.begin("leader election", elector.run(written.clone()));
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
-    let profiles = view.clone().into_profiles(metrics);
+    let view = view.clone();
+    let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
+    let count = move |is_written| metrics.status_written(is_written);
+    let leads = move || lease.borrow().is_leader();
     tasks.begin("status writer", async move {
-        status::run(profiles, sink, move || lease.borrow().is_leader(), started, stop).await;
+        status::run(round, count, sink, leads, started, stop).await;
         written.cancel();
     });
 }

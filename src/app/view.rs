@@ -1,15 +1,12 @@
 //! What the layers show each other: cells and statuses to the observers.
 
-use super::{
-    kinds::ServedNow,
-    verified::{excess, missing},
-};
+use super::{kinds::ServedNow, verified::missing};
 use crate::{
     access::AccessReports,
     controller::{Declarations, running_cells, running_targets},
-    metrics::{OperatorMetrics, ProfileSnapshot},
+    metrics::ProfileSnapshot,
     server::DeclaredCells,
-    status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
+    status::{CellView, Clock, ComputedStatuses, Notice, Observed, Reporter, excess},
 };
 use kubewarm_api::model::{CellKey, CellSpec, Declared};
 use kubewarm_cache::{
@@ -70,30 +67,21 @@ impl View {
         Some(DeclaredCells { cells: running_cells(&profiles), complete })
     }
 
-    /// What statuses are computed from. What becomes of them is counted by `metrics`.
-    pub(super) fn into_profiles(self, metrics: OperatorMetrics) -> Profiles {
-        let (observed, cells, statuses) = (self.clone(), self.clone(), self.statuses);
-        Profiles {
-            observed: Box::new(move || observed.observed()),
-            cell: Box::new(move |key| cells.cell(key)),
-            computed: Box::new(move |computed| *statuses.write() = Arc::new(computed)),
-            ended: Box::new(move |outcome| {
-                metrics.status_written(outcome == Outcome::Written);
-            }),
-        }
-    }
-
-    fn observed(&self) -> Vec<Observed> {
-        let all = self.declarations.borrow().as_ref().map(|all| all.to_vec()).unwrap_or_default();
-        let with_excess = |observed: Observed| {
+    /// Has `reporter` compute the status of every profile.
+    pub(super) fn report(&self, reporter: &mut Reporter, leads: bool, clock: Clock) -> Vec<Notice> {
+        let declared = self.declarations.borrow().clone().unwrap_or_default();
+        let with_excess = |observed: &Observed| {
             let excess = excess(&self.access, &self.home, &observed.declared);
-            Observed { excess, ..observed }
+            Observed { excess, ..observed.clone() }
         };
-        all.into_iter().map(with_excess).collect()
-    }
-
-    fn cell(&self, key: &CellKey) -> CellView {
+        let profiles: Vec<_> = declared.iter().map(with_excess).collect();
         // What is only planned or kept from running may be verified all the same.
-        CellView { report: self.reports.get(key), access: self.access.get(key) }
+        let cells = |key: &CellKey| CellView {
+            report: self.reports.get(key),
+            access: self.access.get(key),
+        };
+        let notices = reporter.round(&profiles, &cells, leads, clock);
+        *self.statuses.write() = Arc::new(reporter.statuses());
+        notices
     }
 }

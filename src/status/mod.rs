@@ -26,12 +26,12 @@ pub use self::{
     cell::{CellView, Clock},
     conditions::CONDITIONS,
     events::Notice,
-    permissions::Excesses,
+    permissions::{Excesses, excess},
     round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
 
-pub(crate) use self::publish::{ComputedStatuses, Profiles, run};
+pub(crate) use self::publish::{ComputedStatuses, run};
 
 use self::{conditions::conditions, target::Target, trouble::Voice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
