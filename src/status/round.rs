@@ -5,7 +5,7 @@ use super::{
     cell::{CellView, Clock},
     compute,
     difference::pause,
-    events::{Notice, Notices},
+    events::{Notice, SentEvents, changes, drop_repeated, no_events},
     publish::ComputedStatuses,
     sink::{Outcome, Write},
 };
@@ -76,7 +76,7 @@ struct LeaderRecord {
     last_write: Option<Instant>,
     /// Since when it may be written.
     since: Instant,
-    notices: Notices,
+    sent: SentEvents,
 }
 
 impl Default for Reporter {
@@ -133,11 +133,13 @@ impl Reporter {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    notices: Notices::default(),
+                    sent: no_events(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
-                notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
+                let mut found = changes(profile, uid, was, &status);
+                drop_repeated(&mut found, &record.sent);
+                notices.extend(found);
             }
             let reported = Reported { uid: Arc::clone(uid), status, record };
             self.profiles.insert(profile.clone(), reported);
