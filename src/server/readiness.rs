@@ -22,19 +22,6 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(10);
 /// How many pending cells are named.
 const MAX_NAMED: usize = 100;
 
-/// What is to be waited for at a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing: completely listed once.
-    Synced,
-    /// Nothing: refused, and only somebody else's deed helps.
-    Refused,
-    /// Nothing any more: it has failed for 60 s.
-    FailingLong,
-    /// Its first list.
-    Pending,
-}
-
 /// The cells of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredCells {
@@ -166,39 +153,38 @@ impl Readiness {
 
     fn add(&mut self, key: &CellKey, report: Option<&CellReport>, now: Timestamp) {
         self.declared += 1;
-        match report.map_or(Standing::Pending, |report| standing(report, now)) {
-            Standing::Synced => self.synced += 1,
-            Standing::Refused => self.refused += 1,
-            Standing::FailingLong => self.failing_long += 1,
-            Standing::Pending => {
-                self.pending += 1;
-                if self.pending_cells.len() < MAX_NAMED {
-                    self.pending_cells.push(pending(key, report));
-                }
-            }
+        if let Some(report) = report
+            && let Some(settled) = self.settled(report, now)
+        {
+            *settled += 1;
+            return;
+        }
+        self.pending += 1;
+        if self.pending_cells.len() < MAX_NAMED {
+            self.pending_cells.push(pending(key, report));
         }
     }
-}
 
-/// Whether a cell is still waited for at `now`.
-fn standing(report: &CellReport, now: Timestamp) -> Standing {
-    if report.phase == Phase::Fenced {
-        return Standing::Refused;
+    /// The count that a cell belongs to if its first list is not waited for.
+    fn settled(&mut self, report: &CellReport, now: Timestamp) -> Option<&mut usize> {
+        if report.phase == Phase::Fenced {
+            return Some(&mut self.refused);
+        }
+        if report.warmed.is_some() || report.phase == Phase::Paused {
+            return Some(&mut self.synced);
+        }
+        let fault = report.fault.as_ref()?;
+        let is_absent = matches!(
+            fault.reason,
+            Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable
+        );
+        // While another way of listing is being tried, the refusal of this one settles nothing.
+        let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
+        if fault.reason.refuses_identity() || is_absent || is_unsupported {
+            return Some(&mut self.refused);
+        }
+        (now.duration_since(fault.since) >= LONG).then_some(&mut self.failing_long)
     }
-    if report.warmed.is_some() || report.phase == Phase::Paused {
-        return Standing::Synced;
-    }
-    let Some(fault) = &report.fault else {
-        return Standing::Pending;
-    };
-    let is_absent =
-        matches!(fault.reason, Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable);
-    // While another way of listing is being tried, the refusal of this one settles nothing.
-    let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
-    if fault.reason.refuses_identity() || is_absent || is_unsupported {
-        return Standing::Refused;
-    }
-    if now.duration_since(fault.since) >= LONG { Standing::FailingLong } else { Standing::Pending }
 }
 
 impl fmt::Display for Readiness {
@@ -282,8 +268,13 @@ mod tests {
     fn a_refused_way_of_listing_settles_nothing_while_the_next_is_tried() {
         let refused = failing(Reason::Unsupported, 999);
         let trying = CellReport { phase: Phase::Listing, ..refused.clone() };
-        assert_eq!(standing(&refused, at(1_000)), Standing::Refused);
-        assert_eq!(standing(&trying, at(1_000)), Standing::Pending);
+        let declared = all(&[key("pods", "a")]);
+        let [refused, trying] = [refused, trying].map(|report| {
+            let cells = [snapshot(key("pods", "a"), report)];
+            Gate::default().look(Some(&declared), &cells, at(1_000))
+        });
+        assert_eq!((refused.refused, refused.pending), (1, 0));
+        assert_eq!((trying.refused, trying.pending), (0, 1));
     }
 
     #[test]
