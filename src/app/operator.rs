@@ -253,9 +253,12 @@ fn spawn_status(
     let written = CancellationToken::new();
     tasks.begin("leader election", elector.run(written.clone()));
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
-    let profiles = view.clone().into_profiles(metrics);
+    let view = view.clone();
+    let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
+    let count = move |is_written| metrics.status_written(is_written);
+    let leads = move || lease.borrow().is_leader();
     tasks.begin("status writer", async move {
-        status::run(profiles, sink, move || lease.borrow().is_leader(), started, stop).await;
+        status::run(round, count, sink, leads, started, stop).await;
         written.cancel();
     });
 }
@@ -268,14 +271,14 @@ fn observe(
     filter: telemetry::LogFilter,
 ) -> Result<Arc<Admin>, Error> {
     let all = || view.clone();
-    let (scraped, profiles, cells) = (all(), all(), all());
-    let (declared, unlisted) = (all(), all());
-    metrics.observe_cells(move || scraped.cells())?;
+    let (profiles, declared, unlisted) = (all(), all(), all());
+    let (scraped, reports) = (view.reports.clone(), view.reports.clone());
+    metrics.observe_cells(move || scraped.all())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(Admin {
         metrics: Arc::clone(metrics),
-        cells: Box::new(move || cells.cells()),
+        cells: Box::new(move || reports.all()),
         declared: Box::new(move || declared.declared()),
         unlisted: Box::new(move || unlisted.unlisted()),
         gate: Arc::clone(gate),

@@ -5,17 +5,12 @@ use crate::{
     access::{AccessReports, PATIENCE, Standing, Surroundings, Verifier, Wanted},
     controller::Declarations,
     metrics::OperatorMetrics,
-    status::{Excesses, Observed},
+    status::Observed,
 };
-use kubewarm_api::model::{
-    self, CellKey, CellSpec, DeclaredTarget, Identity, Reason, Resource, Verb,
-};
+use kubewarm_api::model::{CellKey, CellSpec, Declared, DeclaredTarget, Reason, Resource, Verb};
 use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Buckets, Clients};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Verifies what `declarations` declare, and tells the cells. `own`: what the operator itself reads.
 pub(super) fn verifier(
@@ -61,32 +56,10 @@ fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
     all
 }
 
-/// What the subject of a profile may do too much in the namespaces of its cells; `None` where that
-/// is nobody's business in the profile's namespace, or not known yet.
-pub(super) fn excess(
-    access: &AccessReports,
-    home: &str,
-    profile: &model::Declared,
-) -> Option<Excesses> {
-    let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
-    let cells: Vec<_> = cells.map(|cell| &cell.key).collect();
-    let identity = &cells.first()?.identity;
-    if *identity == Identity::Operator && *profile.profile.namespace != *home {
-        return None;
-    }
-    let places: BTreeSet<_> = cells.iter().map(|key| key.extent.namespace()).collect();
-    let of = |place: Option<&str>| {
-        let place: Option<Arc<str>> = place.map(Into::into);
-        let found = access.excess(identity, place.as_ref())?;
-        Some((place.unwrap_or_default(), found))
-    };
-    places.into_iter().map(of).collect()
-}
-
 /// How many cells of a profile lack which permission.
 pub(super) fn missing(
     access: &AccessReports,
-    profile: &model::Declared,
+    profile: &Declared,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
     for CellSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_cells) {

@@ -1,17 +1,17 @@
 //! What the layers show each other: cells and statuses to the observers.
 
-use super::verified::{excess, missing};
+use super::verified::missing;
 use crate::{
     access::AccessReports,
     controller::{Declarations, running_cells, running_targets},
-    metrics::{CellSnapshot, OperatorMetrics, ProfileSnapshot, StatusWrite},
+    metrics::ProfileSnapshot,
     server::DeclaredCells,
-    status::{CellView, ComputedStatuses, Observed, Outcome, Profiles},
+    status::{CellView, Clock, ComputedStatuses, Notice, Observed, Reporter, excess},
 };
 use kubewarm_api::model::{CellKey, CellSpec, Declared};
 use kubewarm_cache::{
     informer::{Changes, Reports},
-    store::{Catalog, Reader},
+    store::Catalog,
 };
 use kubewarm_client::Served;
 use parking_lot::RwLock;
@@ -37,19 +37,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Every cell there is, with its report and size.
-    pub(super) fn cells(&self) -> Vec<CellSnapshot> {
-        let all = self.reports.all().into_iter();
-        all.map(|(key, report)| {
-            let table = self.catalog.reader(&key);
-            let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-            let undecodable = table.as_ref().map_or(0, Reader::undecodable);
-            let (objects, bytes) = (usage.objects, usage.bytes);
-            CellSnapshot { key, report: Arc::new(report), objects, bytes, undecodable }
-        })
-        .collect()
-    }
-
     /// Every profile with the conditions that this replica computed.
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
@@ -82,37 +69,21 @@ impl View {
         Some(DeclaredCells { cells: running_cells(&profiles), complete })
     }
 
-    /// What statuses are computed from. What becomes of them is counted by `metrics`.
-    pub(super) fn into_profiles(self, metrics: OperatorMetrics) -> Profiles {
-        let (observed, cells, statuses) = (self.clone(), self.clone(), self.statuses);
-        Profiles {
-            observed: Box::new(move || observed.observed()),
-            cell: Box::new(move |key| cells.cell(key)),
-            computed: Box::new(move |computed| *statuses.write() = Arc::new(computed)),
-            ended: Box::new(move |outcome| {
-                metrics.status_written(match outcome {
-                    Outcome::Written => StatusWrite::Written,
-                    Outcome::Gone | Outcome::Failed => StatusWrite::Failed,
-                });
-            }),
-        }
-    }
-
-    fn observed(&self) -> Vec<Observed> {
-        let all = self.declarations.borrow().as_ref().map(|all| all.to_vec()).unwrap_or_default();
-        let with_excess = |observed: Observed| {
+    /// Has `reporter` compute the status of every profile.
+    pub(super) fn report(&self, reporter: &mut Reporter, leads: bool, clock: Clock) -> Vec<Notice> {
+        let declared = self.declarations.borrow().clone().unwrap_or_default();
+        let with_excess = |observed: &Observed| {
             let excess = excess(&self.access, &self.home, &observed.declared);
-            Observed { excess, ..observed }
+            Observed { excess, ..observed.clone() }
         };
-        all.into_iter().map(with_excess).collect()
-    }
-
-    fn cell(&self, key: &CellKey) -> CellView {
-        let table = self.catalog.reader(key);
-        let usage = table.as_ref().map(Reader::usage).unwrap_or_default();
-        let access = self.access.get(key);
+        let profiles: Vec<_> = declared.iter().map(with_excess).collect();
         // What is only planned or kept from running may be verified all the same.
-        let report = self.reports.get(key).map(Arc::new);
-        CellView { report, access, objects: usage.objects, bytes: usage.bytes }
+        let cells = |key: &CellKey| CellView {
+            report: self.reports.get(key),
+            access: self.access.get(key),
+        };
+        let notices = reporter.round(&profiles, &cells, leads, clock);
+        *self.statuses.write() = Arc::new(reporter.statuses());
+        notices
     }
 }

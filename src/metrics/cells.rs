@@ -4,45 +4,27 @@ use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
 use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
 use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashSet};
 
 /// Digits of a resource version that a double holds exactly, rounded down; client-go keeps as many.
 const VERSION_DIGITS: usize = 15;
 
-/// A cell as it stands now, for scrapes and `/debug/cells`.
-#[derive(Clone, Debug)]
-pub struct CellSnapshot {
-    /// Which cell.
-    pub key: CellKey,
-    /// What its informer reports.
-    pub report: Arc<CellReport>,
-    /// Objects in its table.
-    pub objects: u64,
-    /// Bytes of its table, indexes included.
-    pub bytes: u64,
-    /// Times that a record of it did not decode.
-    pub undecodable: u64,
-}
-
 /// A gauge of the cells of one resource, or of one resource and scope: its name, its help, and its value if it has one.
-type GaugeRow = (&'static str, &'static str, fn(&[&CellSnapshot]) -> Option<f64>);
+type GaugeRow = (&'static str, &'static str, fn(&[&CellReport]) -> Option<f64>);
 
 const OF_RESOURCE: &[GaugeRow] = &[
     (
         "kubewarm_warmup_progress_ratio",
         "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
-        |cells| Some(sum(cells, |cell| progress(&cell.report)) / sum(cells, |_| 1.0)),
+        |cells| Some(sum(cells, progress) / sum(cells, |_| 1.0)),
     ),
     ("kubewarm_watch_active", "Watches that are open.", |cells| {
-        Some(sum(cells, |cell| f64::from(u8::from(is_watching(&cell.report)))))
+        Some(sum(cells, |cell| f64::from(u8::from(is_watching(cell)))))
     }),
     (
         "kubewarm_watch_backoff_seconds",
         "The longest wait between two attempts that a cell is in; 0 if none waits.",
-        |cells| Some(cells.iter().map(|cell| wait(&cell.report)).fold(0.0, f64::max)),
+        |cells| Some(cells.iter().map(|cell| wait(cell)).fold(0.0, f64::max)),
     ),
     (
         "kubewarm_resource_version",
@@ -52,32 +34,34 @@ const OF_RESOURCE: &[GaugeRow] = &[
 ];
 
 const OF_SCOPE: &[GaugeRow] = &[
-    ("kubewarm_objects", "Objects in memory.", |cells| Some(sum(cells, |cell| real(cell.objects)))),
+    ("kubewarm_objects", "Objects in memory.", |cells| {
+        Some(sum(cells, |cell| real(cell.usage.objects)))
+    }),
     (
         "kubewarm_store_bytes",
         "Bytes of memory that their tables take, indexes included.",
-        |cells| Some(sum(cells, |cell| real(cell.bytes))),
+        |cells| Some(sum(cells, |cell| real(cell.usage.bytes))),
     ),
     (
         "kubewarm_store_decode_errors",
         "Times that a stored object could not be read back from a table that is open, and was left out; each is a bug of kubewarm.",
-        |cells| Some(sum(cells, |cell| real(cell.undecodable))),
+        |cells| Some(sum(cells, |cell| real(cell.undecodable_records))),
     ),
     (
         "kubewarm_warmup_start_timestamp_seconds",
         "When the first of the synced cells was declared.",
-        |cells| reports(cells).filter_map(|it| Some(it.warmed?.started)).min().map(seconds),
+        |cells| cells.iter().filter_map(|it| Some(it.warmed?.started)).min().map(seconds),
     ),
     (
         "kubewarm_warmup_synced_timestamp_seconds",
         "When the last of the cells was first synced; absent while one is not.",
         |cells| {
-            let mut synced = reports(cells).map(|it| Some(it.warmed?.synced));
+            let mut synced = cells.iter().map(|it| Some(it.warmed?.synced));
             synced.try_fold(Timestamp::MIN, |last, synced| Some(last.max(synced?))).map(seconds)
         },
     ),
     ("kubewarm_last_event_timestamp_seconds", "When the last event came, in any cell.", |cells| {
-        reports(cells).filter_map(|it| it.event_time).max().map(seconds)
+        cells.iter().filter_map(|it| it.event_time).max().map(seconds)
     }),
     (
         "kubewarm_last_bookmark_timestamp_seconds",
@@ -95,15 +79,15 @@ const OF_SCOPE: &[GaugeRow] = &[
 /// no cell.
 pub(super) fn cell_families(
     engine: &InformerMetrics,
-    cells: &[CellSnapshot],
+    cells: &[(CellKey, CellReport)],
 ) -> prometheus::Result<Vec<MetricFamily>> {
-    engine.retain(&cells.iter().map(|cell| &cell.key.resource).collect::<HashSet<_>>());
+    engine.retain(&cells.iter().map(|(key, _)| &key.resource).collect::<HashSet<_>>());
     let (mut by_resource, mut by_scope) = (CellsByLabels::new(), CellsByLabels::new());
-    for cell in cells {
-        let mut labels = engine.of(&cell.key.resource).labels().to_vec();
-        by_resource.entry(labels.clone()).or_default().push(cell);
-        labels.push(scope(&cell.key.extent).to_owned());
-        by_scope.entry(labels).or_default().push(cell);
+    for (key, report) in cells {
+        let mut labels = engine.of(&key.resource).labels().to_vec();
+        by_resource.entry(labels.clone()).or_default().push(report);
+        labels.push(scope(&key.extent).to_owned());
+        by_scope.entry(labels).or_default().push(report);
     }
     let registry = Registry::new();
     register_gauges(&registry, OF_RESOURCE, &RESOURCE_LABELS, &by_resource)?;
@@ -115,7 +99,7 @@ pub(super) fn cell_families(
 }
 
 /// The cells that one series is about, by the values of its labels.
-type CellsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellSnapshot>>;
+type CellsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellReport>>;
 
 fn register_gauges(
     registry: &Registry,
@@ -134,25 +118,21 @@ fn register_gauges(
     Ok(())
 }
 
-fn sum(cells: &[&CellSnapshot], value: fn(&CellSnapshot) -> f64) -> f64 {
+fn sum(cells: &[&CellReport], value: fn(&CellReport) -> f64) -> f64 {
     cells.iter().map(|cell| value(cell)).sum()
 }
 
-fn reports<'c>(cells: &[&'c CellSnapshot]) -> impl Iterator<Item = &'c CellReport> {
-    cells.iter().map(|cell| &*cell.report)
-}
-
 /// Without paused and fenced cells. Those open no watch, on purpose: their age is no sign of trouble.
-fn current<'c>(cells: &[&'c CellSnapshot]) -> impl Iterator<Item = &'c CellReport> {
-    reports(cells).filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
+fn current<'c>(cells: &[&'c CellReport]) -> impl Iterator<Item = &'c CellReport> {
+    cells.iter().copied().filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
 }
 
 fn is_watching(report: &CellReport) -> bool {
     matches!(report.phase, Phase::Watching | Phase::Silent)
 }
 
-fn newest<'c>(cells: &[&'c CellSnapshot]) -> Option<&'c ResourceVersion> {
-    let versions = reports(cells).filter_map(|report| report.version.as_ref());
+fn newest<'c>(cells: &[&'c CellReport]) -> Option<&'c ResourceVersion> {
+    let versions = cells.iter().filter_map(|report| report.version.as_ref());
     let versions = versions.filter(|version| !version.is_opaque());
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }

@@ -8,15 +8,15 @@ mod profiles;
 
 pub use self::{
     build::BuildInfo,
-    cells::CellSnapshot,
-    operator::{OperatorMetrics, StatusWrite},
+    operator::{OperatorMetrics, STATUS_WRITES},
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 
 /// A metric could not be made, registered or written. A bug: names and labels are constants.
 pub use prometheus::Error as MetricsError;
 
-use kubewarm_cache::informer::InformerMetrics;
+use kubewarm_api::model::CellKey;
+use kubewarm_cache::informer::{CellReport, InformerMetrics};
 use kubewarm_serve::metrics::ReadMetrics;
 use prometheus::{
     Registry, TextEncoder,
@@ -78,7 +78,7 @@ impl Metrics {
     /// [`MetricsError`] if called twice.
     pub fn observe_cells<F>(&self, cells: F) -> Result<(), MetricsError>
     where
-        F: Fn() -> Vec<CellSnapshot> + Send + Sync + 'static,
+        F: Fn() -> Vec<(CellKey, CellReport)> + Send + Sync + 'static,
     {
         let engine = self.engine();
         self.at_scrape("cells", move || cells::cell_families(&engine, &cells()))

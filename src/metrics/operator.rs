@@ -18,15 +18,8 @@ use strum::VariantArray as _;
 /// A run over all profiles, from one to thousands.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// How a write of a profile's status ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum StatusWrite {
-    /// The API server took it.
-    Written,
-    /// It did not, or could not be asked.
-    Failed,
-}
+/// How a write of a profile's status ends, as the label says it.
+pub const STATUS_WRITES: [&str; 2] = ["written", "failed"];
 
 /// Metrics of the process as an operator. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
@@ -103,7 +96,7 @@ impl OperatorMetrics {
 
     /// Closed label sets begin at zero, so that `increase()` sees the first one.
     fn begin(&self) {
-        for outcome in StatusWrite::VARIANTS {
+        for outcome in STATUS_WRITES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
         }
         for check in Check::VARIANTS {
@@ -122,8 +115,10 @@ impl OperatorMetrics {
         self.reconcile.with_label_values(&["ok"]).observe(took.as_secs_f64());
     }
 
-    /// Counts a write of a profile's status.
-    pub fn status_written(&self, outcome: StatusWrite) {
+    /// Counts a write of a profile's status, which the API server has taken or has not.
+    pub fn status_written(&self, is_written: bool) {
+        let [written, failed] = STATUS_WRITES;
+        let outcome = if is_written { written } else { failed };
         self.status_writes.with_label_values(&[outcome]).inc();
     }
 

@@ -4,10 +4,10 @@ use super::{
     debug, guard,
     hold::Hold,
     local::is_local,
-    readiness::{DeclaredCells, Gate, Readiness},
+    readiness::{DeclaredCells, Gate},
     readyz::readyz,
 };
-use crate::metrics::{CellSnapshot, Metrics};
+use crate::metrics::Metrics;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
@@ -15,6 +15,8 @@ use actix_web::{
 };
 use bytes::Bytes;
 use jiff::Timestamp;
+use kubewarm_api::model::CellKey;
+use kubewarm_cache::informer::CellReport;
 use kubewarm_serve::{Watchers, callers::Callers};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -39,7 +41,7 @@ pub struct Admin {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What the informers of the declared cells say.
-    pub cells: Box<dyn Fn() -> Vec<CellSnapshot> + Send + Sync>,
+    pub cells: Box<dyn Fn() -> Vec<(CellKey, CellReport)> + Send + Sync>,
     /// The cells of all profiles; `None` before the profiles have been listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
     /// The cells of the profiles themselves that fail, each with why, as text.
@@ -67,12 +69,8 @@ pub enum Scrapers {
     Anybody,
 }
 
-/// What anybody may ask for, so that asking must not cost: made once in a second for all.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    exposition: Hold<Option<Bytes>>,
-    pub(super) readiness: Hold<Arc<Readiness>>,
-}
+/// The last answer to a scrape, shared by all scrapers of one second.
+pub(super) type Exposition = Hold<Option<Bytes>>;
 
 impl Scrapers {
     /// Lets `request` see what is for a loopback peer at `path`, or returns the response.
@@ -115,7 +113,7 @@ async fn livez() -> HttpResponse {
 async fn metrics(
     request: HttpRequest,
     admin: web::Data<Admin>,
-    held: web::Data<Held>,
+    exposition: web::Data<Exposition>,
 ) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit(&request).await {
         return refusal;
@@ -127,8 +125,8 @@ async fn metrics(
             .ok()
             .map(Bytes::from)
     };
-    match held.exposition.get(Instant::now(), |_| true, render) {
-        Some(exposition) => HttpResponse::Ok().content_type(EXPOSITION).body(exposition),
+    match exposition.get(Instant::now(), |_| true, render) {
+        Some(body) => HttpResponse::Ok().content_type(EXPOSITION).body(body),
         None => text(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered; see the log\n"),
     }
 }
@@ -196,21 +194,21 @@ mod tests {
         let declared = Box::new(|| Some(all(vec![key("pods", "a")])));
         let admin = Arc::new(Admin { cells, declared, ..plain });
         tokio::time::pause();
-        let held = Arc::default();
+        let exposition = Arc::default();
         for second in 1..=3 {
             for _ in 0..10 {
                 for path in ["/metrics", "/readyz", "/readyz?verbose"] {
-                    let (code, _) = ask_again(&admin, &held, "10.0.0.7:9", get(path)).await;
+                    let (code, _) = ask_again(&admin, &exposition, "10.0.0.7:9", get(path)).await;
                     assert_eq!(code, StatusCode::OK);
                 }
             }
             assert_eq!(copies.load(Ordering::Relaxed), 2 * second);
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        let ready = ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await;
+        let ready = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         assert_eq!(ready.0, StatusCode::OK);
         admin.gate.begin_shutdown();
-        let stopping = ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await;
+        let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
         let said = "not ready: shutting down\n".to_owned();
         assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, said), "at once");
     }

@@ -1,6 +1,6 @@
 //! When `/readyz` says yes: once every cell that can be synced has been, and then for good.
 
-use crate::metrics::CellSnapshot;
+use super::hold::Hold;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Reason};
 use kubewarm_cache::informer::{CellReport, Phase};
@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
+    sync::Arc,
 };
 
 /// A cell that has failed for so long is not waited for: a dead aggregated API must take no replica
@@ -20,19 +21,6 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(10);
 
 /// How many pending cells are named.
 const MAX_NAMED: usize = 100;
-
-/// What is to be waited for at a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing: completely listed once.
-    Synced,
-    /// Nothing: refused, and only somebody else's deed helps.
-    Refused,
-    /// Nothing any more: it has failed for 60 s.
-    FailingLong,
-    /// Its first list.
-    Pending,
-}
 
 /// The cells of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +59,11 @@ pub(super) struct Readiness {
 
 /// Remembers what has been: readiness, once reached, stays until the shutdown begins.
 #[derive(Debug, Default)]
-pub struct Gate(Mutex<Stage>);
+pub struct Gate {
+    stage: Mutex<Stage>,
+    /// The last answer, so that frequent probes cost no more than one a second.
+    pub(super) answer: Hold<Arc<Readiness>>,
+}
 
 #[derive(Debug, Default)]
 struct Stage {
@@ -99,12 +91,12 @@ pub(super) enum WaitEnd {
 impl Gate {
     /// Says no from here on.
     pub fn begin_shutdown(&self) {
-        self.0.lock().end = WaitEnd::Stopping;
+        self.stage.lock().end = WaitEnd::Stopping;
     }
 
     /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
-        self.0.lock().end == WaitEnd::Stopping
+        self.stage.lock().end == WaitEnd::Stopping
     }
 
     /// Looks at the cells and answers.
@@ -114,19 +106,19 @@ impl Gate {
     pub(super) fn look(
         &self,
         declared: Option<&DeclaredCells>,
-        cells: &[CellSnapshot],
+        cells: &[(CellKey, CellReport)],
         now: Timestamp,
     ) -> Readiness {
         let Some(declared) = declared else {
             let end = if self.is_stopping() { WaitEnd::Stopping } else { WaitEnd::Open };
             return Readiness { end, ..Readiness::default() };
         };
-        let mut stage = self.0.lock();
+        let mut stage = self.stage.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
         if declared.complete && stage.first.is_none() {
             stage.first = Some(declared.cells.iter().cloned().collect());
         }
-        let reports: HashMap<_, _> = cells.iter().map(|cell| (&cell.key, &*cell.report)).collect();
+        let reports: HashMap<_, _> = cells.iter().map(|(key, report)| (key, report)).collect();
         let mut readiness =
             Readiness { listed: true, selecting: !declared.complete, ..Readiness::default() };
         for key in &declared.cells {
@@ -161,39 +153,38 @@ impl Readiness {
 
     fn add(&mut self, key: &CellKey, report: Option<&CellReport>, now: Timestamp) {
         self.declared += 1;
-        match report.map_or(Standing::Pending, |report| standing(report, now)) {
-            Standing::Synced => self.synced += 1,
-            Standing::Refused => self.refused += 1,
-            Standing::FailingLong => self.failing_long += 1,
-            Standing::Pending => {
-                self.pending += 1;
-                if self.pending_cells.len() < MAX_NAMED {
-                    self.pending_cells.push(pending(key, report));
-                }
-            }
+        if let Some(report) = report
+            && let Some(settled) = self.settled(report, now)
+        {
+            *settled += 1;
+            return;
+        }
+        self.pending += 1;
+        if self.pending_cells.len() < MAX_NAMED {
+            self.pending_cells.push(pending(key, report));
         }
     }
-}
 
-/// Whether a cell is still waited for at `now`.
-fn standing(report: &CellReport, now: Timestamp) -> Standing {
-    if report.phase == Phase::Fenced {
-        return Standing::Refused;
+    /// The count that a cell belongs to if its first list is not waited for.
+    fn settled(&mut self, report: &CellReport, now: Timestamp) -> Option<&mut usize> {
+        if report.phase == Phase::Fenced {
+            return Some(&mut self.refused);
+        }
+        if report.warmed.is_some() || report.phase == Phase::Paused {
+            return Some(&mut self.synced);
+        }
+        let fault = report.fault.as_ref()?;
+        let is_absent = matches!(
+            fault.reason,
+            Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable
+        );
+        // While another way of listing is being tried, the refusal of this one settles nothing.
+        let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
+        if fault.reason.refuses_identity() || is_absent || is_unsupported {
+            return Some(&mut self.refused);
+        }
+        (now.duration_since(fault.since) >= LONG).then_some(&mut self.failing_long)
     }
-    if report.warmed.is_some() || report.phase == Phase::Paused {
-        return Standing::Synced;
-    }
-    let Some(fault) = &report.fault else {
-        return Standing::Pending;
-    };
-    let is_absent =
-        matches!(fault.reason, Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable);
-    // While another way of listing is being tried, the refusal of this one settles nothing.
-    let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
-    if fault.reason.refuses_identity() || is_absent || is_unsupported {
-        return Standing::Refused;
-    }
-    if now.duration_since(fault.since) >= LONG { Standing::FailingLong } else { Standing::Pending }
 }
 
 impl fmt::Display for Readiness {
@@ -277,8 +268,13 @@ mod tests {
     fn a_refused_way_of_listing_settles_nothing_while_the_next_is_tried() {
         let refused = failing(Reason::Unsupported, 999);
         let trying = CellReport { phase: Phase::Listing, ..refused.clone() };
-        assert_eq!(standing(&refused, at(1_000)), Standing::Refused);
-        assert_eq!(standing(&trying, at(1_000)), Standing::Pending);
+        let declared = all(&[key("pods", "a")]);
+        let [refused, trying] = [refused, trying].map(|report| {
+            let cells = [snapshot(key("pods", "a"), report)];
+            Gate::default().look(Some(&declared), &cells, at(1_000))
+        });
+        assert_eq!((refused.refused, refused.pending), (1, 0));
+        assert_eq!((trying.refused, trying.pending), (0, 1));
     }
 
     #[test]

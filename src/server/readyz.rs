@@ -1,24 +1,20 @@
 //! `/readyz`: whether the caches are warm, and with `?verbose` what is missing.
 
 use super::{
-    admin::{Admin, Held, text},
+    admin::{Admin, text},
     readiness::{Readiness, WaitEnd},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
 
-pub(super) async fn readyz(
-    request: HttpRequest,
-    admin: web::Data<Admin>,
-    held: web::Data<Held>,
-) -> HttpResponse {
+pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
     let look = || {
         let declared = (admin.declared)();
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
     // Before the profiles are listed there is next to nothing to look at, and everybody waits for it.
-    let mut readiness = held.readiness.get(Instant::now(), |found| found.listed, look);
+    let mut readiness = admin.gate.answer.get(Instant::now(), |found| found.listed, look);
     // News that cannot wait a second.
     if admin.gate.is_stopping() {
         readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
@@ -80,7 +76,7 @@ fn is_verbose(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::sample::{admin, all, ask, ask_again, get, key};
+    use crate::server::sample::{admin, all, ask, get, key};
     use parking_lot::Mutex;
 
     #[actix_web::test]
@@ -107,8 +103,7 @@ mod tests {
         let shared = Arc::clone(&declared);
         let before = Arc::into_inner(admin(None)).unwrap();
         let admin = Arc::new(Admin { declared: Box::new(move || shared.lock().clone()), ..before });
-        let held = Arc::default();
-        let asked = async || ask_again(&admin, &held, "10.0.0.7:9", get("/readyz")).await.0;
+        let asked = async || ask(&admin, "10.0.0.7:9", get("/readyz")).await.0;
         assert_eq!(asked().await, StatusCode::SERVICE_UNAVAILABLE);
         *declared.lock() = Some(all(Vec::new()));
         assert_eq!(asked().await, StatusCode::OK);

@@ -1,16 +1,19 @@
 //! Cells, and answers about them, for the tests of this layer. Times are seconds around 1,000.
 
 use super::{
-    admin::{Admin, Held, Scrapers, routes},
+    admin::{Admin, Exposition, Scrapers, routes},
     readiness::DeclaredCells,
 };
-use crate::metrics::{BuildInfo, CellSnapshot, Metrics};
+use crate::metrics::{BuildInfo, Metrics};
 use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
 };
-use kubewarm_cache::informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed};
+use kubewarm_cache::{
+    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    store::Usage,
+};
 use kubewarm_serve::Watchers;
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +33,8 @@ pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
     )
 }
 
-pub(super) fn snapshot(key: CellKey, report: CellReport) -> CellSnapshot {
-    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4096, undecodable: 0 }
+pub(super) fn snapshot(key: CellKey, report: CellReport) -> (CellKey, CellReport) {
+    (key, CellReport { usage: Usage { objects: 3, bytes: 4096 }, ..report })
 }
 
 pub(super) fn listing() -> CellReport {
@@ -103,16 +106,16 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// The same, by a server that holds what it answered before.
+/// The same, by a server that has answered scrapes before.
 pub(super) async fn ask_again(
     admin: &Arc<Admin>,
-    held: &Arc<Held>,
+    exposition: &Arc<Exposition>,
     peer: &str,
     request: test::TestRequest,
 ) -> (StatusCode, String) {
     let app = App::new()
         .app_data(web::Data::from(Arc::clone(admin)))
-        .app_data(web::Data::from(Arc::clone(held)))
+        .app_data(web::Data::from(Arc::clone(exposition)))
         .configure(routes);
     let app = test::init_service(app).await;
     let request = request.peer_addr(peer.parse().unwrap()).insert_header(("host", "localhost"));

@@ -4,8 +4,11 @@ use super::reasons::of_fault;
 use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
-use kubewarm_cache::informer::{CellFault, CellReport, Phase, Verb};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use kubewarm_cache::{
+    informer::{CellFault, CellReport, Phase, Verb},
+    store::Usage,
+};
+use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 /// How long a watch that ended, or a connection that broke, may take to come back before that is
@@ -16,25 +19,24 @@ const BLINK: SignedDuration = SignedDuration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub struct CellView {
     /// Its informer's snapshot; `None` if it does not run.
-    pub report: Option<Arc<CellReport>>,
+    pub report: Option<CellReport>,
     /// What is known of its permissions; `None` while it has not been looked at.
     pub access: Option<CellAccess>,
-    /// Objects in its table.
-    pub objects: u64,
-    /// What its table takes in memory.
-    pub bytes: u64,
 }
 
 impl CellView {
     /// What is known of a cell that only others run: nothing but its permissions.
     pub(super) fn of_others(self) -> Self {
-        Self { report: None, objects: 0, bytes: 0, ..self }
+        Self { report: None, ..self }
     }
 
-    /// The objects that count for a profile with this policy: none that it is not served any more.
-    pub(super) fn objects_on(&self, policy: OnAccessLost) -> u64 {
-        let withheld = |report: &CellReport| report.lost.is_some() && !report.serves(policy);
-        if self.report.as_deref().is_some_and(withheld) { 0 } else { self.objects }
+    /// What counts for a profile with this policy: all of the store's bytes, but no object that access
+    /// was lost to.
+    pub(super) fn usage(&self, policy: OnAccessLost) -> Usage {
+        let Some(report) = &self.report else { return Usage::default() };
+        let is_withheld = report.lost.is_some() && !report.serves(policy);
+        let objects = if is_withheld { 0 } else { report.usage.objects };
+        Usage { objects, ..report.usage }
     }
 }
 
@@ -97,7 +99,7 @@ pub(super) struct Cell<'a> {
 
 impl<'a> Cell<'a> {
     pub(super) fn new(key: &'a CellKey, view: CellView, profile: &Declared, clock: Clock) -> Self {
-        let report = view.report.as_deref();
+        let report = view.report.as_ref();
         let serves = report.is_some_and(|report| report.serves(profile.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
@@ -119,7 +121,7 @@ impl<'a> Cell<'a> {
     }
 
     pub(super) fn report(&self) -> Option<&CellReport> {
-        self.view.report.as_deref()
+        self.view.report.as_ref()
     }
 
     pub(super) fn access(&self) -> Option<&CellAccess> {

@@ -26,12 +26,12 @@ pub use self::{
     cell::{CellView, Clock},
     conditions::CONDITIONS,
     events::Notice,
-    permissions::Excesses,
-    round::{Observed, Reporter, Role},
+    permissions::{Excesses, excess},
+    round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
 
-pub(crate) use self::publish::{ComputedStatuses, Profiles, run};
+pub(crate) use self::publish::{ComputedStatuses, run};
 
 use self::{conditions::conditions, target::Target, trouble::Voice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -142,12 +142,13 @@ fn held<'a>(
     cells: &dyn Fn(&CellKey) -> CellView,
     policy: OnAccessLost,
 ) -> BTreeMap<&'a CellKey, Usage> {
-    let size = |view: &CellView| Usage { objects: view.objects_on(policy), bytes: view.bytes };
     match &target.declared.serving {
         Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
-            serving.cells.iter().map(|cell| (&cell.key, size(&cells(&cell.key)))).collect()
+            serving.cells.iter().map(|cell| (&cell.key, cells(&cell.key).usage(policy))).collect()
         }
-        Some(_) | None => target.cells.iter().map(|cell| (cell.key, size(&cell.view))).collect(),
+        Some(_) | None => {
+            target.cells.iter().map(|cell| (cell.key, cell.view.usage(policy))).collect()
+        }
     }
 }
 

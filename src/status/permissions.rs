@@ -8,10 +8,10 @@ use super::{
     trouble::{Voice, kinds, places},
     verdict::{Verdict, rollup},
 };
-use crate::access::{CellAccess, Excess, Refused, Standing};
+use crate::access::{AccessReports, CellAccess, Excess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Fault, GroupResource, Reason, Verb},
+    model::{Declared, DeclaredTarget, Fault, GroupResource, Identity, Reason, Verb},
     v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
 };
 use std::{
@@ -181,6 +181,26 @@ fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
         Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
         Standing::Verifying => None,
     }
+}
+
+/// What the subject of a profile may list and watch beyond its needs, in the namespaces of its cells. `None`
+/// where the rules are not known yet, and where the subject is the operator and the profile is not in
+/// the operator's namespace `home`: the operator's permissions are not for others to see.
+#[must_use]
+pub fn excess(access: &AccessReports, home: &str, profile: &Declared) -> Option<Excesses> {
+    let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
+    let cells: Vec<_> = cells.map(|cell| &cell.key).collect();
+    let identity = &cells.first()?.identity;
+    if *identity == Identity::Operator && *profile.profile.namespace != *home {
+        return None;
+    }
+    let places: BTreeSet<_> = cells.iter().map(|key| key.extent.namespace()).collect();
+    let of = |place: Option<&str>| {
+        let place: Option<Arc<str>> = place.map(Into::into);
+        let found = access.excess(identity, place.as_ref())?;
+        Some((place.unwrap_or_default(), found))
+    };
+    places.into_iter().map(of).collect()
 }
 
 /// Rules in the making: verbs and group, then the kinds.

@@ -1,16 +1,13 @@
 //! Writes statuses and sends Events: the loop.
 
 use super::{
-    cell::{CellView, Clock},
+    cell::Clock,
     events::Notice,
-    round::{Observed, Reporter, Role},
+    round::Reporter,
     sink::{ApiServer, Outcome, Write},
 };
 use jiff::Timestamp;
-use kubewarm_api::{
-    model::{CellKey, ProfileRef},
-    v1alpha1::CacheProfileStatus,
-};
+use kubewarm_api::{model::ProfileRef, v1alpha1::CacheProfileStatus};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
@@ -34,26 +31,17 @@ const NAMESPACE_NOTICES: usize = NOTICES / 4;
 /// The status of each profile, as this replica would write it.
 pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
-/// What statuses are computed from, and who hears of them.
-pub(crate) struct Profiles {
-    /// Every profile that exists now.
-    pub(crate) observed: Box<dyn Fn() -> Vec<Observed> + Send>,
-    /// What is known of a cell.
-    pub(crate) cell: Box<dyn Fn(&CellKey) -> CellView + Send>,
-    /// Takes the statuses just computed: what this replica would write, whether it leads or not.
-    pub(crate) computed: Box<dyn Fn(ComputedStatuses) + Send>,
-    /// Hears how each write ended.
-    pub(crate) ended: Box<dyn Fn(Outcome) + Send>,
-}
-
-/// Computes, writes and tells until `stop`; nothing is sent unless `leads` says that this replica
-/// holds the lease, which is asked before each request: the process may have been stopped for a
-/// while at any point.
+/// Computes and writes statuses and sends Events until `stop`.
+///
+/// `round` calls [`Reporter::round`] with every profile that exists now. `count` learns of each write
+/// whether the API server has taken it. The task sends a request only while `leads` is true, and checks
+/// that before each request: the process may have been stopped for a while at any point.
 ///
 /// What is under way when leadership is found lost is aborted; the new leader writes what differs.
 /// Cancel safe.
 pub(crate) async fn run(
-    profiles: Profiles,
+    mut round: impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice>,
+    count: impl Fn(bool),
     sink: ApiServer,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
@@ -71,7 +59,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
             Some(ended) = writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
-                    (profiles.ended)(outcome);
+                    count(outcome == Outcome::Written);
                     reporter.done(&write, outcome, Instant::now());
                 }
                 continue;
@@ -79,18 +67,17 @@ pub(crate) async fn run(
             Some(_) = notices.join_next() => continue,
             _ = turns.tick() => {}
         }
-        let role = if leads() { Role::Leader } else { Role::Follower };
-        if role == Role::Follower {
+        let is_leader = leads();
+        if !is_leader {
             writes.abort_all();
             notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // Another role is taken at once: what was aborted is forgotten before anything else is begun.
+        // A gain or loss of the lease counts at once: what was aborted is forgotten before anything else is begun.
         let mut told = Vec::new();
-        if look_at <= clock.mono || looked_as != Some(role) {
-            told = reporter.round(&(profiles.observed)(), &profiles.cell, role, clock);
-            (profiles.computed)(reporter.statuses());
-            looked_as = Some(role);
+        if look_at <= clock.mono || looked_as != Some(is_leader) {
+            told = round(&mut reporter, is_leader, clock);
+            looked_as = Some(is_leader);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.due(Instant::now()) {

@@ -5,7 +5,7 @@ use super::{
     cell::{CellView, Clock},
     compute,
     difference::pause,
-    events::{Notice, Notices},
+    events::{Notice, SentEvents, changes, drop_repeated, no_events},
     publish::ComputedStatuses,
     sink::{Outcome, Write},
 };
@@ -50,15 +50,6 @@ impl Observed {
     }
 }
 
-/// Whether this replica writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// It holds the lease.
-    Leader,
-    /// Another does.
-    Follower,
-}
-
 /// Remembers what was computed, written and told. Bounded by the profiles that exist.
 #[derive(Debug)]
 pub struct Reporter {
@@ -85,7 +76,7 @@ struct LeaderRecord {
     last_write: Option<Instant>,
     /// Since when it may be written.
     since: Instant,
-    notices: Notices,
+    sent: SentEvents,
 }
 
 impl Default for Reporter {
@@ -103,15 +94,16 @@ impl Reporter {
     /// Computes the status of every profile; a leader also decides what to write, of which
     /// [`due`](Self::due) says when, and what to tell now.
     ///
-    /// `profiles` is everything there is: what is not in it is forgotten. A follower computes too,
-    /// so that it knows how long its own warm-up took. A new leader takes over the transition times
-    /// that the cluster has, and writes what differs. Later the status in the cluster is not looked
-    /// at, because a reflector lags behind our own writes.
+    /// `profiles` is everything there is: what is not in it is forgotten. `leads` means that this
+    /// replica holds the lease. A follower computes too, so that it knows how long its own warm-up
+    /// took. A new leader takes over the transition times that the cluster has, and writes what
+    /// differs. It reads the status in the cluster only then, because a reflector lags behind our own
+    /// writes.
     pub fn round(
         &mut self,
         profiles: &[Observed],
         cells: &dyn Fn(&CellKey) -> CellView,
-        role: Role,
+        leads: bool,
         clock: Clock,
     ) -> Vec<Notice> {
         let mut old = std::mem::take(&mut self.profiles);
@@ -125,7 +117,7 @@ impl Reporter {
                 self.queue.remove(profile);
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
-            let takes_over = role == Role::Leader && record.is_none();
+            let takes_over = leads && record.is_none();
             let previous = match (own, in_cluster) {
                 (Some(own), Some(foreign)) if takes_over => {
                     Some(Arc::new(with_conditions_of(&own, foreign)))
@@ -135,17 +127,19 @@ impl Reporter {
                 (None, None) => None,
             };
             let status = Arc::new(compute(observed, previous.as_deref(), clock, cells));
-            let mut record = record.filter(|_| role == Role::Leader);
-            if role == Role::Leader {
+            let mut record = record.filter(|_| leads);
+            if leads {
                 let record = record.get_or_insert_with(|| LeaderRecord {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    notices: Notices::default(),
+                    sent: no_events(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
-                notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
+                let mut found = changes(profile, uid, was, &status);
+                drop_repeated(&mut found, &record.sent);
+                notices.extend(found);
             }
             let reported = Reported { uid: Arc::clone(uid), status, record };
             self.profiles.insert(profile.clone(), reported);

@@ -18,8 +18,9 @@ use kubewarm_api::{
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
-use kubewarm_cache::informer::{
-    CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed,
+use kubewarm_cache::{
+    informer::{CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed},
+    store::Usage,
 };
 use kubewarm_client::Served;
 use serde_json::json;
@@ -140,8 +141,8 @@ impl World {
             }),
         };
         let access = CellAccess { standing, overruled: None, is_late: false, failed: None };
-        let (report, access) = (Some(Arc::new(report)), Some(access));
-        let view = CellView { report, access, objects, bytes };
+        let report = CellReport { usage: Usage { objects, bytes }, ..report };
+        let view = CellView { report: Some(report), access: Some(access) };
         self.cells.insert(key.clone(), view);
     }
 

@@ -1,7 +1,7 @@
 //! What the read API is asked, and how it answers.
 
 use http::Method;
-use kubewarm_api::model::{Resource, WaitFor, WaitOutcome};
+use kubewarm_api::model::Resource;
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::Mutex;
 use prometheus::{
@@ -46,6 +46,21 @@ pub enum CacheUse {
     /// Nowhere: it was refused.
     Miss,
 }
+
+/// What a read waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum WaitFor {
+    /// A cell that is not warm.
+    Warmth,
+    /// A version.
+    Version,
+    /// A proof that the cell is current.
+    Proof,
+}
+
+/// How a wait of a read ends, as the label says it.
+pub const WAIT_OUTCOMES: [&str; 2] = ["met", "refused"];
 
 /// What ended a client's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
@@ -146,10 +161,11 @@ impl ReadMetrics {
         })
     }
 
-    /// Counts a read that waited for something, `took` all in all.
-    pub fn waited(&self, reason: WaitFor, outcome: WaitOutcome, took: Duration) {
-        let labels = [reason.as_ref(), outcome.as_ref()];
-        self.waits.with_label_values(&labels).observe(took.as_secs_f64());
+    /// Counts a read that waited for `reason`, and was answered or refused `took` after it came.
+    pub fn waited(&self, reason: WaitFor, is_met: bool, took: Duration) {
+        let [met, refused] = WAIT_OUTCOMES;
+        let outcome = if is_met { met } else { refused };
+        self.waits.with_label_values(&[reason.as_ref(), outcome]).observe(took.as_secs_f64());
     }
 
     /// Counts a request that was answered with `code`, `took` after its head had come. `method` is a

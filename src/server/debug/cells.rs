@@ -1,8 +1,7 @@
 //! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
 
-use crate::metrics::CellSnapshot;
 use bytes::Bytes;
-use kubewarm_api::model::{Identity, ManagedFields, SensitiveData};
+use kubewarm_api::model::{CellKey, Identity, ManagedFields, SensitiveData};
 use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
 use std::iter::once;
@@ -11,17 +10,17 @@ use std::iter::once;
 const CELLS_A_PIECE: usize = 32;
 
 /// `{"cells":[…]}` in pieces of some 32 KiB.
-pub(super) fn pieces(cells: Vec<CellSnapshot>) -> impl Iterator<Item = Bytes> {
+pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = Bytes> {
     let begin = Bytes::from_static(b"{\"cells\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
     let pieces = (0..cells.len()).step_by(CELLS_A_PIECE).map(move |from| {
         let mut piece = Vec::new();
-        for (at, cell) in cells.iter().enumerate().skip(from).take(CELLS_A_PIECE) {
+        for (at, (key, report)) in cells.iter().enumerate().skip(from).take(CELLS_A_PIECE) {
             if at > 0 {
                 piece.extend_from_slice(b",\n");
             }
             // It has only strings, numbers and lists of them, which always serialize.
-            if serde_json::to_writer(&mut piece, &DebugCell::of(cell)).is_err() {
+            if serde_json::to_writer(&mut piece, &DebugCell::of(key, report)).is_err() {
                 piece.extend_from_slice(b"null");
             }
         }
@@ -45,15 +44,12 @@ struct DebugCell<'a> {
     sensitive_data: SensitiveData,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
-    objects: u64,
-    bytes: u64,
     #[serde(flatten)]
     report: &'a CellReport,
 }
 
 impl<'a> DebugCell<'a> {
-    fn of(cell: &'a CellSnapshot) -> Self {
-        let CellSnapshot { key, report, objects, bytes, undecodable: _ } = cell;
+    fn of(key: &'a CellKey, report: &'a CellReport) -> Self {
         Self {
             group: key.resource.group(),
             version: key.resource.version(),
@@ -70,8 +66,6 @@ impl<'a> DebugCell<'a> {
                 Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
             },
             declared_in: key.declared_in.as_deref(),
-            objects: *objects,
-            bytes: *bytes,
             report,
         }
     }
@@ -81,12 +75,12 @@ impl<'a> DebugCell<'a> {
 mod tests {
     use super::*;
     use crate::server::sample::{at, failing, key, snapshot, synced};
-    use kubewarm_api::model::{CellKey, Reason};
+    use kubewarm_api::model::Reason;
     use kubewarm_cache::informer::Undecodable;
     use std::sync::Arc;
 
-    fn json(snapshots: Vec<CellSnapshot>) -> serde_json::Value {
-        let pieces: Vec<u8> = pieces(snapshots).flat_map(|piece| piece.to_vec()).collect();
+    fn json(cells: Vec<(CellKey, CellReport)>) -> serde_json::Value {
+        let pieces: Vec<u8> = pieces(cells).flat_map(|piece| piece.to_vec()).collect();
         serde_json::from_slice(&pieces).unwrap()
     }
 

@@ -46,7 +46,8 @@ fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_
     const MIB: u64 = 1 << 20;
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    world.cells.get_mut(&pods("a")).unwrap().bytes = 60 * MIB;
+    let cell = world.cells.get_mut(&pods("a")).unwrap();
+    cell.report.as_mut().unwrap().usage.bytes = 60 * MIB;
     let mut profile = declared(vec![target("x", &[pods("a")]), target("y", &[pods("a")])]);
     let memory = |profile: &Declared| {
         let status = world.compute(profile, None);

@@ -13,7 +13,10 @@ use kubewarm_api::{
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
-use kubewarm_cache::informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed};
+use kubewarm_cache::{
+    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    store::Usage,
+};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -45,10 +48,9 @@ impl World {
     }
 
     pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
-        let report = Some(Arc::new(report));
-        let access = Some(self.granted());
-        let view = CellView { report, access, objects: 10, bytes: 3 << 20 };
-        self.cells.insert(key, view);
+        let usage = Usage { objects: 10, bytes: 3 << 20 };
+        let report = Some(CellReport { usage, ..report });
+        self.cells.insert(key, CellView { report, access: Some(self.granted()) });
     }
 
     pub(super) fn compute(

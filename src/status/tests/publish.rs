@@ -4,11 +4,12 @@ use super::{
     fixtures::World,
     round::{named, observed, warm},
 };
-use crate::status::{ApiServer, Profiles, run};
+use crate::status::{ApiServer, Clock, Notice, Reporter, run};
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
+use kubewarm_api::model::CellKey;
 use kubewarm_client::Buckets;
 use parking_lot::Mutex;
 use std::{
@@ -34,20 +35,17 @@ fn one_profile() -> Warm {
 }
 
 impl Warm {
-    fn into_profiles(self) -> Profiles {
+    fn into_round(self) -> impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice> {
         let Self { world, profiles, cost } = self;
-        Profiles {
-            observed: Box::new(move || {
-                // The clock goes on when it is first polled.
-                let _rest = advance(cost).now_or_never();
-                let names = (0..profiles).map(|number| format!("p{number}"));
-                names.map(|name| observed(named(&name, "u"), None)).collect()
-            }),
-            cell: Box::new(move |key| world.cells.get(key).cloned().unwrap_or_default()),
-            computed: Box::new(move |statuses| {
-                assert_eq!(statuses.len(), profiles, "one for each that was observed");
-            }),
-            ended: Box::new(|_| {}),
+        let names = (0..profiles).map(|number| format!("p{number}"));
+        let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
+        move |reporter, leads, clock| {
+            // The clock goes on when it is first polled.
+            let _rest = advance(cost).now_or_never();
+            let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
+            let notices = reporter.round(&all, &cells, leads, clock);
+            assert_eq!(reporter.statuses().len(), profiles, "one for each that was observed");
+            notices
         }
     }
 }
@@ -101,8 +99,14 @@ async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() 
         move || leads.load(Ordering::Relaxed)
     };
     let world = one_profile();
-    let task =
-        tokio::spawn(run(world.into_profiles(), server.sink(), is_leader, start, stop.clone()));
+    let task = tokio::spawn(run(
+        world.into_round(),
+        |_| {},
+        server.sink(),
+        is_leader,
+        start,
+        stop.clone(),
+    ));
     sleep(Duration::from_secs(5)).await;
     assert!(server.begun.lock().is_empty());
     leads.store(true, Ordering::Relaxed);
@@ -123,7 +127,8 @@ async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
     let task = tokio::spawn(run(
-        world.into_profiles(),
+        world.into_round(),
+        |_| {},
         server.sink(),
         is_leader,
         Instant::now(),
@@ -142,7 +147,7 @@ async fn looks_that_take_long_keep_no_writes_waiting() {
     let world = Warm { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
     let start = Instant::now();
     let task =
-        tokio::spawn(run(world.into_profiles(), server.sink(), || true, start, stop.clone()));
+        tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
     // The next look is after ten seconds.
     sleep(Duration::from_secs(5)).await;
     assert_eq!(server.begun.lock().len(), 41);
@@ -161,8 +166,14 @@ async fn what_a_lost_lease_cut_off_is_written_as_soon_as_it_is_back() {
     // The next look for itself would be after 51 s.
     let world = Warm { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
-    let task =
-        tokio::spawn(run(world.into_profiles(), server.sink(), is_leader, start, stop.clone()));
+    let task = tokio::spawn(run(
+        world.into_round(),
+        |_| {},
+        server.sink(),
+        is_leader,
+        start,
+        stop.clone(),
+    ));
     sleep(Duration::from_secs(2)).await;
     leads.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(2)).await;

@@ -1,7 +1,7 @@
 //! Leaders, followers, restarts and profiles that come and go.
 
 use super::fixtures::{World, declared, pods, said, target};
-use crate::status::{Notice, Observed, Outcome, Reporter, Role, Write};
+use crate::status::{Notice, Observed, Outcome, Reporter, Write};
 use kubewarm_api::{
     model::{CellKey, Declared, ProfileRef, Reason},
     v1alpha1::CacheProfileStatus,
@@ -22,15 +22,19 @@ pub(super) fn named(name: &str, uid: &str) -> Declared {
     }
 }
 
+/// Whether the replica holds the lease.
+const LEADER: bool = true;
+const FOLLOWER: bool = false;
+
 /// What a look came to.
 struct Round {
     writes: Vec<Write>,
     notices: Vec<Notice>,
 }
 
-fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], role: Role) -> Round {
+fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], leads: bool) -> Round {
     let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
-    let notices = reporter.round(profiles, &cells, role, world.clock);
+    let notices = reporter.round(profiles, &cells, leads, world.clock);
     let writes = end(reporter, world, Outcome::Written);
     Round { writes, notices }
 }
@@ -60,7 +64,7 @@ pub(super) fn warm() -> World {
 fn a_follower_computes_and_sends_nothing() {
     let world = warm();
     let mut reporter = Reporter::default();
-    let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], Role::Follower);
+    let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], FOLLOWER);
     assert_eq!((round.writes, round.notices), (vec![], vec![]));
     let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
     let status = &reporter.statuses()[&profile];
@@ -71,22 +75,22 @@ fn a_follower_computes_and_sends_nothing() {
 fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     let mut world = warm();
     let mut old = Reporter::default();
-    let written = look(&mut old, &world, &[observed(named("p", "u"), None)], Role::Leader).writes;
+    let written = look(&mut old, &world, &[observed(named("p", "u"), None)], LEADER).writes;
     let in_cluster = (*written[0].status).clone();
 
     let mut new = Reporter::default();
     world.pass(Duration::from_secs(30));
     world.runs(pods("a"), world.watching());
     let profiles = [observed(named("p", "u"), Some(&in_cluster))];
-    assert!(look(&mut new, &world, &profiles, Role::Follower).writes.is_empty());
-    let round = look(&mut new, &world, &profiles, Role::Leader);
+    assert!(look(&mut new, &world, &profiles, FOLLOWER).writes.is_empty());
+    let round = look(&mut new, &world, &profiles, LEADER);
     for write in &round.writes {
         assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
     }
     assert_eq!(round.notices, [], "it was told that it is Ready");
     world.runs(pods("a"), world.failing(world.watching(), Reason::Forbidden, Verb::Watch));
     world.pass(Duration::from_secs(1));
-    let round = look(&mut new, &world, &profiles, Role::Leader);
+    let round = look(&mut new, &world, &profiles, LEADER);
     assert_eq!(said(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
     let causes: Vec<_> = round.notices.iter().map(|notice| notice.reason).collect();
     assert_eq!(causes, ["NotReady", "PermissionsMissing"]);
@@ -99,7 +103,7 @@ fn a_restart_measures_its_own_time_to_warm() {
     let foreign = CacheProfileStatus { time_to_warm_milliseconds: Some(99_000), ..status };
     let mut reporter = Reporter::default();
     let profiles = [observed(named("p", "u"), Some(&foreign))];
-    let round = look(&mut reporter, &world, &profiles, Role::Leader);
+    let round = look(&mut reporter, &world, &profiles, LEADER);
     assert_eq!(round.writes[0].status.time_to_warm_milliseconds, Some(2_000));
 }
 
@@ -108,10 +112,10 @@ fn a_profile_that_is_created_again_begins_anew() {
     let world = warm();
     let mut reporter = Reporter::default();
     assert_eq!(
-        look(&mut reporter, &world, &[observed(named("p", "u1"), None)], Role::Leader).writes.len(),
+        look(&mut reporter, &world, &[observed(named("p", "u1"), None)], LEADER).writes.len(),
         1
     );
-    let round = look(&mut reporter, &world, &[observed(named("p", "u2"), None)], Role::Leader);
+    let round = look(&mut reporter, &world, &[observed(named("p", "u2"), None)], LEADER);
     assert_eq!(&*round.writes[0].uid, "u2");
 }
 
@@ -120,12 +124,12 @@ fn leadership_that_was_lost_and_won_again_compares_with_the_cluster() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let profiles = [observed(named("p", "u"), None)];
-    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 1);
+    assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
     world.pass(Duration::from_secs(20));
-    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 0);
-    assert_eq!(look(&mut reporter, &world, &profiles, Role::Follower).writes.len(), 0);
+    assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 0);
+    assert_eq!(look(&mut reporter, &world, &profiles, FOLLOWER).writes.len(), 0);
     // The other leader wrote nothing: the cluster still has no status.
-    assert_eq!(look(&mut reporter, &world, &profiles, Role::Leader).writes.len(), 1);
+    assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn profiles_are_written_once_and_then_let_be() {
         (0..100).map(|number| observed(named(&format!("p{number}"), "u"), None)).collect();
     let mut writes = 0;
     for second in 0..30 {
-        writes += look(&mut reporter, &world, &profiles, Role::Leader).writes.len();
+        writes += look(&mut reporter, &world, &profiles, LEADER).writes.len();
         if second == 0 {
             assert_eq!(writes, 100);
         }
@@ -144,7 +148,7 @@ fn profiles_are_written_once_and_then_let_be() {
         world.runs(pods("a"), world.watching());
     }
     assert_eq!(writes, 100);
-    assert_eq!(look(&mut reporter, &world, &[], Role::Leader).writes.len(), 0);
+    assert_eq!(look(&mut reporter, &world, &[], LEADER).writes.len(), 0);
     assert!(reporter.statuses().is_empty(), "forgotten");
 }
 
@@ -154,7 +158,7 @@ fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minut
     let mut reporter = Reporter::default();
     let mut writes = |world: &World, generation| {
         let declared = Declared { generation, ..named("p", "u") };
-        look(&mut reporter, world, &[observed(declared, None)], Role::Leader).writes.len()
+        look(&mut reporter, world, &[observed(declared, None)], LEADER).writes.len()
     };
     assert_eq!(writes(&world, 1), 1);
     let refused = world.failing(world.watching(), Reason::Forbidden, Verb::Watch);
@@ -175,7 +179,8 @@ fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minut
     for second in 1..=180 {
         world.pass(Duration::from_secs(1));
         world.runs(pods("a"), world.watching());
-        world.cells.get_mut(&pods("a")).unwrap().objects = second;
+        let cell = world.cells.get_mut(&pods("a")).unwrap();
+        cell.report.as_mut().unwrap().usage.objects = second;
         written.extend((writes(&world, 2) > 0).then_some(second));
     }
     assert_eq!(written, [60, 120, 180]);
@@ -189,10 +194,10 @@ fn a_write_under_way_is_not_begun_twice_and_what_changed_meanwhile_is_written_th
         let cells = world.cells.clone();
         move |key: &CellKey| cells.get(key).cloned().unwrap_or_default()
     };
-    reporter.round(&profiles, &cells(&world), Role::Leader, world.clock);
+    reporter.round(&profiles, &cells(&world), LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
     world.pass(Duration::from_mins(10));
-    reporter.round(&profiles, &cells(&world), Role::Leader, world.clock);
+    reporter.round(&profiles, &cells(&world), LEADER, world.clock);
     assert!(reporter.due(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.done(write, Outcome::Written, world.clock.mono);
@@ -206,7 +211,7 @@ fn a_profile_that_exists_all_the_same_is_written_again_five_minutes_after_a_404(
     let cells = world.cells.clone();
     let cells = |key: &CellKey| cells.get(key).cloned().unwrap_or_default();
     let profiles = [observed(named("p", "u"), None)];
-    reporter.round(&profiles, &cells, Role::Leader, world.clock);
+    reporter.round(&profiles, &cells, LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.done(write, Outcome::Gone, world.clock.mono);
@@ -226,7 +231,7 @@ fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ign
         reporter.round(
             &profiles,
             &|key| cells.get(key).cloned().unwrap_or_default(),
-            Role::Leader,
+            LEADER,
             world.clock,
         );
         let former = reporter.due(world.clock.mono);
@@ -262,11 +267,11 @@ fn what_one_namespace_has_under_way_for_long_keeps_no_other_waiting() {
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
     let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
-    reporter.round(&profiles, &cells, Role::Leader, world.clock);
+    reporter.round(&profiles, &cells, LEADER, world.clock);
     let slow = reporter.due(world.clock.mono);
     assert_eq!(slow.len(), 4, "the part of a namespace");
     assert!(reporter.due(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
-    reporter.round(&profiles, &cells, Role::Leader, world.clock);
+    reporter.round(&profiles, &cells, LEADER, world.clock);
     assert_eq!(reporter.due(world.clock.mono).len(), 36, "of the 40 of all");
 }

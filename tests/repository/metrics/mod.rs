@@ -10,21 +10,24 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{BuildInfo, CellSnapshot, Metrics, ProfileSnapshot, StatusWrite};
+use kubewarm::metrics::{BuildInfo, Metrics, ProfileSnapshot};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
         CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
-        Projection, Reason, Resource, ResourceVersion, WaitFor, WaitOutcome,
+        Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
-use kubewarm_cache::informer::{
-    CellFault, CellReport, Comparison, EventKind, Phase, RelistReason, Stage, Strategy, Verb,
-    Warmed, WatchEnd,
+use kubewarm_cache::{
+    informer::{
+        CellFault, CellReport, Comparison, EventKind, Phase, RelistReason, Stage, Strategy, Verb,
+        Warmed, WatchEnd,
+    },
+    store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{CacheUse, Handler, WatchClosed};
+use kubewarm_serve::metrics::{CacheUse, Handler, WaitFor, WatchClosed};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +63,8 @@ fn a_small_input_gives_exactly_this_text() {
     waiting.phase = Phase::Failing;
     (waiting.listed, waiting.expected) = (1, Some(4));
     waiting.fault = Some(fault());
-    let till = CellSnapshot { objects: 1, ..snapshot(&pods, namespace("till"), waiting) };
+    let mut till = snapshot(&pods, namespace("till"), waiting);
+    till.1.usage.objects = 1;
     metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
     let counted = metrics.engine().of(&pods);
@@ -71,7 +75,7 @@ fn a_small_input_gives_exactly_this_text() {
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
     metrics.operator().set_lease(&LeaseState::Leader { until: tokio::time::Instant::now() });
-    metrics.operator().status_written(StatusWrite::Written);
+    metrics.operator().status_written(true);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
 
@@ -191,8 +195,8 @@ fn read_everything(metrics: &Metrics) {
         }
     }
     for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
-        for outcome in [WaitOutcome::Met, WaitOutcome::Refused] {
-            metrics.reads().waited(reason, outcome, took);
+        for is_met in [true, false] {
+            metrics.reads().waited(reason, is_met, took);
         }
     }
     for by in [DecidedBy::Cache, DecidedBy::Api] {
@@ -257,9 +261,10 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("in range")
 }
 
-fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> CellSnapshot {
+fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> (CellKey, CellReport) {
     let key = CellKey::all(resource.clone(), extent, Projection::Full(ManagedFields::Drop));
-    CellSnapshot { key, report: Arc::new(report), objects: 3, bytes: 4_096, undecodable: 2 }
+    let usage = Usage { objects: 3, bytes: 4_096 };
+    (key, CellReport { usage, undecodable_records: 2, ..report })
 }
 
 fn listing() -> CellReport {

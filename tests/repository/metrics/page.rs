@@ -4,14 +4,16 @@ use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use http::Method;
 use kubewarm::{
     access::{Check, CheckOutcome},
-    metrics::{CONDITION_STATUSES, StatusWrite, TargetState},
+    metrics::{CONDITION_STATUSES, STATUS_WRITES, TargetState},
 };
-use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb, WaitFor, WaitOutcome};
+use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb};
 use kubewarm_cache::informer::{
     Comparison, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
     WatchEnd, code_label,
 };
-use kubewarm_serve::metrics::{CacheUse, Handler, WatchClosed, method_label};
+use kubewarm_serve::metrics::{
+    CacheUse, Handler, WAIT_OUTCOMES, WaitFor, WatchClosed, method_label,
+};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -186,7 +188,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
     [
         ("kubewarm_reconcile_duration_seconds", "outcome", vec!["ok"]),
-        ("kubewarm_status_writes_total", "outcome", values::<StatusWrite>()),
+        ("kubewarm_status_writes_total", "outcome", STATUS_WRITES.to_vec()),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
         ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
@@ -196,7 +198,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
         ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
-        ("kubewarm_read_wait_seconds", "outcome", values::<WaitOutcome>()),
+        ("kubewarm_read_wait_seconds", "outcome", WAIT_OUTCOMES.to_vec()),
         ("kubewarm_http_watch_ends_total", "reason", values::<WatchClosed>()),
         ("kubewarm_authz_decisions_total", "source", values::<DecidedBy>()),
         ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),

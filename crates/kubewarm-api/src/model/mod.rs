@@ -23,7 +23,6 @@ mod selector;
 mod subject;
 mod target;
 mod version;
-mod wait;
 
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
@@ -51,7 +50,6 @@ pub use self::{
     subject::Subject,
     target::{Target, TargetScope},
     version::ResourceVersion,
-    wait::{WaitFor, WaitOutcome},
 };
 pub use crate::v1alpha1::{
     Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,

@@ -153,14 +153,18 @@ impl Informer {
         }
     }
 
-    /// A snapshot, with the latencies of the last five minutes.
+    /// A snapshot, with what the store holds and the latencies of the last five minutes.
     pub(super) fn report(&self) -> CellReport {
-        let report = self.glance();
+        let report = CellReport {
+            usage: self.reader.usage(),
+            undecodable_records: self.reader.undecodable(),
+            ..self.glance()
+        };
         self.status().detailed(report)
     }
 
-    /// The same without latencies and undecodable objects, which cost more: for every read. It is what the task says,
-    /// and what its mode and the gate make of it.
+    /// The same without usage, latencies and undecodable objects, which cost more: for every read. It is what the task
+    /// says, and what its mode and the gate make of it.
     pub(super) fn glance(&self) -> CellReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {

@@ -72,7 +72,7 @@ impl Reports {
         self.informer(key).map(|informer| informer.report())
     }
 
-    /// One cell's report without latencies and undecodable objects: for every read.
+    /// One cell's report without usage, latencies and undecodable objects: for every read.
     #[must_use]
     pub fn glance(&self, key: &CellKey) -> Option<CellReport> {
         self.informer(key).map(|informer| informer.glance())

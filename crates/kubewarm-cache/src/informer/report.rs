@@ -1,5 +1,6 @@
 //! The snapshot of a cell, for statuses, metrics and `/debug/cells`.
 
+use crate::store::Usage;
 use jiff::Timestamp;
 use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
 use serde::{Deserialize, Serialize, Serializer};
@@ -181,6 +182,12 @@ pub struct Quantiles {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellReport {
+    /// What its store holds.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// Stored records that did not decode, each a bug of kubewarm.
+    #[serde(skip)]
+    pub undecodable_records: u64,
     /// Where it stands.
     #[serde(rename = "state")]
     pub phase: Phase,

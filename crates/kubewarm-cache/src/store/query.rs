@@ -8,6 +8,7 @@ use super::{
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, namespace_order};
+use serde::Serialize;
 use std::{
     cmp::Ordering,
     fmt,
@@ -48,7 +49,7 @@ pub struct Seen<'a> {
 }
 
 /// What a table holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Objects.
     pub objects: u64,

@@ -1,7 +1,8 @@
 //! Tries a read until it can be answered, or until nothing is left to wait for.
 
 use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
-use kubewarm_api::model::{CellKey, ProfileRef, ResourceVersion, WaitFor, WaitOutcome};
+use crate::metrics::WaitFor;
+use kubewarm_api::model::{CellKey, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::Proof;
 use kubewarm_wire::{Failure, Objects};
 use std::{sync::Arc, time::Duration};
@@ -119,8 +120,7 @@ impl Reads {
         };
         let answered = answered.await;
         if let Some(reason) = waited {
-            let outcome = if answered.is_ok() { WaitOutcome::Met } else { WaitOutcome::Refused };
-            self.from.metrics.waited(reason, outcome, began.elapsed());
+            self.from.metrics.waited(reason, answered.is_ok(), began.elapsed());
         }
         Ok((answered?, waited.is_some()))
     }

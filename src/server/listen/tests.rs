@@ -1,0 +1,219 @@
+//! The admin listener over real sockets.
+
+use super::*;
+use crate::{
+    metrics::{BuildInfo, Metrics},
+    server::{
+        Scrapers,
+        sample::{key, snapshot, synced},
+    },
+};
+use jiff::Timestamp;
+use kubewarm_serve::certificate::names;
+use rustls::{
+    ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider, pki_types::ServerName,
+};
+use std::net::Ipv4Addr;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+fn admin() -> Arc<Admin> {
+    Arc::new(Admin {
+        metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+        cells: Box::new(Vec::new),
+        declared: Box::new(|| None),
+        unlisted: Box::new(Vec::new),
+        gate: Arc::default(),
+        scrapers: Scrapers::Anybody,
+        set_log_filter: Box::new(|_| Ok(())),
+        watchers: kubewarm_serve::Watchers::default(),
+        now: || Timestamp::UNIX_EPOCH,
+    })
+}
+
+async fn livez(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Whoever is sure of `certificate` alone.
+fn connector(certificate: &Certificate) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der().unwrap()).unwrap();
+    let mut client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = ["h2", "http/1.1"].map(|name| name.as_bytes().to_vec()).into();
+    TlsConnector::from(Arc::new(client))
+}
+
+#[tokio::test]
+async fn with_a_certificate_it_speaks_tls_alone_and_within_the_same_bounds() {
+    let made = || Certificate::self_signed(names("here", "ops")).unwrap();
+    let (certificate, another) = (Arc::new(made()), made());
+    let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    listening.connection_timeout = Duration::from_secs(2);
+    let (address, stop) = (listening.address(), CancellationToken::new());
+    let shown = Some(Arc::clone(&certificate));
+    let serving = tokio::spawn(listening.serve(admin(), shown, stop.clone()));
+    let name = ServerName::try_from("localhost").unwrap();
+    let connect = async |connector: TlsConnector| {
+        connector.connect(name.clone(), TcpStream::connect(address).await?).await
+    };
+
+    assert!(connect(connector(&another)).await.is_err(), "another has signed it");
+    let plain = livez(address).await.unwrap_or_default();
+    assert!(!plain.contains("ok"), "{plain}");
+    for path in ["livez", "metrics", "debug/cells"] {
+        let mut stream = connect(connector(&certificate)).await.unwrap();
+        let spoken = stream.get_ref().1.alpn_protocol();
+        assert_eq!(spoken, Some(&b"http/1.1"[..]), "HTTP/2 has no bound here");
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost:9090\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        timeout(Duration::from_secs(4), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "a peer of this host: {answer}");
+    }
+    let mut idle = connect(connector(&certificate)).await.unwrap();
+    let mut rest = Vec::new();
+    let ended = timeout(Duration::from_secs(20), idle.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "it is cut off");
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+/// Says `request` and listens until the other end closes, for at most 4 s.
+async fn say(address: SocketAddr, request: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    timeout(Duration::from_secs(4), stream.read_to_string(&mut answer)).await??;
+    Ok(answer)
+}
+
+/// Serves on a port of the loopback interface while `ask` runs.
+async fn serving<F: Future<Output = ()>>(ask: impl FnOnce(SocketAddr) -> F) {
+    let listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (address, stop) = (listening.address(), CancellationToken::new());
+    let serving = tokio::spawn(listening.serve(admin(), None, stop.clone()));
+    ask(address).await;
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn every_route_is_served() {
+    serving(|address| async move {
+        for (path, code) in [("livez", 200), ("metrics", 200), ("readyz", 503)] {
+            let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let answer = say(address, &request).await.unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_answer() {
+    serving(|address| async move {
+        let answer = say(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert!(answer.ends_with("ok\n"), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn http_1_0_gets_cells_without_chunks() {
+    serving(|address| async move {
+        for connection in ["close", "keep-alive"] {
+            let request = format!(
+                "GET /debug/cells HTTP/1.0\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n"
+            );
+            let answer = say(address, &request).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(" 200 OK"), "{head}");
+            assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
+            assert_eq!(body, "{\"cells\":[\n\n]}\n");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_keep_no_probe_out() {
+    serving(|address| async move {
+        let head = "PUT /debug/log-level HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n";
+        let mut open = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            open.push(stream);
+        }
+        let probe = timeout(Duration::from_secs(4), livez(address)).await;
+        assert!(probe.unwrap().unwrap().starts_with("HTTP/1.1 200"));
+        let refused = say(address, head).await.unwrap();
+        assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    })
+    .await;
+}
+
+/// What a reader gets of 20 MB, which no socket's buffers hold, if it begins to read after `pause`
+/// and a connection may last for `most`.
+async fn much(pause: Duration, most: Duration) -> String {
+    let cells = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
+    let admin = Arc::new(Admin { cells, ..Arc::into_inner(admin()).unwrap() });
+    let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    listening.connection_timeout = most;
+    let (address, stop) = (listening.address(), CancellationToken::new());
+    let serving = tokio::spawn(listening.serve(admin, None, stop.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /debug/cells HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    tokio::time::sleep(pause).await;
+    let mut answer = String::new();
+    let read = timeout(Duration::from_mins(1), stream.read_to_string(&mut answer)).await;
+    read.unwrap().unwrap();
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let whole = much(Duration::ZERO, CONNECTION_TIMEOUT).await;
+    assert!(whole.contains("\n]}\n"), "{} bytes", whole.len());
+    let part = much(Duration::from_secs(1), Duration::from_millis(500)).await;
+    assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2);
+}
+
+#[tokio::test]
+async fn every_address_answers_until_told_to_stop() {
+    let listening = bind("[::]:0".parse().unwrap()).unwrap();
+    let port = listening.address().port();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(listening.serve(admin(), None, stop.clone()));
+    let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let answer = livez(v4).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+    assert!(livez(v4).await.is_err());
+}
+
+#[test]
+fn a_taken_address_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let holder = TcpListener::bind(taken).unwrap();
+    let error = bind(taken).unwrap_err();
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+    drop(holder);
+}
