@@ -61,6 +61,8 @@ pub struct Refusal {
 pub struct Serving {
     /// The generation of the profile that declared them.
     pub generation: i64,
+    /// What discovery said of their kind then.
+    pub kind: ResourceInfo,
     /// The declared cells once all are synced; until then those of the last generation that was.
     pub cells: Arc<[CellSpec]>,
 }

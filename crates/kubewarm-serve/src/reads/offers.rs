@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::reads::sample::cell;
     use kubewarm_api::model::{
-        AuthorCheck, CellSpec, DeclaredTarget, Limits, Requirement, Serving,
+        AuthorCheck, CellSpec, DeclaredTarget, Limits, Requirement, ResourceInfo, Serving,
     };
 
     fn index(name: &str) -> Index {
@@ -120,7 +120,11 @@ mod tests {
             resolved: None,
             cells: [spec(cell)].into(),
             namespaces: None,
-            serving: Some(Serving { generation: 1, cells: [spec(old)].into() }),
+            serving: Some(Serving {
+                generation: 1,
+                kind: ResourceInfo::new(old.resource.clone(), "Pod"),
+                cells: [spec(old)].into(),
+            }),
             named: indexes.iter().copied().map(index).collect(),
             left_out: [].into(),
             limited: None,
