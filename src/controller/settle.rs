@@ -33,15 +33,8 @@ pub(super) struct KnownTarget {
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The namespaces that its selector matched when that could last be read.
-    selected: Option<MatchedNamespaces>,
-}
-
-/// The namespaces that the cell of a selector matched.
-#[derive(Debug)]
-struct MatchedNamespaces {
-    cell: CellKey,
-    names: Vec<Arc<str>>,
+    /// The cell of its selector, and the namespaces that this matched when it could last be read.
+    selected: Option<(CellKey, Vec<Arc<str>>)>,
 }
 
 impl KnownTarget {
@@ -93,12 +86,12 @@ impl KnownTarget {
         if cluster.is_synced(cell)
             && let Some(names) = (cluster.names)(cell)
         {
-            self.selected = Some(MatchedNamespaces { cell: cell.clone(), names: names.clone() });
+            self.selected = Some((cell.clone(), names.clone()));
             return Some(names);
         }
         let last = || {
-            let last = self.selected.as_ref().filter(|last| last.cell == *cell);
-            last.map(|last| last.names.clone())
+            let (of, names) = self.selected.as_ref()?;
+            (of == cell).then(|| names.clone())
         };
         let planned = || (cluster.planned_names)(cell);
         match cluster.reports.get(cell) {
