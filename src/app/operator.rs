@@ -13,7 +13,7 @@ use crate::{
     access::Standing,
     cli::RunArgs,
     controller::{Admission, Controller, InformerLimits, Sources},
-    forecast::{self, Forecasts, Surveyor, Trials},
+    forecast::{self, Forecasts, Surveyor},
     metrics::{BuildInfo, Metrics, OperatorMetrics},
     server::{self, Admin, Gate, Scrapers},
     status::{self, ApiServer},
@@ -247,7 +247,7 @@ fn spawn_status(
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
-    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone(), Trials::Made);
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone());
     let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
     tasks.begin("forecaster", forecasting);

@@ -9,7 +9,7 @@ mod survey;
 pub use self::{
     figures::{Figures, Forecast},
     run::{Forecasts, REST, run},
-    survey::{Surveyor, Trials},
+    survey::Surveyor,
 };
 
 use kubewarm_api::model::{Declared, DeclaredTarget};

@@ -211,10 +211,7 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{
-        Trials,
-        samples::{declared, spec, target},
-    };
+    use crate::forecast::samples::{declared, spec, target};
     use http::{Request, Response};
     use kube::client::Body;
     use kubewarm_api::model::{FieldRequirement, FieldSelector, Identity};
@@ -310,7 +307,7 @@ mod tests {
             Arc::new(declared(&namespace, &name, vec![target("pods", cells.collect())]))
         });
         forecasts.order(orders);
-        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default());
         let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
         let _elapsed = timeout(Duration::from_mins(1), running).await;
         let noted = noted.lock();

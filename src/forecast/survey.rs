@@ -38,22 +38,14 @@ const TRIAL: u32 = 3;
 /// For one profile.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Whether it is tried what a cell's identity may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trials {
-    /// It is.
-    Made,
-    /// It is not: who asks is not who will read.
-    LeftOut,
-}
-
 /// Finds out what profiles cost.
 pub struct Surveyor {
     clients: Arc<dyn Clients>,
     strategies: Strategies,
     rest: Duration,
     buckets: Buckets,
-    trials: Trials,
+    /// Whether it tries what a cell's identity may do.
+    tries_access: bool,
 }
 
 /// What one profile may still ask, and what it has seen.
@@ -71,13 +63,14 @@ impl Surveyor {
     /// Asks as each cell's identity, and rests for so long before each request, which waits for its turn
     /// at the bucket of the profile's namespace.
     #[must_use]
-    pub fn new(
-        clients: Arc<dyn Clients>,
-        rest: Duration,
-        buckets: Buckets,
-        trials: Trials,
-    ) -> Self {
-        Self { clients, strategies: Strategies::default(), rest, buckets, trials }
+    pub fn new(clients: Arc<dyn Clients>, rest: Duration, buckets: Buckets) -> Self {
+        Self { clients, strategies: Strategies::default(), rest, buckets, tries_access: true }
+    }
+
+    /// The same, but it does not try what a cell's identity may do: for a caller who is not the one that will read.
+    #[must_use]
+    pub fn without_trials(self) -> Self {
+        Self { tries_access: false, ..self }
     }
 
     /// Rests before so many requests, and waits for their turn.
@@ -165,7 +158,7 @@ impl Surveyor {
             let text = "the payload of secrets is not looked at, memory is more than is said";
             found.at_least(text.to_owned());
         }
-        if self.trials == Trials::Made && round.take(TRIAL) {
+        if self.tries_access && round.take(TRIAL) {
             self.turn(TRIAL, round).await;
             let client = self.clients.client_for(&spec.key.identity);
             let Trial { list, watch, .. } = try_cell(&client, spec).await;
@@ -337,7 +330,7 @@ mod tests {
     async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
         let asked = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&asked)));
-        let surveyor = Surveyor::new(clients, rest, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(clients, rest, Buckets::default());
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
         let forecast = surveyor.survey(&order(cells)).await;
         (forecast, asked.load(Ordering::Relaxed))
@@ -352,7 +345,7 @@ mod tests {
         let items = r#"{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let clients = Arc::new(Holding(items, Arc::default()));
-        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default());
         let key = CellKey { extent: Extent::Cluster, ..spec("namespaces", "").key };
         let mut round = Round::of(&order(Vec::new()));
         let names = surveyor.names(&key, &mut round).await.unwrap();
