@@ -12,7 +12,7 @@ use super::{
 use crate::{
     access::Standing,
     cli::RunArgs,
-    controller::{Admission, Controller, InformerLimits, Sources},
+    controller::{Admission, Controller, Sources},
     forecast::{self, Forecasts, Surveyor},
     metrics::{BuildInfo, Metrics, OperatorMetrics},
     server::{self, Admin, Gate, Scrapers},
@@ -163,11 +163,7 @@ fn spawn_controller(
         forecasts: forecasts.clone(),
         subject,
         authors,
-        memory: memory.bounds(args),
-        informers: InformerLimits {
-            process: args.max_informers.get(),
-            namespace: args.namespace_informers.get(),
-        },
+        limits: memory.operator_limits(args),
         admission,
     };
     let home =

@@ -1,6 +1,6 @@
 //! What the controller reads, and the cluster as one of its runs sees it.
 
-use super::{admission::Admission, budgets::MemoryBounds, quota::InformerLimits, resolve::leaving};
+use super::{admission::Admission, operator_limits::OperatorLimits, resolve::leaving};
 use crate::forecast::Forecasts;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Gauge, Reason, Refusal, ResourceInfo, Subject, Target,
@@ -29,10 +29,8 @@ pub struct Sources {
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether authors are held to the accounts that they may act as.
     pub authors: watch::Receiver<AuthorCheck>,
-    /// What stores and informers may take.
-    pub memory: MemoryBounds,
-    /// How many informers there may be.
-    pub informers: InformerLimits,
+    /// What profiles may take.
+    pub limits: OperatorLimits,
     /// What counts the profiles.
     pub admission: Admission,
 }

@@ -3,13 +3,14 @@
 
 use super::{
     admission::Admission,
-    budgets::{Budgets, MemoryBounds, overrun_by_informers},
+    budgets::{Budgets, overrun_by_informers},
     cluster::ClusterView,
     desired::{LeftOut, Wishes},
     intake::Found,
     known::Known,
     limiter::{Limiter, Running},
-    quota::{InformerLimits, InformerQuotas},
+    operator_limits::OperatorLimits,
+    quota::InformerQuotas,
     resolve::resolve,
     settle::{settle, within},
 };
@@ -38,7 +39,7 @@ pub(super) struct Reconciler {
     /// By UID why the last valid generation is not kept, of profiles that had one.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: Budgets,
-    informers: InformerLimits,
+    limits: OperatorLimits,
     admission: Admission,
 }
 
@@ -58,22 +59,10 @@ pub(super) struct Outcome {
 }
 
 impl Reconciler {
-    /// Remembers nothing yet. Stores and informers keep to `bounds` and `informers`.
-    pub(super) fn new(
-        home: Home,
-        bounds: MemoryBounds,
-        informers: InformerLimits,
-        admission: Admission,
-    ) -> Self {
-        let budgets = Budgets::new(Arc::clone(&home.namespace), bounds);
-        Self {
-            home,
-            known: BTreeMap::new(),
-            dropped: BTreeMap::new(),
-            budgets,
-            informers,
-            admission,
-        }
+    /// Remembers nothing yet.
+    pub(super) fn new(home: Home, limits: OperatorLimits, admission: Admission) -> Self {
+        let budgets = Budgets::new(Arc::clone(&home.namespace), limits);
+        Self { home, known: BTreeMap::new(), dropped: BTreeMap::new(), budgets, limits, admission }
     }
 
     /// What all stores are charged to.
@@ -101,7 +90,7 @@ impl Reconciler {
         let exceeded = self.limit(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let home = Arc::clone(&self.home.namespace);
-        let mut quotas = InformerQuotas::new(self.informers, &home);
+        let mut quotas = InformerQuotas::new(self.limits, &home);
         let mut wishes = Wishes::default();
         let mut declared: Vec<_> = by_precedence(profiles, &home)
             .into_iter()

@@ -56,8 +56,7 @@ impl Controller {
         started: Instant,
     ) -> Result<Self, Invalid> {
         let own = own_cells(&home.watched)?;
-        let Sources { memory, informers: limits, admission, .. } = &sources;
-        let reconciler = Reconciler::new(home, *memory, *limits, admission.clone());
+        let reconciler = Reconciler::new(home, sources.limits, sources.admission.clone());
         let charge = |cell: &CellSpec| {
             Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
@@ -202,9 +201,7 @@ impl fmt::Debug for Controller {
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            admission::Admission, budgets::MemoryBounds, intake::Unrunnable, quota::InformerLimits,
-        },
+        controller::{admission::Admission, intake::Unrunnable, operator_limits::OperatorLimits},
         forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
@@ -253,8 +250,7 @@ mod tests {
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
-            memory: MemoryBounds::default(),
-            informers: InformerLimits::default(),
+            limits: OperatorLimits::default(),
             admission: Admission::new("kubewarm-system".into()),
         };
         let (home, metrics) =

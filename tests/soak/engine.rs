@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::controller::{Admission, Controller, InformerLimits, MemoryBounds, Sources};
+use kubewarm::controller::{Admission, Controller, OperatorLimits, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::metrics::{BuildInfo, Metrics};
 use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
@@ -54,8 +54,7 @@ impl Engine {
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
-            memory: MemoryBounds::default(),
-            informers: InformerLimits::default(),
+            limits: OperatorLimits::default(),
             admission: Admission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();
