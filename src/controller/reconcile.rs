@@ -197,7 +197,7 @@ impl Reconciler {
             let names = |key: &CellKey| state.names(key, cluster);
             let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
-            let resolved = within(&mut quota, resolved);
+            let resolved = within(&mut quota, state.count_cells(&resolved), resolved);
             state.retain(&resolved, |cells| quota(cells).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();

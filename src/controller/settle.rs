@@ -33,8 +33,11 @@ pub(super) struct KnownTarget {
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The cell of its selector, and the namespaces that this matched when it could last be read.
+    /// The cell of its selector, with the namespaces in the cell's store when that was last complete.
     selected: Option<(CellKey, Vec<Arc<str>>)>,
+    /// The same cell, with the number of namespaces that were last found. Nobody keeps the names of a planned
+    /// target that is refused.
+    matched: Option<(CellKey, usize)>,
 }
 
 impl KnownTarget {
@@ -82,6 +85,15 @@ impl KnownTarget {
         cell: &CellKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
+        let names = self.find_names(cell, cluster);
+        if let Some(names) = &names {
+            self.matched = Some((cell.clone(), names.len()));
+        }
+        self.matched.take_if(|(of, _)| of != cell);
+        names
+    }
+
+    fn find_names(&mut self, cell: &CellKey, cluster: &ClusterView<'_>) -> Option<Vec<Arc<str>>> {
         // The store may have been emptied after the report was taken.
         if cluster.is_synced(cell)
             && let Some(names) = (cluster.names)(cell)
@@ -103,9 +115,15 @@ impl KnownTarget {
         }
     }
 
-    /// Forgets the namespaces of a target that is refused.
+    /// Forgets the namespaces of a target without a selector, or of one that is refused together with its selector.
     pub(super) fn forget_names(&mut self) {
-        self.selected = None;
+        (self.selected, self.matched) = (None, None);
+    }
+
+    /// How many cells `target` has, or would have if the names of its namespaces were known.
+    pub(super) fn count_cells(&self, target: &DeclaredTarget) -> usize {
+        let selected = self.matched.as_ref().filter(|_| target.namespaces.is_some());
+        target.all_cells().count().max(selected.map_or(0, |(_, names)| names + 1))
     }
 
     /// Whether discovery does not list its kind, and the last answer still counts.
@@ -115,8 +133,8 @@ impl KnownTarget {
 
     /// Nothing answers for what is only planned.
     pub(super) fn forget_cells(&mut self) {
-        let (kind, selected) = (self.kind.take(), self.selected.take());
-        *self = Self { kind, selected, ..Self::default() };
+        let Self { kind, selected, matched, .. } = std::mem::take(self);
+        *self = Self { kind, selected, matched, ..Self::default() };
     }
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
@@ -207,13 +225,14 @@ fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
 /// taken a definition in may refuse for a moment.
 const PASSING_FAILURES: u32 = 3;
 
-/// Has `quota` take the target's cells; of a target that does not fit, none is left but the one that notices when
+/// Has `quota` take the target's `cells`; of a target that does not fit, none is left but the one that notices when
 /// fewer namespaces match, if at least that one fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
+    cells: usize,
     mut target: DeclaredTarget,
 ) -> DeclaredTarget {
-    if let Err(refusal) = quota(target.all_cells().count()) {
+    if let Err(refusal) = quota(cells) {
         target.resolved = Some(Err(refusal));
         target.cells = [].into();
         target.namespaces.take_if(|_| quota(1).is_err());

@@ -1,7 +1,7 @@
 //! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
 //! minutes, or once more of it may be read.
 
-use super::{Forecast, Surveyor, accepted, survey::Round};
+use super::{Forecast, Surveyor, accepted, is_accepted, survey::Round};
 use kubewarm_api::model::{CellKey, Declared, ProfileRef};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
@@ -195,13 +195,15 @@ pub async fn run(
 async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
     let mut is_current = true;
     let mut round = Round::of(profile);
-    for target in accepted(profile) {
+    for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         // What went wrong is met again by the survey, which says so.
         if let Ok(names) = surveyor.names(&selector.key, &mut round).await {
             let declared: BTreeSet<_> =
                 target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
-            is_current &= declared == names.iter().map(|name| &**name).collect();
+            let matched: BTreeSet<_> = names.iter().map(|name| &**name).collect();
+            // A target that is refused declares no cells, however many namespaces match.
+            is_current &= declared == matched || !is_accepted(target);
             forecasts.found(&selector.key, names);
         }
     }

@@ -8,6 +8,7 @@ mod kept;
 mod kinds;
 mod limits;
 mod outgrown;
+mod planned;
 mod scopes;
 mod sharing;
 mod watched;
