@@ -20,7 +20,7 @@ use kubewarm_api::{
     manifests::Access,
     model::{
         AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
-        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject,
+        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
     },
     v1alpha1::AccessStatus,
 };
@@ -276,14 +276,6 @@ fn tell(declared: &mut Declared, left_out: &LeftOut) {
         let by = (declared.profile.clone(), Arc::clone(&target.name));
         target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
     }
-}
-
-/// Whether the permissions follow from the same cells.
-fn same_cells(a: &[DeclaredTarget], b: &[DeclaredTarget]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| a.name == b.name && a.cells == b.cells && a.namespaces == b.namespaces)
 }
 
 /// A profile without a valid generation that may run: it declares nothing and says why.

@@ -174,6 +174,16 @@ impl DeclaredTarget {
     }
 }
 
+/// Whether these targets declare the same cells under the same names.
+#[must_use]
+pub fn same_cells<'a>(
+    targets: impl IntoIterator<Item = &'a DeclaredTarget>,
+    others: impl IntoIterator<Item = &'a DeclaredTarget>,
+) -> bool {
+    let cells = |target: &'a DeclaredTarget| (&target.name, &target.cells, &target.namespaces);
+    targets.into_iter().map(cells).eq(others.into_iter().map(cells))
+}
+
 impl Refusal {
     /// A refusal with its message.
     #[must_use]
