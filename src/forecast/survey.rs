@@ -2,7 +2,7 @@
 
 use super::{
     accepted,
-    figures::{Finding, Forecast, Speed, forecast},
+    figures::{Finding, Forecast, Speed, alike, forecast},
 };
 use kubewarm_api::{
     model::{CellKey, CellSpec, Declared, Fault, Identity, Item, Projection, Reason, Verb},
@@ -257,15 +257,13 @@ impl Round {
 
     /// How many more objects of the cell's kind are wanted.
     fn room(&self, key: &CellKey) -> u32 {
-        let kind = (key.resource.clone(), key.projection);
-        let (objects, bytes) = self.taken.get(&kind).copied().unwrap_or_default();
+        let (objects, bytes) = self.taken.get(&alike(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
         u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
     }
 
     fn keep(&mut self, spec: &CellSpec, item: &Item<'_>) {
-        let kind = (spec.key.resource.clone(), spec.key.projection);
-        let (objects, bytes) = self.taken.entry(kind).or_default();
+        let (objects, bytes) = self.taken.entry(alike(&spec.key)).or_default();
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
