@@ -157,8 +157,6 @@ fn spawn_controller(
     let proofs = registry.proofs();
     let sources = Sources {
         catalog: catalog.clone(),
-        reports: reports.clone(),
-        changes: changes.clone(),
         discovery: discovery.clone(),
         forecasts: forecasts.clone(),
         subject,

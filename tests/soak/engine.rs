@@ -48,8 +48,6 @@ impl Engine {
         let reports = registry.reports();
         let sources = Sources {
             catalog: catalog.clone(),
-            reports: reports.clone(),
-            changes: registry.changes(),
             discovery: discovery.clone(),
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
