@@ -3,7 +3,7 @@
 use crate::{
     access::{PATIENCE, Surroundings, Verifier, Wanted},
     forecast::{
-        self, Forecasts, Surveyor, Trials,
+        self, Forecasts, Surveyor,
         samples::{declared, spec, target},
     },
     status::{ApiServer, Notice},
@@ -78,7 +78,7 @@ async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationTok
     let forecasts = Forecasts::default();
     let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
     forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", cells)]))]);
-    let surveyor = Surveyor::new(clients, forecast::REST, buckets, Trials::Made);
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets);
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 

@@ -1,6 +1,6 @@
 //! How much memory the process may take (the flag, else the cgroup that it runs in), and how it is split.
 
-use crate::{cli::RunArgs, controller::MemoryBounds, metrics::OperatorMetrics};
+use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
 use kubewarm_serve::callers::ReaderLimits;
 use std::{
     fs,
@@ -48,10 +48,14 @@ impl MemorySplit {
         Self { stores: part(limit, STORES), readers: part(limit, READERS) }
     }
 
-    /// What stores may take: all together, and those of one namespace.
-    pub(super) fn bounds(self, args: &RunArgs) -> MemoryBounds {
-        let share = args.namespace_share.into();
-        MemoryBounds { process: self.stores, namespace: part(self.stores, share) }
+    /// What profiles may take: memory as it is split here, and informers as the flags say.
+    pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
+        OperatorLimits {
+            bytes: self.stores,
+            namespace_bytes: part(self.stores, args.namespace_share.into()),
+            informers: args.max_informers.get(),
+            namespace_informers: args.namespace_informers.get(),
+        }
     }
 
     /// What readers may have: as the flags say, and no more for answers than their part of the memory has.

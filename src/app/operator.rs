@@ -12,8 +12,8 @@ use super::{
 use crate::{
     access::Standing,
     cli::RunArgs,
-    controller::{Admission, Controller, InformerLimits, Sources},
-    forecast::{self, Forecasts, Surveyor, Trials},
+    controller::{Admission, Controller, Sources},
+    forecast::{self, Forecasts, Surveyor},
     metrics::{BuildInfo, Metrics, OperatorMetrics},
     server::{self, Admin, Gate, Scrapers},
     status::{self, ApiServer},
@@ -156,17 +156,11 @@ fn spawn_controller(
     let proofs = registry.proofs();
     let sources = Sources {
         catalog: catalog.clone(),
-        reports: reports.clone(),
-        changes: changes.clone(),
         discovery: discovery.clone(),
         forecasts: forecasts.clone(),
         subject,
         authors,
-        memory: memory.bounds(args),
-        informers: InformerLimits {
-            process: args.max_informers.get(),
-            namespace: args.namespace_informers.get(),
-        },
+        limits: memory.operator_limits(args),
         admission,
     };
     let home =
@@ -246,7 +240,7 @@ fn spawn_status(
         let standing = access.get(key).map(|access| access.standing);
         matches!(standing, Some(Standing::Granted { .. }))
     };
-    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone(), Trials::Made);
+    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone());
     let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
     tasks.begin("forecaster", forecasting);

@@ -1,18 +1,10 @@
 //! The budgets of the process and of namespaces, above those of profiles.
 
+use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{
     Bound, Budget, CellSpec, Charge, Gauge, INFORMER_BYTES, Limits, Measure, Overrun, ProfileRef,
 };
 use std::{collections::BTreeMap, sync::Arc};
-
-/// What stores and informers may take, in bytes; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryBounds {
-    /// All together.
-    pub process: Option<u64>,
-    /// Those that the profiles of one namespace declare, other than the operator's own.
-    pub namespace: Option<u64>,
-}
 
 /// Holds the budgets. Bounded by the namespaces that have profiles.
 #[derive(Debug)]
@@ -29,12 +21,12 @@ pub(super) struct Budgets {
 
 impl Budgets {
     /// Nothing is used yet. `home` is the operator's namespace.
-    pub(super) fn new(home: Arc<str>, bounds: MemoryBounds) -> Self {
+    pub(super) fn new(home: Arc<str>, limits: OperatorLimits) -> Self {
         let bytes = |max_bytes| Limits { max_objects: None, max_bytes };
         Self {
             home,
-            process: Arc::new(Budget::new(Bound::Process, bytes(bounds.process), None)),
-            of_namespace: bytes(bounds.namespace),
+            process: Arc::new(Budget::new(Bound::Process, bytes(limits.bytes), None)),
+            of_namespace: bytes(limits.namespace_bytes),
             namespaces: BTreeMap::new(),
         }
     }

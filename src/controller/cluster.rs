@@ -1,12 +1,12 @@
 //! What the controller reads, and the cluster as one of its runs sees it.
 
-use super::{admission::Admission, budgets::MemoryBounds, quota::InformerLimits, resolve::leaving};
+use super::{admission::Admission, operator_limits::OperatorLimits, resolve::leaving};
 use crate::forecast::Forecasts;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Gauge, Reason, Refusal, ResourceInfo, Subject, Target,
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Changes, Reports},
+    informer::{CellFault, CellReport, Reports},
     store::Catalog,
 };
 use kubewarm_client::{Discovery, Served};
@@ -17,10 +17,6 @@ use tokio::sync::watch;
 pub struct Sources {
     /// The tables, of profiles and namespaces among them.
     pub catalog: Catalog,
-    /// What the cells say.
-    pub reports: Reports,
-    /// When they say something new.
-    pub changes: Changes,
     /// What is served.
     pub discovery: Discovery,
     /// What profiles that are only planned would cost.
@@ -29,25 +25,27 @@ pub struct Sources {
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether authors are held to the accounts that they may act as.
     pub authors: watch::Receiver<AuthorCheck>,
-    /// What stores and informers may take.
-    pub memory: MemoryBounds,
-    /// How many informers there may be.
-    pub informers: InformerLimits,
+    /// What profiles may take.
+    pub limits: OperatorLimits,
     /// What counts the profiles.
     pub admission: Admission,
 }
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").field("reports", &self.reports).finish_non_exhaustive()
+        f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
 
 impl Sources {
-    /// The cluster as it is now, where discovery says `served`.
-    pub(super) fn cluster<'a>(&'a self, served: Option<&'a Served>) -> ClusterView<'a> {
+    /// The cluster as it is now, where discovery says `served` and the cells say `reports`.
+    pub(super) fn cluster<'a>(
+        &'a self,
+        reports: &Reports,
+        served: Option<&'a Served>,
+    ) -> ClusterView<'a> {
         ClusterView {
-            reports: self.reports.all().into_iter().collect(),
+            reports: reports.all().into_iter().collect(),
             authors: *self.authors.borrow(),
             kind: Box::new(move |target| {
                 served.map(|served| served.resolve(&target.of, target.version.as_deref()))

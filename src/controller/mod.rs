@@ -9,6 +9,7 @@ mod holding;
 mod intake;
 mod known;
 mod limiter;
+mod operator_limits;
 mod outlook;
 mod quota;
 mod reconcile;
@@ -20,10 +21,9 @@ mod tests;
 
 pub use self::{
     admission::Admission,
-    budgets::MemoryBounds,
     cluster::Sources,
     declarations::{Declarations, running_cells, running_targets},
+    operator_limits::OperatorLimits,
     outlook::outlook,
-    quota::InformerLimits,
     run::Controller,
 };

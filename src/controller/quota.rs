@@ -1,5 +1,6 @@
 //! How many informers profiles may have.
 
+use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,20 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 /// one watch of all namespaces costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
-/// How many informers there may be. Profiles are easily made by the thousand, and each informer is a watch of
-/// the API server's and a connection to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InformerLimits {
-    /// Of all profiles together.
-    pub process: usize,
-    /// Of the profiles of one namespace, other than the operator's own.
-    pub namespace: usize,
-}
-
 /// What profiles have taken in one run.
 #[derive(Debug)]
 pub(super) struct InformerQuotas<'a> {
-    limits: InformerLimits,
+    limits: OperatorLimits,
     /// The operator's namespace.
     home: &'a str,
     process: usize,
@@ -29,7 +20,7 @@ pub(super) struct InformerQuotas<'a> {
 
 impl<'a> InformerQuotas<'a> {
     /// Nobody has taken anything yet.
-    pub(super) fn new(limits: InformerLimits, home: &'a str) -> Self {
+    pub(super) fn new(limits: OperatorLimits, home: &'a str) -> Self {
         Self { limits, home, process: 0, namespaces: BTreeMap::new() }
     }
 
@@ -53,7 +44,7 @@ impl<'a> InformerQuotas<'a> {
                  fewer namespaces, or split the profile"
             ));
         }
-        let InformerLimits { process, namespace: most } = self.limits;
+        let OperatorLimits { informers, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
         // Whoever may write in the operator's namespace is trusted with the operator.
@@ -63,7 +54,7 @@ impl<'a> InformerQuotas<'a> {
                  cells, and may have {most} together; remove targets or profiles there"
             ));
         }
-        if self.process + cells > process {
+        if self.process + cells > informers {
             return refuse(format!(
                 "targets[{target}]: the operator has as many cells as it may (--max-informers); \
                  ask the operator's administrator for more"
@@ -73,12 +64,5 @@ impl<'a> InformerQuotas<'a> {
             *sum += cells;
         }
         Ok(())
-    }
-}
-
-impl Default for InformerLimits {
-    /// The defaults of the flags.
-    fn default() -> Self {
-        Self { process: 10_000, namespace: 1_000 }
     }
 }

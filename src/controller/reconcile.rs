@@ -3,13 +3,14 @@
 
 use super::{
     admission::Admission,
-    budgets::{Budgets, MemoryBounds, overrun_by_informers},
+    budgets::{Budgets, overrun_by_informers},
     cluster::ClusterView,
     desired::{LeftOut, Wishes},
     intake::Found,
     known::Known,
     limiter::{Limiter, Running},
-    quota::{InformerLimits, InformerQuotas},
+    operator_limits::OperatorLimits,
+    quota::InformerQuotas,
     resolve::resolve,
     settle::{settle, within},
 };
@@ -19,7 +20,7 @@ use kubewarm_api::{
     manifests::Access,
     model::{
         AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
-        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject,
+        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
     },
     v1alpha1::AccessStatus,
 };
@@ -38,7 +39,7 @@ pub(super) struct Reconciler {
     /// By UID why the last valid generation is not kept, of profiles that had one.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: Budgets,
-    informers: InformerLimits,
+    limits: OperatorLimits,
     admission: Admission,
 }
 
@@ -58,22 +59,10 @@ pub(super) struct Outcome {
 }
 
 impl Reconciler {
-    /// Remembers nothing yet. Stores and informers keep to `bounds` and `informers`.
-    pub(super) fn new(
-        home: Home,
-        bounds: MemoryBounds,
-        informers: InformerLimits,
-        admission: Admission,
-    ) -> Self {
-        let budgets = Budgets::new(Arc::clone(&home.namespace), bounds);
-        Self {
-            home,
-            known: BTreeMap::new(),
-            dropped: BTreeMap::new(),
-            budgets,
-            informers,
-            admission,
-        }
+    /// Remembers nothing yet.
+    pub(super) fn new(home: Home, limits: OperatorLimits, admission: Admission) -> Self {
+        let budgets = Budgets::new(Arc::clone(&home.namespace), limits);
+        Self { home, known: BTreeMap::new(), dropped: BTreeMap::new(), budgets, limits, admission }
     }
 
     /// What all stores are charged to.
@@ -101,7 +90,7 @@ impl Reconciler {
         let exceeded = self.limit(cluster, now);
         let mut outcome = Outcome { exceeded, ..Outcome::default() };
         let home = Arc::clone(&self.home.namespace);
-        let mut quotas = InformerQuotas::new(self.informers, &home);
+        let mut quotas = InformerQuotas::new(self.limits, &home);
         let mut wishes = Wishes::default();
         let mut declared: Vec<_> = by_precedence(profiles, &home)
             .into_iter()
@@ -208,7 +197,7 @@ impl Reconciler {
             let names = |key: &CellKey| state.names(key, cluster);
             let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
-            let resolved = within(&mut quota, resolved);
+            let resolved = within(&mut quota, state.count_cells(&resolved), resolved);
             state.retain(&resolved, |cells| quota(cells).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();
@@ -287,14 +276,6 @@ fn tell(declared: &mut Declared, left_out: &LeftOut) {
         let by = (declared.profile.clone(), Arc::clone(&target.name));
         target.left_out = left_out.get(&by).into_iter().flatten().cloned().collect();
     }
-}
-
-/// Whether the permissions follow from the same cells.
-fn same_cells(a: &[DeclaredTarget], b: &[DeclaredTarget]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| a.name == b.name && a.cells == b.cells && a.namespaces == b.namespaces)
 }
 
 /// A profile without a valid generation that may run: it declares nothing and says why.

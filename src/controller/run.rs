@@ -56,8 +56,7 @@ impl Controller {
         started: Instant,
     ) -> Result<Self, Invalid> {
         let own = own_cells(&home.watched)?;
-        let Sources { memory, informers: limits, admission, .. } = &sources;
-        let reconciler = Reconciler::new(home, *memory, *limits, admission.clone());
+        let reconciler = Reconciler::new(home, sources.limits, sources.admission.clone());
         let charge = |cell: &CellSpec| {
             Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
@@ -90,7 +89,7 @@ impl Controller {
 
     /// Runs until `stop`; gives the informers back, for whoever ends them.
     pub async fn run(mut self, stop: CancellationToken) -> Registry {
-        let mut changes = self.sources.changes.subscribe();
+        let mut changes = self.informers.changes().subscribe();
         let mut served = self.sources.discovery.served();
         let mut subject = self.sources.subject.clone();
         let mut forecasts = self.sources.forecasts.changes();
@@ -130,7 +129,7 @@ impl Controller {
             return;
         }
         let subject = self.sources.subject.borrow().clone();
-        let cluster = self.sources.cluster(served.as_deref());
+        let cluster = self.sources.cluster(&self.informers.reports(), served.as_deref());
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
@@ -175,9 +174,10 @@ impl Controller {
     /// A namespace whose profiles cannot be listed holds up no other: only as long as the answer to
     /// its first list is still open.
     fn profiles(&mut self) -> Option<Vec<Found>> {
+        let reports = self.informers.reports();
         let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
         for CellSpec { key, .. } in &self.own {
-            let report = self.sources.reports.get(key)?;
+            let report = reports.get(key)?;
             if report.is_warm() {
                 tables.push(self.sources.catalog.reader(key)?);
                 self.listed.insert(key.clone());
@@ -202,9 +202,7 @@ impl fmt::Debug for Controller {
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            admission::Admission, budgets::MemoryBounds, intake::Unrunnable, quota::InformerLimits,
-        },
+        controller::{admission::Admission, intake::Unrunnable, operator_limits::OperatorLimits},
         forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
@@ -247,14 +245,11 @@ mod tests {
         );
         let sources = Sources {
             catalog,
-            reports: registry.reports(),
-            changes: registry.changes(),
             discovery: Discovery::new(client),
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
-            memory: MemoryBounds::default(),
-            informers: InformerLimits::default(),
+            limits: OperatorLimits::default(),
             admission: Admission::new("kubewarm-system".into()),
         };
         let (home, metrics) =
@@ -313,7 +308,7 @@ mod tests {
         assert_eq!(controller.informers.running().len(), 1, "its own cell");
         let mut found = profile();
         let seen = |controller: &mut Controller, found: &Found| {
-            let cluster = controller.sources.cluster(None);
+            let cluster = controller.sources.cluster(&controller.informers.reports(), None);
             let found = std::slice::from_ref(found);
             let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
             outcome.observed[0].declared.targets.len()

@@ -19,36 +19,25 @@ const AGAIN: Duration = Duration::from_mins(10);
 /// An API server that has just started lists the groups of custom resources a little late.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What answers for a target until something newer is synced.
-#[derive(Debug)]
-struct Answering {
-    serving: Serving,
-    kind: ResourceInfo,
-}
-
 /// What is remembered of a target between two runs.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
-    /// What answers.
-    serving: Option<Answering>,
+    /// What answers, until something newer is synced.
+    serving: Option<Serving>,
     /// What the last run declared and nobody has seen synced: it may be by the next one, which finds
     /// the target edited already.
-    warming: Option<Answering>,
+    warming: Option<Serving>,
     /// The limit that it did not fit into, until it is synced within it.
     pub(super) limited: Option<Limited>,
     /// What it holds, if it runs.
     pub(super) holding: Option<Holding>,
     /// What discovery said last of its kind, and since when that is missing.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The namespaces that its selector matched when that could last be read.
-    selected: Option<MatchedNamespaces>,
-}
-
-/// The namespaces that the cell of a selector matched.
-#[derive(Debug)]
-struct MatchedNamespaces {
-    cell: CellKey,
-    names: Vec<Arc<str>>,
+    /// The cell of its selector, with the namespaces in the cell's store when that was last complete.
+    selected: Option<(CellKey, Vec<Arc<str>>)>,
+    /// The same cell, with the number of namespaces that were last found. Nobody keeps the names of a planned
+    /// target that is refused.
+    matched: Option<(CellKey, usize)>,
 }
 
 impl KnownTarget {
@@ -96,16 +85,25 @@ impl KnownTarget {
         cell: &CellKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
+        let names = self.find_names(cell, cluster);
+        if let Some(names) = &names {
+            self.matched = Some((cell.clone(), names.len()));
+        }
+        self.matched.take_if(|(of, _)| of != cell);
+        names
+    }
+
+    fn find_names(&mut self, cell: &CellKey, cluster: &ClusterView<'_>) -> Option<Vec<Arc<str>>> {
         // The store may have been emptied after the report was taken.
         if cluster.is_synced(cell)
             && let Some(names) = (cluster.names)(cell)
         {
-            self.selected = Some(MatchedNamespaces { cell: cell.clone(), names: names.clone() });
+            self.selected = Some((cell.clone(), names.clone()));
             return Some(names);
         }
         let last = || {
-            let last = self.selected.as_ref().filter(|last| last.cell == *cell);
-            last.map(|last| last.names.clone())
+            let (of, names) = self.selected.as_ref()?;
+            (of == cell).then(|| names.clone())
         };
         let planned = || (cluster.planned_names)(cell);
         match cluster.reports.get(cell) {
@@ -117,9 +115,15 @@ impl KnownTarget {
         }
     }
 
-    /// Forgets the namespaces of a target that is refused.
+    /// Forgets the namespaces of a target without a selector, or of one that is refused together with its selector.
     pub(super) fn forget_names(&mut self) {
-        self.selected = None;
+        (self.selected, self.matched) = (None, None);
+    }
+
+    /// How many cells `target` has, or would have if the names of its namespaces were known.
+    pub(super) fn count_cells(&self, target: &DeclaredTarget) -> usize {
+        let selected = self.matched.as_ref().filter(|_| target.namespaces.is_some());
+        target.all_cells().count().max(selected.map_or(0, |(_, names)| names + 1))
     }
 
     /// Whether discovery does not list its kind, and the last answer still counts.
@@ -129,8 +133,8 @@ impl KnownTarget {
 
     /// Nothing answers for what is only planned.
     pub(super) fn forget_cells(&mut self) {
-        let (kind, selected) = (self.kind.take(), self.selected.take());
-        *self = Self { kind, selected, ..Self::default() };
+        let Self { kind, selected, matched, .. } = std::mem::take(self);
+        *self = Self { kind, selected, matched, ..Self::default() };
     }
 
     /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
@@ -140,8 +144,7 @@ impl KnownTarget {
         identity: &Identity,
         cluster: &ClusterView<'_>,
     ) {
-        let is_synced =
-            |it: &Answering| it.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key));
+        let is_synced = |it: &Serving| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
@@ -150,7 +153,7 @@ impl KnownTarget {
     /// it. A target that has grown too large keeps what it had, if that fits.
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
-        let cells = self.serving.as_ref().map_or(0, |old| old.serving.cells.len());
+        let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
         if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
             self.serving = None;
         }
@@ -207,12 +210,12 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// Whether an edit leaves the old cells the right to answer. What another account reads does not
 /// answer: nobody asked whether the new spec's author may act as that one. Nor do secrets that are
 /// held whole answer for a target that no longer holds them so.
-fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
+fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
     let holds_whole = |data: SensitiveData, projection: Projection| {
         data == SensitiveData::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.sensitive_data, target.projection);
-    old.serving.cells.iter().all(|CellSpec { key, .. }| {
+    old.cells.iter().all(|CellSpec { key, .. }| {
         key.identity == *identity
             && (may_hold_whole || !holds_whole(key.sensitive_data, key.projection))
     })
@@ -222,13 +225,14 @@ fn may_answer(old: &Answering, target: &Target, identity: &Identity) -> bool {
 /// taken a definition in may refuse for a moment.
 const PASSING_FAILURES: u32 = 3;
 
-/// Has `quota` take the target's cells; of a target that does not fit, none is left but the one that notices when
+/// Has `quota` take the target's `cells`; of a target that does not fit, none is left but the one that notices when
 /// fewer namespaces match, if at least that one fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
+    cells: usize,
     mut target: DeclaredTarget,
 ) -> DeclaredTarget {
-    if let Err(refusal) = quota(target.all_cells().count()) {
+    if let Err(refusal) = quota(cells) {
         target.resolved = Some(Err(refusal));
         target.cells = [].into();
         target.namespaces.take_if(|_| quota(1).is_err());
@@ -258,14 +262,17 @@ pub(super) fn settle(
         && cells_known
         && !is_stopped
     {
-        let serving = Serving { generation: valid.generation, cells: Arc::clone(&declared.cells) };
-        let now = Answering { serving, kind: kind.clone() };
+        let now = Serving {
+            generation: valid.generation,
+            kind: kind.clone(),
+            cells: Arc::clone(&declared.cells),
+        };
         let is_warm = declared.cells.iter().all(is_warm);
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
     let is_old = |spec: &&CellSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
-    let old_cells = old.iter().flat_map(|old| &*old.serving.cells).filter(is_old);
+    let old_cells = old.iter().flat_map(|old| &*old.cells).filter(is_old);
     let old_cells: Vec<_> = old_cells.cloned().collect();
     for spec in &old_cells {
         wishes.add(spec, valid.mode, None);
@@ -287,14 +294,14 @@ pub(super) fn settle(
         && stands_in(old, kind, &declared.cells, valid.generation, cluster)
     {
         *kind = old.kind.clone();
-        declared.cells = Arc::clone(&old.serving.cells);
+        declared.cells = Arc::clone(&old.cells);
     }
     let refused =
         declared.cells.iter().find_map(|cell| refusal(&declared.name, &cell.key, cluster));
     if let (Some(Ok(_)), Some(refusal)) = (&declared.resolved, refused) {
         declared.resolved = Some(Err(refusal));
     }
-    declared.serving = old.map(|old| old.serving.clone());
+    declared.serving = old.cloned();
     declared.limited = state.limited;
     declared
 }
@@ -302,7 +309,7 @@ pub(super) fn settle(
 /// Whether the cells of a version that is no longer preferred still are the target: its author has
 /// changed nothing, so it does not turn cold while the new version's cells warm up.
 fn stands_in(
-    old: &Answering,
+    old: &Serving,
     kind: &ResourceInfo,
     new: &[CellSpec],
     generation: i64,
@@ -311,9 +318,9 @@ fn stands_in(
     let is_promising = |cell: &CellSpec| {
         cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
-    old.serving.generation == generation
+    old.generation == generation
         && old.kind.resource.version() != kind.resource.version()
-        && old.serving.cells.iter().all(|cell| cluster.is_warm(&cell.key))
+        && old.cells.iter().all(|cell| cluster.is_warm(&cell.key))
         && new.iter().all(is_promising)
 }
 

@@ -127,7 +127,7 @@ fn speeds(found: &BTreeMap<CellKey, Finding>) -> BTreeMap<Alike, Speed> {
     speeds
 }
 
-fn alike(key: &CellKey) -> Alike {
+pub(super) fn alike(key: &CellKey) -> Alike {
     (key.resource.clone(), key.projection)
 }
 

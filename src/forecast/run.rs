@@ -1,8 +1,8 @@
 //! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
 //! minutes, or once more of it may be read.
 
-use super::{Forecast, Surveyor, accepted, survey::Round};
-use kubewarm_api::model::{CellKey, Declared, ProfileRef};
+use super::{Forecast, Surveyor, accepted, is_accepted, survey::Round};
+use kubewarm_api::model::{CellKey, Declared, ProfileRef, same_cells};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{
@@ -71,15 +71,15 @@ impl Forecasts {
         let mut known = std::mem::take(&mut book.orders);
         for order in planned {
             let profile = order.profile.clone();
-            let old = known.remove(&profile);
+            let is_of_generation = |old: &Entry| {
+                old.order.uid == order.uid && old.order.generation == order.generation
+            };
+            let old = known.remove(&profile).filter(is_of_generation);
             let entry = match old {
-                Some(old) if old.order == order => old,
+                Some(old) if same_cells(accepted(&old.order), accepted(&order)) => old,
                 old => {
                     book.queue.add_at(profile.clone(), Instant::now());
-                    let same = |old: &Entry| {
-                        old.order.uid == order.uid && old.order.generation == order.generation
-                    };
-                    let forecast = old.filter(same).and_then(|old| old.forecast);
+                    let forecast = old.and_then(|old| old.forecast);
                     Entry { order, forecast, looked_at: None }
                 }
             };
@@ -195,13 +195,15 @@ pub async fn run(
 async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
     let mut is_current = true;
     let mut round = Round::of(profile);
-    for target in accepted(profile) {
+    for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         // What went wrong is met again by the survey, which says so.
         if let Ok(names) = surveyor.names(&selector.key, &mut round).await {
             let declared: BTreeSet<_> =
                 target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
-            is_current &= declared == names.iter().map(|name| &**name).collect();
+            let matched: BTreeSet<_> = names.iter().map(|name| &**name).collect();
+            // A target that is refused declares no cells, however many namespaces match.
+            is_current &= declared == matched || !is_accepted(target);
             forecasts.found(&selector.key, names);
         }
     }
@@ -211,13 +213,12 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{
-        Trials,
-        samples::{declared, spec, target},
-    };
+    use crate::forecast::samples::{declared, spec, target};
     use http::{Request, Response};
     use kube::client::Body;
-    use kubewarm_api::model::{FieldRequirement, FieldSelector, Identity};
+    use kubewarm_api::model::{
+        DeclaredTarget, FieldRequirement, FieldSelector, Identity, Refusal, RefusalReason,
+    };
     use kubewarm_client::{Buckets, Clients};
     use std::{convert::Infallible, future::ready};
     use tokio::time::timeout;
@@ -310,7 +311,7 @@ mod tests {
             Arc::new(declared(&namespace, &name, vec![target("pods", cells.collect())]))
         });
         forecasts.order(orders);
-        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default());
         let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
         let _elapsed = timeout(Duration::from_mins(1), running).await;
         let noted = noted.lock();
@@ -334,6 +335,30 @@ mod tests {
         assert!(get(&forecasts).is_none());
         forecasts.order([]);
         assert!(due(&forecasts, nothing, now + HOLDS).is_empty());
+    }
+
+    #[test]
+    fn what_a_forecast_does_not_depend_on_begins_none() {
+        let refused = |message: &str| {
+            let refusal = Refusal::new(RefusalReason::TooManyCells, message);
+            DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
+        };
+        let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
+        let pods = target("pods", vec![spec("pods", "a")]);
+        let targets = vec![pods, refused("the profiles of the namespace have 998 cells")];
+        let first = Arc::new(declared("a", "p", targets));
+        forecasts.order([Arc::clone(&first)]);
+        let taken = due(&forecasts, nothing, now);
+        forecasts.done(&taken[0], Some(Forecast::default()), now);
+        let mut other = Declared::clone(&first);
+        other.targets[1] = refused("the profiles of the namespace have 999 cells");
+        other.accepted_at = HOLDS;
+        forecasts.order([Arc::new(other)]);
+        assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its cells are the same");
+        let mut other = Declared::clone(&first);
+        other.targets[0].cells = [spec("pods", "a"), spec("pods", "b")].into();
+        forecasts.order([Arc::new(other)]);
+        assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     accepted,
-    figures::{Finding, Forecast, Speed, forecast},
+    figures::{Finding, Forecast, Speed, alike, forecast},
 };
 use kubewarm_api::{
     model::{CellKey, CellSpec, Declared, Fault, Identity, Item, Projection, Reason, Verb},
@@ -38,22 +38,14 @@ const TRIAL: u32 = 3;
 /// For one profile.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Whether it is tried what a cell's identity may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trials {
-    /// It is.
-    Made,
-    /// It is not: who asks is not who will read.
-    LeftOut,
-}
-
 /// Finds out what profiles cost.
 pub struct Surveyor {
     clients: Arc<dyn Clients>,
     strategies: Strategies,
     rest: Duration,
     buckets: Buckets,
-    trials: Trials,
+    /// Whether it tries what a cell's identity may do.
+    tries_access: bool,
 }
 
 /// What one profile may still ask, and what it has seen.
@@ -71,13 +63,14 @@ impl Surveyor {
     /// Asks as each cell's identity, and rests for so long before each request, which waits for its turn
     /// at the bucket of the profile's namespace.
     #[must_use]
-    pub fn new(
-        clients: Arc<dyn Clients>,
-        rest: Duration,
-        buckets: Buckets,
-        trials: Trials,
-    ) -> Self {
-        Self { clients, strategies: Strategies::default(), rest, buckets, trials }
+    pub fn new(clients: Arc<dyn Clients>, rest: Duration, buckets: Buckets) -> Self {
+        Self { clients, strategies: Strategies::default(), rest, buckets, tries_access: true }
+    }
+
+    /// The same, but it does not try what a cell's identity may do: for a caller who is not the one that will read.
+    #[must_use]
+    pub fn without_trials(self) -> Self {
+        Self { tries_access: false, ..self }
     }
 
     /// Rests before so many requests, and waits for their turn.
@@ -165,7 +158,7 @@ impl Surveyor {
             let text = "the payload of secrets is not looked at, memory is more than is said";
             found.at_least(text.to_owned());
         }
-        if self.trials == Trials::Made && round.take(TRIAL) {
+        if self.tries_access && round.take(TRIAL) {
             self.turn(TRIAL, round).await;
             let client = self.clients.client_for(&spec.key.identity);
             let Trial { list, watch, .. } = try_cell(&client, spec).await;
@@ -264,15 +257,13 @@ impl Round {
 
     /// How many more objects of the cell's kind are wanted.
     fn room(&self, key: &CellKey) -> u32 {
-        let kind = (key.resource.clone(), key.projection);
-        let (objects, bytes) = self.taken.get(&kind).copied().unwrap_or_default();
+        let (objects, bytes) = self.taken.get(&alike(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
         u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
     }
 
     fn keep(&mut self, spec: &CellSpec, item: &Item<'_>) {
-        let kind = (spec.key.resource.clone(), spec.key.projection);
-        let (objects, bytes) = self.taken.entry(kind).or_default();
+        let (objects, bytes) = self.taken.entry(alike(&spec.key)).or_default();
         if *bytes < BYTES {
             *objects += 1;
             *bytes += item.body.len();
@@ -337,7 +328,7 @@ mod tests {
     async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
         let asked = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&asked)));
-        let surveyor = Surveyor::new(clients, rest, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(clients, rest, Buckets::default());
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
         let forecast = surveyor.survey(&order(cells)).await;
         (forecast, asked.load(Ordering::Relaxed))
@@ -352,7 +343,7 @@ mod tests {
         let items = r#"{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let clients = Arc::new(Holding(items, Arc::default()));
-        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default(), Trials::Made);
+        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default());
         let key = CellKey { extent: Extent::Cluster, ..spec("namespaces", "").key };
         let mut round = Round::of(&order(Vec::new()));
         let names = surveyor.names(&key, &mut round).await.unwrap();

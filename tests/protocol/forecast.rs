@@ -13,7 +13,7 @@ use futures::{
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
-use kubewarm::forecast::{Surveyor, Trials};
+use kubewarm::forecast::Surveyor;
 use kubewarm_api::model::{
     CellSpec, Declared, DeclaredTarget, Identity, LabelRequirement, LabelSelector, ListStrategy,
     Operator, Requirement, ResourceInfo, ValidatedProfile,
@@ -142,8 +142,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     for cell in &mut cells {
         cell.tuning.member_of.max_concurrent_lists = lists;
     }
-    let surveyor =
-        Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default(), Trials::Made);
+    let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default());
     let said = surveyor.survey(&declared(&cells)).await.total.status().seconds;
 
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));

@@ -247,7 +247,8 @@ fn warming() -> serde_json::Value {
     world.runs(&stock, world.failing(), &[], (0, 0));
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
-    let serving = Some(Serving { generation: 1, cells: [spec(&orders)].into() });
+    let kind = ResourceInfo::new(orders.resource.clone(), "Deployment");
+    let serving = Some(Serving { generation: 1, kind, cells: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
     // As the controller names the field.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::controller::{Admission, Controller, InformerLimits, MemoryBounds, Sources};
+use kubewarm::controller::{Admission, Controller, OperatorLimits, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::metrics::{BuildInfo, Metrics};
 use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
@@ -48,14 +48,11 @@ impl Engine {
         let reports = registry.reports();
         let sources = Sources {
             catalog: catalog.clone(),
-            reports: reports.clone(),
-            changes: registry.changes(),
             discovery: discovery.clone(),
             forecasts: Forecasts::default(),
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
-            memory: MemoryBounds::default(),
-            informers: InformerLimits::default(),
+            limits: OperatorLimits::default(),
             admission: Admission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     access::attributes,
     controller,
-    forecast::{Surveyor, Trials, accepted},
+    forecast::{Surveyor, accepted},
 };
 use kube::Client;
 use kubewarm_api::{
@@ -64,7 +64,7 @@ impl Cluster {
         let client = connection.client();
         let served = served(client.clone()).await.map_err(Error::of_discovery)?;
         let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
-        let surveyor = Surveyor::new(caller, REST, Buckets::default(), Trials::LeftOut);
+        let surveyor = Surveyor::new(caller, REST, Buckets::default()).without_trials();
         Ok(Self { client, served, surveyor })
     }
 

@@ -37,8 +37,8 @@ fn key(name: &str) -> CellKey {
 
 impl Scene {
     fn new(process: Option<u64>, namespace: Option<u64>, max_objects: Option<u64>) -> Self {
-        let bounds = MemoryBounds { process, namespace };
-        let budgets = Budgets::new("kubewarm-system".into(), bounds);
+        let limits = memory_limits(process, namespace);
+        let budgets = Budgets::new("kubewarm-system".into(), limits);
         Self { cluster: Tables::default(), budgets, max_objects, targets: Vec::new() }
     }
 

@@ -1,18 +1,17 @@
 //! Limits: who is stopped, that nobody else is, and when it is tried again.
 
-use super::{Tables, desired, first, home, profile, reconciler, run, sync};
+use super::{
+    Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
+};
 use crate::controller::{
-    admission::Admission,
-    budgets::MemoryBounds,
     declarations::running_cells,
     intake::Found,
-    quota::InformerLimits,
     reconcile::{Outcome, Reconciler},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure, Watched};
+use kubewarm_api::model::{Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure};
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 fn with(limits: &Value) -> Value {
     let target = |name: &str| json!({"name": name, "resource": {"resource": name}});
@@ -31,12 +30,6 @@ fn target(outcome: &Outcome, at: usize) -> &DeclaredTarget {
 
 fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u64) -> Outcome {
     reconciler.reconcile(found, &cluster.cluster(), None, Duration::from_mins(minutes))
-}
-
-fn bounded(bounds: MemoryBounds) -> Reconciler {
-    let home = home("kubewarm-system", Watched::Everywhere);
-    let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, bounds, InformerLimits::default(), admission)
 }
 
 #[test]
@@ -110,8 +103,8 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
 #[test]
 fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_namespace() {
     let mebibytes = |count: u64| Some(count << 20);
-    let bounds = MemoryBounds { process: mebibytes(16), namespace: mebibytes(4) };
-    let (mut reconciler, mut cluster) = (bounded(bounds), Tables::default());
+    let limits = memory_limits(mebibytes(16), mebibytes(4));
+    let (mut reconciler, mut cluster) = (reconciler_within(limits), Tables::default());
     let pods = || json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}}]});
     let tenant = |(age, name): (i64, &&str)| Found {
         created: Timestamp::from_second(age).ok(),
@@ -162,13 +155,13 @@ fn idle_informers_count_and_those_that_do_not_fit_never_start() {
     let found = crowd("a");
     let all = run(&mut reconciler(), &found, &Tables::default());
     assert_eq!(all.desired.len(), 1_000, "by their number alone");
-    for (bounds, bytes) in [
-        (MemoryBounds { process: Some(48 * MIB), namespace: None }, 48 * MIB),
-        (MemoryBounds { process: Some(48 * MIB), namespace: Some(12 * MIB) }, 12 * MIB),
+    for (limits, bytes) in [
+        (memory_limits(Some(48 * MIB), None), 48 * MIB),
+        (memory_limits(Some(48 * MIB), Some(12 * MIB)), 12 * MIB),
     ] {
-        let (mut reconciler, cluster) = (bounded(bounds), Tables::default());
+        let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
         let outcome = run(&mut reconciler, &found, &cluster);
-        assert_eq!(outcome.desired.len() as u64, bytes / INFORMER_BYTES, "{bounds:?}");
+        assert_eq!(outcome.desired.len() as u64, bytes / INFORMER_BYTES, "{limits:?}");
         let mut targets = outcome.observed.iter().flat_map(|it| &it.declared.targets);
         let last = targets.rfind(|target| target.limited.is_some()).unwrap();
         let overrun = last.limited.unwrap().overrun;
@@ -183,8 +176,8 @@ fn idle_informers_count_and_those_that_do_not_fit_never_start() {
 
 #[test]
 fn informers_of_the_operators_namespace_take_the_place_of_tenants() {
-    let bounds = MemoryBounds { process: Some(10 * INFORMER_BYTES), namespace: None };
-    let (mut reconciler, cluster) = (bounded(bounds), Tables::default());
+    let limits = memory_limits(Some(10 * INFORMER_BYTES), None);
+    let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
     let mut found = crowd("a");
     assert_eq!(run(&mut reconciler, &found, &cluster).desired.len(), 10);
     let two = json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}},

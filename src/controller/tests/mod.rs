@@ -8,16 +8,16 @@ mod kept;
 mod kinds;
 mod limits;
 mod outgrown;
+mod planned;
 mod scopes;
 mod sharing;
 mod watched;
 
 use super::{
     admission::Admission,
-    budgets::MemoryBounds,
     cluster::ClusterView,
     intake::{Found, validate},
-    quota::InformerLimits,
+    operator_limits::OperatorLimits,
     reconcile::{Outcome, Reconciler},
 };
 use crate::forecast::accepted;
@@ -159,7 +159,18 @@ fn reconciler() -> Reconciler {
 /// Without limits of the process.
 fn reconciler_of(home: Home) -> Reconciler {
     let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, MemoryBounds::default(), InformerLimits::default(), admission)
+    Reconciler::new(home, OperatorLimits::default(), admission)
+}
+
+fn reconciler_within(limits: OperatorLimits) -> Reconciler {
+    let home = home("kubewarm-system", Watched::Everywhere);
+    let admission = Admission::new(Arc::clone(&home.namespace));
+    Reconciler::new(home, limits, admission)
+}
+
+/// Limits of memory alone.
+fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
+    OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }
 
 fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {

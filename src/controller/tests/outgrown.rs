@@ -48,13 +48,6 @@ fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> 
     (new, outcome)
 }
 
-fn of_bounds(process: Option<u64>, namespace: Option<u64>) -> Reconciler {
-    let bounds = MemoryBounds { process, namespace };
-    let home = home("kubewarm-system", Watched::Everywhere);
-    let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, bounds, InformerLimits::default(), admission)
-}
-
 /// So many KiB beside these informers.
 fn room(kib: u64, informers: u64) -> u64 {
     (kib << 10) + informers * INFORMER_BYTES
@@ -106,7 +99,7 @@ fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
 #[test]
 fn old_tables_count_for_their_namespace() {
     let mut cluster = Tables::default();
-    let mut reconciler = of_bounds(None, Some(room(100, 3)));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 3))));
     let (found, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
     let found = [found, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
     hold(&cluster, &outcome, "shop", 41);
@@ -124,7 +117,7 @@ fn old_tables_count_for_their_namespace() {
 #[test]
 fn statuses_take_their_part_of_what_a_namespace_has() {
     let cluster = Tables::default();
-    let mut reconciler = of_bounds(None, Some(room(300, 1)));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(room(300, 1))));
     let with = |name: &str, status_bytes| Found {
         status_bytes,
         ..profile(name, "p", 1, targets(&["pods"]))
@@ -154,7 +147,7 @@ fn statuses_take_their_part_of_what_a_namespace_has() {
 #[test]
 fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
     let mut cluster = Tables::default();
-    let mut reconciler = of_bounds(Some(room(100, 4)), None);
+    let mut reconciler = reconciler_within(memory_limits(Some(room(100, 4)), None));
     let (found, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
     let found = [found, profile("b", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -203,7 +196,7 @@ fn selecting(namespace: &str, limits: &Value) -> Found {
 fn the_namespaces_of_a_selector_take_room_from_their_tenant_alone() {
     for bounds in [(None, Some(room(100, 3))), (Some(room(150, 4)), None)] {
         let mut cluster = Tables { names: vec!["x", "y"], ..Tables::default() };
-        let mut reconciler = of_bounds(bounds.0, bounds.1);
+        let mut reconciler = reconciler_within(memory_limits(bounds.0, bounds.1));
         let found = [selecting("a", &Value::Null), profile("b", "p", 1, targets(&["pods"]))];
         for _ in 0..3 {
             let outcome = run(&mut reconciler, &found, &cluster);
@@ -241,7 +234,7 @@ fn the_namespaces_of_a_selector_do_not_count_for_what_a_profile_may_hold() {
 fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
     let names: Vec<_> = (0..3_000).map(|n| &*format!("n{n}").leak()).collect();
     let mut cluster = Tables { names, ..Tables::default() };
-    let mut reconciler = of_bounds(None, Some(room(100, 1)));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 1))));
     let found = [selecting("a", &Value::Null)];
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);

@@ -272,10 +272,9 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
 
 #[test]
 fn all_profiles_together_have_a_bound_and_the_operators_come_first() {
-    let home = home("kubewarm-system", Watched::Everywhere);
-    let admission = Admission::new(Arc::clone(&home.namespace));
-    let limits = InformerLimits { process: 3, namespace: 2 };
-    let mut reconciler = Reconciler::new(home, MemoryBounds::default(), limits, admission);
+    let limits =
+        OperatorLimits { informers: 3, namespace_informers: 2, ..OperatorLimits::default() };
+    let mut reconciler = reconciler_within(limits);
     let two = || targets(&["pods", "configmaps"]);
     let found = ["a", "b", "kubewarm-system"].map(|namespace| profile(namespace, "p", 1, two()));
     let outcome = run(&mut reconciler, &found, &Tables::default());

@@ -1,8 +1,8 @@
 //! Counts, times and problems of a status.
 
-use super::fixtures::{World, declared, message, one, pods, said, spec, target};
+use super::fixtures::{World, declared, message, one, pods, said, serving, spec, target};
 use kubewarm_api::{
-    model::{Declared, DeclaredTarget, Reason, Requirement, Serving},
+    model::{Declared, Reason, Requirement},
     v1alpha1::CellCounts,
 };
 use kubewarm_cache::informer::{
@@ -55,8 +55,7 @@ fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_
         (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))
     };
     assert_eq!(memory(&profile), ("60Mi".to_owned(), "60Mi 60Mi".to_owned()));
-    let serving = Serving { generation: 2, cells: [spec(&pods("a"))].into() };
-    profile.targets = vec![DeclaredTarget { serving: Some(serving), ..target("x", &[pods("b")]) }];
+    profile.targets = vec![serving(target("x", &[pods("b")]), 2, &[pods("a")])];
     assert_eq!(memory(&profile).0, "60Mi");
 }
 

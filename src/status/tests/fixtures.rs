@@ -170,7 +170,8 @@ pub(super) fn serving(
     generation: i64,
     cells: &[CellKey],
 ) -> DeclaredTarget {
-    let serving = Serving { generation, cells: cells.iter().map(spec).collect() };
+    let kind = ResourceInfo::new(cells[0].resource.clone(), "Pod");
+    let serving = Serving { generation, kind, cells: cells.iter().map(spec).collect() };
     DeclaredTarget { serving: Some(serving), ..target }
 }
 

@@ -61,6 +61,8 @@ pub struct Refusal {
 pub struct Serving {
     /// The generation of the profile that declared them.
     pub generation: i64,
+    /// What discovery said of their kind then.
+    pub kind: ResourceInfo,
     /// The declared cells once all are synced; until then those of the last generation that was.
     pub cells: Arc<[CellSpec]>,
 }
@@ -170,6 +172,16 @@ impl DeclaredTarget {
     pub fn is_stopped(&self) -> bool {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
+}
+
+/// Whether these targets declare the same cells under the same names.
+#[must_use]
+pub fn same_cells<'a>(
+    targets: impl IntoIterator<Item = &'a DeclaredTarget>,
+    others: impl IntoIterator<Item = &'a DeclaredTarget>,
+) -> bool {
+    let cells = |target: &'a DeclaredTarget| (&target.name, &target.cells, &target.namespaces);
+    targets.into_iter().map(cells).eq(others.into_iter().map(cells))
 }
 
 impl Refusal {

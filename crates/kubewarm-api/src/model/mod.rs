@@ -31,7 +31,9 @@ pub use self::{
         Tuning,
     },
     decision::{DecidedBy, Decision},
-    declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
+    declared::{
+        AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving, same_cells,
+    },
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep},
     field_selector::{FieldRequirement, FieldSelector},

@@ -83,7 +83,7 @@ impl Offers {
 mod tests {
     use super::*;
     use crate::reads::sample::{cell, declared};
-    use kubewarm_api::model::{CellSpec, DeclaredTarget, Requirement, Serving};
+    use kubewarm_api::model::{CellSpec, DeclaredTarget, Requirement, ResourceInfo, Serving};
 
     fn index(name: &str) -> Index {
         Index { name: name.into(), by: IndexBy::Label(name.into()) }
@@ -102,7 +102,11 @@ mod tests {
             resolved: None,
             cells: [spec(cell)].into(),
             namespaces: None,
-            serving: Some(Serving { generation: 1, cells: [spec(old)].into() }),
+            serving: Some(Serving {
+                generation: 1,
+                kind: ResourceInfo::new(old.resource.clone(), "Pod"),
+                cells: [spec(old)].into(),
+            }),
             named: indexes.iter().copied().map(index).collect(),
             left_out: [].into(),
             limited: None,
