@@ -5,7 +5,7 @@ mod run;
 
 pub use self::{
     api::{ApiArgs, Auth},
-    run::{LogArgs, LogFormat, MetricsAuth, RunArgs},
+    run::{LogFormat, MetricsAuth, RunArgs},
 };
 
 use crate::commands::{
