@@ -2,25 +2,31 @@
 
 use super::Failure;
 
-/// What of each object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The form of an answer with objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// All of it.
-    #[default]
-    Full,
-    /// `PartialObjectMetadata`, or a list of those.
-    Metadata(MetaVersion),
-    /// A row of a Table.
+    /// The objects themselves, or a list of them.
+    Object(Part),
+    /// A Table with one row for each object.
     Table(TableForm),
 }
 
-/// Which Table, and what stands beside the cells of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The part of an object that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The whole object.
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata(MetaVersion),
+}
+
+/// A Table, and the objects in its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// Of `meta.k8s.io`.
+    /// Version of `meta.k8s.io`.
     pub version: MetaVersion,
-    /// `includeObject`.
-    pub object: Included,
+    /// `includeObject`: the part of the object in each row; `None`: rows have no object.
+    pub object: Option<Part>,
 }
 
 /// The versions of `meta.k8s.io` that have Tables and metadata alone. They differ in name only.
@@ -50,18 +56,6 @@ impl MetaVersion {
             Self::V1Beta1 => "meta.k8s.io/v1beta1",
         }
     }
-}
-
-/// What a row has of its object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Included {
-    /// Nothing.
-    None,
-    /// `PartialObjectMetadata`: clients take namespace and labels from there.
-    #[default]
-    Metadata,
-    /// All of it.
-    Object,
 }
 
 /// How `/api` and `/apis` are answered.
@@ -113,12 +107,12 @@ struct Target<'a> {
 /// 406 if no clause is left, or if it wants a list of one object or the reverse.
 pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> {
     let served = |clause: &Clause<'_>| match clause.target {
-        None => Some(Ok(Form::Full)),
+        None => Some(Ok(Form::Object(Part::Full))),
         Some(Target { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
             match (kind, shape) {
                 (ONE, Shape::One | Shape::Event) | (LIST, Shape::List) => {
-                    Some(Ok(Form::Metadata(version)))
+                    Some(Ok(Form::Object(Part::Metadata(version))))
                 }
                 (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
                 (LIST, Shape::One | Shape::Event) => {
@@ -139,7 +133,7 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
 }
 
 fn table(version: MetaVersion) -> Form {
-    Form::Table(TableForm { version, object: Included::default() })
+    Form::Table(TableForm { version, object: Some(Part::Metadata(version)) })
 }
 
 /// How `/api` or `/apis` is to be answered.
@@ -228,7 +222,8 @@ mod tests {
     use proptest::prelude::*;
 
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    const METADATA_FORM: Form = Form::Metadata(MetaVersion::V1);
+    const FULL: Form = Form::Object(Part::Full);
+    const METADATA_FORM: Form = Form::Object(Part::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -254,11 +249,11 @@ mod tests {
             "application/json;as=;q=",
             "*/",
         ] {
-            assert_eq!(form(Some(accept), Shape::List), Ok(Form::Full), "{accept}");
+            assert_eq!(form(Some(accept), Shape::List), Ok(FULL), "{accept}");
             assert_eq!(listing(Some(accept)), Ok(Listing::Legacy), "{accept}");
             assert_eq!(plain(Some(accept)), Ok(()), "{accept}");
         }
-        assert_eq!(form(None, Shape::One), Ok(Form::Full));
+        assert_eq!(form(None, Shape::One), Ok(FULL));
     }
 
     #[test]
@@ -303,8 +298,16 @@ mod tests {
         for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
             let (one, list) = (METADATA, METADATA_LIST);
             let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
-            assert_eq!(form(Some(&one), Shape::One), Ok(Form::Metadata(found)), "{one}");
-            assert_eq!(form(Some(&list), Shape::List), Ok(Form::Metadata(found)), "{list}");
+            assert_eq!(
+                form(Some(&one), Shape::One),
+                Ok(Form::Object(Part::Metadata(found))),
+                "{one}"
+            );
+            assert_eq!(
+                form(Some(&list), Shape::List),
+                Ok(Form::Object(Part::Metadata(found))),
+                "{list}"
+            );
         }
         assert_eq!(form(Some(METADATA), Shape::One), Ok(METADATA_FORM));
         assert_eq!(form(Some(METADATA_LIST), Shape::List), Ok(METADATA_FORM));
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn what_is_wanted_more_comes_first() {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Full));
+        assert_eq!(form(Some(&accept), Shape::One), Ok(FULL));
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
         assert_eq!(form(Some(&accept), Shape::One), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");

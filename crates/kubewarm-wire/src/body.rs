@@ -1,11 +1,9 @@
 //! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
 //! stored is read or written anew.
 
-use super::{MetaVersion, json::find};
+use super::{Part, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
-
-pub(super) const META_KIND: &str = "PartialObjectMetadata";
 
 /// Whether the items of a list say their `apiVersion` and `kind`. Clients compare what they listed
 /// with what they watched, so it is to be as with the API server.
@@ -37,15 +35,6 @@ pub struct ListFrame {
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.
     pub remaining: Option<u64>,
-}
-
-/// What is sent of an object that is sent as itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
-    Full,
-    /// `PartialObjectMetadata`.
-    Metadata(MetaVersion),
 }
 
 /// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
@@ -143,9 +132,10 @@ pub(super) fn write_object(
             }
         }
         Part::Metadata(version) => {
-            write_types(version.api_version(), META_KIND, out);
-            out.push(b',');
-            write_own_metadata(stored, out);
+            write_types(version.api_version(), "PartialObjectMetadata", out);
+            out.extend_from_slice(br#","metadata":"#);
+            let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
+            out.extend_from_slice(metadata.unwrap_or(b"{}"));
             out.push(b'}');
         }
     }
@@ -164,16 +154,10 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     let _written = serde_json::to_writer(out, text);
 }
 
-/// `"metadata":…` of what is stored.
-pub(super) fn write_own_metadata(stored: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(br#""metadata":"#);
-    let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
-    out.extend_from_slice(metadata.unwrap_or(b"{}"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetaVersion;
     use proptest::prelude::*;
 
     const POD: &str =

@@ -1,8 +1,8 @@
 //! Events of a watch as they are sent: a line of JSON each.
 
 use super::{
-    Failure,
-    body::{Part, write_object, write_string},
+    Failure, Part,
+    body::{write_object, write_string},
     json::find,
 };
 use kubewarm_api::model::ResourceVersion;

@@ -29,10 +29,10 @@ pub mod json;
 pub mod tables;
 
 pub use self::{
-    accept::{Form, Included, Listing, MetaVersion, TableForm},
+    accept::{Form, Listing, MetaVersion, Part, TableForm},
     asked::{Access, Asked, At, Objects, What},
     bearer::Bearer,
-    body::{ItemTypes, ListFrame, Part, object},
+    body::{ItemTypes, ListFrame, object},
     discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
     event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,

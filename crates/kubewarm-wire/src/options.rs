@@ -2,7 +2,7 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, Form, Included, Objects, TableForm,
+    At, Continue, Failure, Form, Objects, Part, TableForm,
     failure::Cause,
     fields, labels,
     query::{Parameter, Query, not_a_number},
@@ -86,9 +86,9 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
 pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
     let Form::Table(table) = form else { return Ok(form) };
     let object = match query.text(Parameter::IncludeObject) {
-        "None" => Included::None,
-        "" | "Metadata" => Included::Metadata,
-        "Object" => Included::Object,
+        "None" => None,
+        "" | "Metadata" => Some(Part::Metadata(table.version)),
+        "Object" => Some(Part::Full),
         other => {
             return Err(Failure::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
@@ -313,18 +313,20 @@ mod tests {
     #[test]
     fn a_table_has_of_objects_what_is_asked_for() {
         let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
-        let table = |object| Form::Table(TableForm { object, ..TableForm::default() });
+        let version = MetaVersion::V1;
+        let table = |object| Form::Table(TableForm { version, object });
+        let (full, metadata) = (Part::Full, Part::Metadata(version));
         for (given, expected) in [
-            ("", Included::Metadata),
-            ("None", Included::None),
-            ("Metadata", Included::Metadata),
-            ("Object", Included::Object),
+            ("", Some(metadata)),
+            ("None", None),
+            ("Metadata", Some(metadata)),
+            ("Object", Some(full)),
         ] {
             let query = format!("includeObject={given}");
-            assert_eq!(of(table(Included::None), &query), Ok(table(expected)));
-            assert_eq!(of(Form::Full, &query), Ok(Form::Full));
+            assert_eq!(of(table(None), &query), Ok(table(expected)));
+            assert_eq!(of(Form::Object(full), &query), Ok(Form::Object(full)));
         }
-        let failure = of(table(Included::None), "includeObject=all").unwrap_err();
+        let failure = of(table(None), "includeObject=all").unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
             (
@@ -333,7 +335,7 @@ mod tests {
                  'Metadata', 'Object', 'None', or empty"
             )
         );
-        let metadata = Form::Metadata(MetaVersion::V1);
+        let metadata = Form::Object(metadata);
         assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
     }
 

@@ -1,8 +1,8 @@
 //! Tables: what is stored as rows, with what the API server writes around them.
 
 use super::{
-    Included, TableForm,
-    body::{META_KIND, Part, write_metadata, write_object, write_own_metadata, write_types},
+    TableForm,
+    body::{write_metadata, write_object, write_types},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
@@ -72,16 +72,8 @@ impl TableFrame {
         out.extend_from_slice(cells.as_bytes());
         out.extend_from_slice(br#","object":"#);
         match self.form.object {
-            Included::None => out.extend_from_slice(b"null"),
-            Included::Metadata => {
-                write_types(self.form.version.api_version(), META_KIND, out);
-                out.push(b',');
-                write_own_metadata(stored, out);
-                out.push(b'}');
-            }
-            Included::Object => {
-                write_object(&self.api_version, &self.kind, stored, Part::Full, out);
-            }
+            None => out.extend_from_slice(b"null"),
+            Some(part) => write_object(&self.api_version, &self.kind, stored, part, out),
         }
         out.push(b'}');
     }
@@ -99,11 +91,11 @@ impl TableFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetaVersion;
+    use crate::{MetaVersion, Part};
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn table(object: Included, version: MetaVersion, rows: usize) -> String {
+    fn table(object: Option<Part>, version: MetaVersion, rows: usize) -> String {
         let frame = TableFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -130,9 +122,11 @@ mod tests {
     fn a_row_has_its_cells_and_what_is_asked_for_of_its_object() {
         let metadata = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
-        for (included, object) in
-            [(Included::None, "null"), (Included::Metadata, metadata), (Included::Object, whole)]
-        {
+        for (included, object) in [
+            (None, "null"),
+            (Some(Part::Metadata(MetaVersion::V1)), metadata),
+            (Some(Part::Full), whole),
+        ] {
             assert_eq!(
                 table(included, MetaVersion::V1, 1),
                 format!(
@@ -142,14 +136,15 @@ mod tests {
                 )
             );
         }
-        let old = table(Included::Metadata, MetaVersion::V1Beta1, 1);
+        let version = MetaVersion::V1Beta1;
+        let old = table(Some(Part::Metadata(version)), version, 1);
         assert_eq!(old.matches("meta.k8s.io/v1beta1").count(), 2, "{old}");
     }
 
     #[test]
     fn a_table_of_any_length_is_one_document() {
         for rows in 0..3 {
-            let text = table(Included::Object, MetaVersion::V1, rows);
+            let text = table(Some(Part::Full), MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["rows"].as_array().unwrap().len(), rows);
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);

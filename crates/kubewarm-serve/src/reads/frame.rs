@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::Object;
-use kubewarm_wire::{Form, ListFrame, Part, Rows, TableFrame, tables::Printer};
+use kubewarm_wire::{Form, ListFrame, Rows, TableFrame, tables::Printer};
 use std::sync::Arc;
 
 /// What objects are written as.
@@ -28,8 +28,7 @@ impl Frame {
     ) -> Self {
         let (api_version, name) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
         let of = match form {
-            Form::Full => Part::Full,
-            Form::Metadata(version) => Part::Metadata(version),
+            Form::Object(part) => part,
             Form::Table(form) => {
                 let printer = kind.printer();
                 let columns = printer.columns().into();
@@ -100,8 +99,7 @@ impl Frame {
 pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {
-        Form::Full => Part::Full,
-        Form::Metadata(version) => Part::Metadata(version),
+        Form::Object(part) => part,
         Form::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
             let frame = Frame::new(kind, form, version, None, None);
