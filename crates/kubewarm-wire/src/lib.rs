@@ -38,7 +38,7 @@ pub use self::{
     failure::Failure,
     onward::{Onward, Written},
     path::Document,
-    table::{Rows, TableFrame},
+    table::TableFrame,
     token::Continue,
     watching::{Begin, Watching},
     written::{has_object, version_of},

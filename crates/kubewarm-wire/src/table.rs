@@ -25,17 +25,8 @@ pub struct TableFrame {
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.
     pub remaining: Option<u64>,
-}
-
-/// Whether a table has any rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    /// At least one has been written.
-    Some,
-    /// None has been.
-    None,
-    /// The same, where the API server says that there are not even none.
-    Null,
+    /// Whether a table without rows has an empty list of them, not `null`.
+    pub has_rows_if_empty: bool,
 }
 
 impl TableFrame {
@@ -78,12 +69,12 @@ impl TableFrame {
         out.push(b'}');
     }
 
-    /// What stands behind the last row.
-    pub fn tail(rows: Rows, out: &mut Vec<u8>) {
-        out.extend_from_slice(match rows {
-            Rows::Some => b"]}\n",
-            Rows::None => b"[]}\n",
-            Rows::Null => b"null}\n",
+    /// What stands behind the last row, or behind the head if there is none.
+    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (is_empty, self.has_rows_if_empty) {
+            (false, _) => b"]}\n".as_slice(),
+            (true, true) => b"[]}\n",
+            (true, false) => b"null}\n",
         });
     }
 }
@@ -95,8 +86,8 @@ mod tests {
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn table(object: Option<Part>, version: MetaVersion, rows: usize) -> String {
-        let frame = TableFrame {
+    fn frame(object: Option<Part>, version: MetaVersion, rows: usize) -> TableFrame {
+        TableFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
             form: TableForm { version, object },
@@ -104,7 +95,12 @@ mod tests {
             version: 7.into(),
             next: (rows > 1).then(|| "dG9rZW4".to_owned()),
             remaining: (rows > 1).then_some(5),
-        };
+            has_rows_if_empty: true,
+        }
+    }
+
+    fn table(object: Option<Part>, version: MetaVersion, rows: usize) -> String {
+        let frame = frame(object, version, rows);
         let mut out = Vec::new();
         frame.head(&mut out);
         for number in 0..rows {
@@ -114,7 +110,7 @@ mod tests {
                 _ => frame.further_row(cells, POD.as_bytes(), &mut out),
             }
         }
-        TableFrame::tail(if rows > 0 { Rows::Some } else { Rows::None }, &mut out);
+        frame.tail(rows == 0, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -150,7 +146,8 @@ mod tests {
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);
         }
         let mut out = Vec::new();
-        TableFrame::tail(Rows::Null, &mut out);
+        let frame = TableFrame { has_rows_if_empty: false, ..frame(None, MetaVersion::V1, 0) };
+        frame.tail(true, &mut out);
         assert_eq!(out, b"null}\n");
     }
 }

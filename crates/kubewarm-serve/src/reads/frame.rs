@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::Object;
-use kubewarm_wire::{Form, ListFrame, Rows, TableFrame, tables::Printer};
+use kubewarm_wire::{Form, ListFrame, TableFrame, tables::Printer};
 use std::sync::Arc;
 
 /// What objects are written as.
@@ -31,9 +31,16 @@ impl Frame {
             Form::Object(part) => part,
             Form::Table(form) => {
                 let printer = kind.printer();
-                let columns = printer.columns().into();
-                let frame =
-                    TableFrame { api_version, kind: name, form, columns, version, next, remaining };
+                let frame = TableFrame {
+                    api_version,
+                    kind: name,
+                    form,
+                    columns: printer.columns().into(),
+                    version,
+                    next,
+                    remaining,
+                    has_rows_if_empty: printer.has_rows_if_empty(),
+                };
                 return Self::Table(frame, printer, Timestamp::now());
             }
         };
@@ -83,14 +90,7 @@ impl Frame {
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
             Self::List(frame) => frame.tail(is_empty, out),
-            Self::Table(_, printer, _) => {
-                let rows = match (is_empty, printer.has_rows_if_empty()) {
-                    (false, _) => Rows::Some,
-                    (true, true) => Rows::None,
-                    (true, false) => Rows::Null,
-                };
-                TableFrame::tail(rows, out);
-            }
+            Self::Table(frame, ..) => frame.tail(is_empty, out),
         }
     }
 }

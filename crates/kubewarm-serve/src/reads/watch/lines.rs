@@ -82,6 +82,7 @@ impl Lines {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
+            has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
     }
