@@ -32,7 +32,7 @@ pub use self::{
     accept::{Form, Listing, MetaVersion, Part, TableForm},
     asked::{Access, Asked, At, Objects, What},
     bearer::Bearer,
-    body::{ItemTypes, ListFrame, object},
+    body::{ListFrame, object},
     discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
     event::{EventFrame, EventType, bookmark, ended, event, progress},
     failure::Failure,

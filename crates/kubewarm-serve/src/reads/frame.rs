@@ -1,6 +1,6 @@
 //! What the objects of an answer are written as: items of a list, rows of a table, or one alone.
 
-use super::kinds::Kind;
+use super::kinds::{Kind, Origin};
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::Object;
@@ -48,7 +48,7 @@ impl Frame {
             api_version,
             kind: name,
             list_kind: Arc::clone(&kind.list_kind),
-            items: kind.items(),
+            is_custom: matches!(kind.origin, Origin::Custom(_)),
             of,
             version,
             next,

@@ -3,10 +3,7 @@
 use futures::future::BoxFuture;
 use kubewarm_api::model::{Fault, Resource, ResourceInfo};
 use kubewarm_client::SelectableFields;
-use kubewarm_wire::{
-    ItemTypes,
-    tables::{Column, Printer},
-};
+use kubewarm_wire::tables::{Column, Printer};
 use std::sync::Arc;
 
 /// Says what a kind is; `None` for one that is not served to readers: it is not known, or an aggregated
@@ -49,15 +46,6 @@ impl Kind {
             Origin::BuiltIn => Printer::built_in(of.group(), of.version(), of.resource()),
             Origin::Custom(_) => Printer::custom(&self.columns),
             Origin::Aggregated => Printer::unknown(),
-        }
-    }
-
-    /// Whether the items of a list of them say what they are.
-    #[must_use]
-    pub fn items(&self) -> ItemTypes {
-        match self.origin {
-            Origin::Custom(_) => ItemTypes::Written,
-            Origin::BuiltIn | Origin::Aggregated => ItemTypes::Bare,
         }
     }
 }
