@@ -101,13 +101,7 @@ pub(super) fn write_metadata(
 }
 
 /// Writes an object with its types, and no line end.
-pub(super) fn write_object(
-    api_version: &str,
-    kind: &str,
-    stored: &[u8],
-    of: Part,
-    out: &mut Vec<u8>,
-) {
+pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
     match of {
         Part::Full => {
             write_types(api_version, kind, out);

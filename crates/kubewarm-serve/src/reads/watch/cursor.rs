@@ -8,7 +8,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{Change, Follower, News, Selected, Turn, Wanted};
-use kubewarm_wire::{EventFrame, EventType, Failure, Objects};
+use kubewarm_wire::{EventType, Failure, Objects};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -210,7 +210,7 @@ fn joined(lines: &[Bytes]) -> Piece {
 /// A piece that says why there is no more.
 pub(super) fn error(failure: &Failure) -> Piece {
     let mut out = Vec::new();
-    EventFrame::error(failure, &mut out);
+    kubewarm_wire::error_event(failure, &mut out);
     Piece { lines: out.into(), events: 1 }
 }
 

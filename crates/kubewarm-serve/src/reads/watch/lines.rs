@@ -3,13 +3,18 @@
 use crate::reads::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_wire::{EventFrame, EventType, Form, Part, TableForm, TableFrame, tables::Printer};
+use kubewarm_wire::{EventType, Form, Part, TableForm, TableFrame, tables::Printer};
 use std::sync::Arc;
 
 /// Writes events. Those of two watches are the same where these are.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lines {
-    objects: EventFrame,
+    /// Of an object, such as `apps/v1`.
+    api_version: Arc<str>,
+    /// Of an object.
+    kind: Arc<str>,
+    /// The part of each object, where it is sent as itself.
+    of: Part,
     /// How an object is printed, where each event is about a table of one row, as of the moment of writing.
     rows: Option<(TableForm, Printer)>,
 }
@@ -21,7 +26,7 @@ impl Lines {
             Form::Table(form) => (Part::Full, Some((form, kind.printer()))),
         };
         let (api_version, kind) = (Arc::clone(&kind.api_version), Arc::clone(&kind.document.kind));
-        Self { objects: EventFrame { api_version, kind, of }, rows }
+        Self { api_version, kind, of, rows }
     }
 
     /// Writes an event about what is `stored`; answers whether anything was written, which is not so of what is
@@ -34,7 +39,7 @@ impl Lines {
         out: &mut Vec<u8>,
     ) -> bool {
         let Some((form, printer)) = &self.rows else {
-            self.objects.event(of, stored, out);
+            kubewarm_wire::event(of, |out| self.object(stored, out), out);
             return true;
         };
         let row = self.row((*form, printer), stored, is_first);
@@ -49,10 +54,10 @@ impl Lines {
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
-        let Some((form, printer)) = &self.rows else {
-            return self.objects.bookmark(version, is_initial_end, out);
-        };
         let stored = kubewarm_wire::progress(version, is_initial_end);
+        let Some((form, printer)) = &self.rows else {
+            return kubewarm_wire::bookmark(|out| self.object(&stored, out), out);
+        };
         let mut form = *form;
         if is_initial_end {
             // The end is marked in the metadata, whatever was asked for.
@@ -63,6 +68,10 @@ impl Lines {
         }
     }
 
+    fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
+        kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
+    }
+
     /// Writes a table of one row when it is called; `None` of what is no JSON.
     fn row<'s>(
         &self,
@@ -70,7 +79,7 @@ impl Lines {
         stored: &'s [u8],
         is_first: bool,
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
-        let EventFrame { api_version, kind, .. } = &self.objects;
+        let Self { api_version, kind, .. } = self;
         let cells = printer.row((api_version, kind), stored, Timestamp::now());
         let cells =
             cells.map_err(|error| tracing::error!(%kind, %error, "an event is left out")).ok()?;
