@@ -8,7 +8,6 @@ use super::{
     query::{Parameter, Query, not_a_number},
     watching,
 };
-use kubewarm_api::model::ResourceVersion;
 use std::num::NonZeroU64;
 
 const EXACT: &str = "Exact";
@@ -26,9 +25,9 @@ pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
 /// 400 for what is no version.
 pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
     Ok(match version(query.text(Parameter::ResourceVersion))? {
-        Version::Unset => At::Latest,
-        Version::Zero => At::Any,
-        Version::Number(version) => At::NotOlderThan(version),
+        None => At::Latest,
+        Some(0) => At::Any,
+        Some(version) => At::NotOlderThan(version.into()),
     })
 }
 
@@ -66,14 +65,14 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
         return Ok(());
     }
     (list.at, list.limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
-        (Version::Unset, _) => (At::Latest, limit),
+        (None, _) => (At::Latest, limit),
         // As from the API server's own cache: all at once.
-        (Version::Zero, _) => (At::Any, None),
-        (Version::Number(version), EXACT) => (At::Exact(version), limit),
-        (Version::Number(version), NOT_OLDER_THAN) => (At::NotOlderThan(version), limit),
+        (Some(0), _) => (At::Any, None),
+        (Some(version), EXACT) => (At::Exact(version.into()), limit),
+        (Some(version), NOT_OLDER_THAN) => (At::NotOlderThan(version.into()), limit),
         // From before there was a match: pages are of that very version.
-        (Version::Number(version), _) if limit.is_some() => (At::Exact(version), limit),
-        (Version::Number(version), _) => (At::NotOlderThan(version), limit),
+        (Some(version), _) if limit.is_some() => (At::Exact(version.into()), limit),
+        (Some(version), _) => (At::NotOlderThan(version.into()), limit),
     };
     Ok(())
 }
@@ -135,24 +134,16 @@ fn check(query: &Query) -> Result<(), Failure> {
     ])
 }
 
-/// `resourceVersion` as it was given.
-pub(super) enum Version {
-    Unset,
-    Zero,
-    Number(ResourceVersion),
-}
-
-/// Reads it.
+/// `resourceVersion` as it was given; `None` if it is empty.
 ///
 /// # Errors
 ///
 /// 400 for what is no version.
-pub(super) fn version(text: &str) -> Result<Version, Failure> {
+pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
-        _ if text.is_empty() => Ok(Version::Unset),
-        Ok(0) if is_number => Ok(Version::Zero),
-        Ok(number) if is_number => Ok(Version::Number(number.into())),
+        _ if text.is_empty() => Ok(None),
+        Ok(number) if is_number => Ok(Some(number)),
         _ => {
             let why = not_a_number("ParseUint", text, is_number);
             let text = super::failure::quoted(text);
