@@ -21,7 +21,7 @@ pub struct ListFrame {
     pub of: Part,
     /// The version that the list is true at. Clients fail without one.
     pub version: ResourceVersion,
-    /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object, and never where
+    /// A [continue token](super::continue_token); `None` behind the last object, and never where
     /// there is more: a client takes a list without it for whole.
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.

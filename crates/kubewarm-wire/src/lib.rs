@@ -39,7 +39,7 @@ pub use self::{
     onward::{Onward, Written},
     path::Document,
     table::TableFrame,
-    token::Continue,
+    token::continue_token,
     watching::{Begin, Watching},
     written::{has_object, version_of},
 };

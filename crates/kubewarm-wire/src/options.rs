@@ -2,11 +2,11 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, Form, Objects, Part, TableForm,
+    At, Failure, Form, Objects, Part, TableForm,
     failure::Cause,
     fields, labels,
     query::{Parameter, Query, not_a_number},
-    watching,
+    token, watching,
 };
 use std::num::NonZeroU64;
 
@@ -52,14 +52,13 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
     let given = query.text(Parameter::ResourceVersion);
     let token = query.text(Parameter::Continue);
     if !token.is_empty() {
-        let namespace = list.namespace.clone();
-        let Continue { version, after, namespace: _ } = Continue::decode(token, namespace)?;
+        let at = token::decode(token, list.namespace.as_deref())?;
         if !matches!(given, "" | "0") {
             return Err(Failure::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        list.at = At::Continue { version, after };
+        list.at = at;
         // As below, with 0.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
@@ -169,7 +168,7 @@ mod tests {
     fn token(version: u64) -> String {
         let after = ObjectKey { namespace: "ns".into(), name: "a".into() };
         let version = (version > 0).then(|| version.into());
-        Continue { version, after, namespace: Some("ns".into()) }.encode().unwrap()
+        crate::continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
     /// How new, and how many (0: all).

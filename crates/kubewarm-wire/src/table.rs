@@ -21,7 +21,7 @@ pub struct TableFrame {
     pub columns: Arc<str>,
     /// The version that it is true at: of one object, its own.
     pub version: ResourceVersion,
-    /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object.
+    /// A [continue token](super::continue_token); `None` behind the last object.
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.
     pub remaining: Option<u64>,

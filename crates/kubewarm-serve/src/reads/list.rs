@@ -5,7 +5,7 @@ use super::{
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
 use kubewarm_cache::store::{Reader, Selected, Wanted};
-use kubewarm_wire::{At, Continue, Failure, Objects};
+use kubewarm_wire::{At, Failure, Objects, continue_token};
 
 impl Reads {
     /// Answers a list, or a page of one.
@@ -27,10 +27,9 @@ impl Reads {
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
         let goes_on = is_full && selected.has_more();
-        let next = selected.last_key().filter(|_| goes_on).and_then(|after| {
-            let namespace = asked.namespace.clone();
-            Continue { version: Some(version.clone()), after, namespace }.encode()
-        });
+        let last = selected.last_key().filter(|_| goes_on);
+        let namespace = asked.namespace.as_deref();
+        let next = last.and_then(|last| continue_token(Some(&version), &last, namespace));
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
@@ -65,8 +64,7 @@ fn selected(
     known.ok_or_else(|| match after {
         None => Failure::expired(),
         Some(after) => {
-            let (after, namespace) = (after.clone(), asked.namespace.clone());
-            Failure::expired_continue(Continue { version: None, after, namespace }.encode())
+            Failure::expired_continue(continue_token(None, after, asked.namespace.as_deref()))
         }
     })
 }
