@@ -80,9 +80,10 @@ impl Lines {
         is_first: bool,
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
         let Self { api_version, kind, .. } = self;
-        let cells = printer.row((api_version, kind), stored, Timestamp::now());
-        let cells =
-            cells.map_err(|error| tracing::error!(%kind, %error, "an event is left out")).ok()?;
+        let Some(cells) = printer.row((api_version, kind), stored, Timestamp::now()) else {
+            tracing::error!(%kind, "an event is left out: what is stored is not JSON");
+            return None;
+        };
         let frame = TableFrame {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
