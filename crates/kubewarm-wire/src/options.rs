@@ -3,20 +3,17 @@
 
 use super::{
     At, Failure, Form, Objects, Part, TableForm,
-    failure::Cause,
+    failure::{forbidden, unsupported},
     fields, labels,
     query::{Parameter, Query, not_a_number},
     token, watching,
 };
+use kube::core::response::StatusCause;
 use std::num::NonZeroU64;
 
 const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
 pub(super) const MATCH: &str = "resourceVersionMatch";
-pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
-    MATCH,
-    "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-);
 
 /// Of a get: how new the object has to be, and nothing else.
 ///
@@ -104,33 +101,33 @@ fn check(query: &Query) -> Result<(), Failure> {
     let matched = query.text(Parameter::ResourceVersionMatch);
     let is_matched = !matched.is_empty();
     Failure::check_options([
-        (
-            is_matched && given.is_empty(),
-            Cause::forbidden(
+        (is_matched && given.is_empty()).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ),
-        ),
-        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
-        (
-            is_matched && !matches!(matched, EXACT | NOT_OLDER_THAN),
-            Cause::unsupported(MATCH, matched, r#""Exact", "NotOlderThan", """#),
-        ),
-        (
-            matched == EXACT && given == "0",
-            Cause::forbidden(
+            )
+        }),
+        match_with_continue(query),
+        (is_matched && !matches!(matched, EXACT | NOT_OLDER_THAN))
+            .then(|| unsupported(MATCH, matched, r#""Exact", "NotOlderThan", """#)),
+        (matched == EXACT && given == "0").then(|| {
+            forbidden(
                 MATCH,
                 r#"Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
-            ),
-        ),
-        (
-            query.given(Parameter::SendInitialEvents).is_some(),
-            Cause::forbidden(
-                "sendInitialEvents",
-                "Forbidden: sendInitialEvents is forbidden for list",
-            ),
-        ),
+            )
+        }),
+        query.given(Parameter::SendInitialEvents).map(|_| {
+            forbidden("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
+        }),
     ])
+}
+
+/// Of lists and watches: a match has no place beside a token.
+pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
+    let is_given = |parameter| !query.text(parameter).is_empty();
+    (is_given(Parameter::ResourceVersionMatch) && is_given(Parameter::Continue)).then(|| {
+        forbidden(MATCH, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
+    })
 }
 
 /// `resourceVersion` as it was given; `None` if it is empty.

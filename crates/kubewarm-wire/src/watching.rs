@@ -2,8 +2,8 @@
 
 use super::{
     At, Failure,
-    failure::Cause,
-    options::{self, MATCH, MATCH_WITH_CONTINUE, NOT_OLDER_THAN},
+    failure::{forbidden, unsupported},
+    options::{self, MATCH, NOT_OLDER_THAN, match_with_continue},
     query::{Parameter, Query},
 };
 use kubewarm_api::model::ResourceVersion;
@@ -68,26 +68,22 @@ fn check(query: &Query) -> Result<(), Failure> {
     let is_matched = !matched.is_empty();
     let is_initial_given = query.given(Parameter::SendInitialEvents).is_some();
     Failure::check_options([
-        (
-            is_initial_given && matched != NOT_OLDER_THAN,
-            Cause::forbidden(
+        (is_initial_given && matched != NOT_OLDER_THAN).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ),
-        ),
-        (
-            is_matched && !is_initial_given,
-            Cause::forbidden(
+            )
+        }),
+        (is_matched && !is_initial_given).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
                  provided",
-            ),
-        ),
-        (
-            is_matched && matched != NOT_OLDER_THAN,
-            Cause::unsupported(MATCH, matched, r#""NotOlderThan""#),
-        ),
-        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
+            )
+        }),
+        (is_matched && matched != NOT_OLDER_THAN)
+            .then(|| unsupported(MATCH, matched, r#""NotOlderThan""#)),
+        match_with_continue(query),
     ])
 }
 
