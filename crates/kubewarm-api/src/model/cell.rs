@@ -22,16 +22,6 @@ pub enum Extent {
     Cluster,
 }
 
-/// Whether objects may hold the payload of Secrets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sensitivity {
-    /// They do not.
-    #[default]
-    Ordinary,
-    /// They may: their bodies are not compressed, and lists of earlier versions are refused.
-    Secret,
-}
-
 /// Which part of each object is fetched and stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Projection {
@@ -196,25 +186,18 @@ impl CellKey {
         }
     }
 
-    /// Whether its objects hold the payload of secrets.
+    /// Whether its objects hold the payload of Secrets. Their bodies are not compressed, and lists of earlier
+    /// versions are refused.
     #[must_use]
-    pub fn sensitivity(&self) -> Sensitivity {
-        match self.projection {
-            Projection::Full(_) if self.resource.group_resource().is_secrets() => {
-                Sensitivity::Secret
-            }
-            Projection::Full(_) | Projection::MetadataOnly(_) | Projection::Profile => {
-                Sensitivity::Ordinary
-            }
-        }
-    }
-
-    /// Whether the key asks for the payload of secrets without leave.
-    #[must_use]
-    pub fn is_guarded(&self) -> bool {
+    pub fn holds_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
-            && self.sensitive_data == SensitiveData::Deny
+    }
+
+    /// Whether the key asks for the payload of Secrets although its profile does not allow that.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.holds_secrets() && self.sensitive_data == SensitiveData::Deny
     }
 }
 

@@ -27,10 +27,7 @@ mod wait;
 
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
-    cell::{
-        CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Sensitivity,
-        Tuning,
-    },
+    cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
     decision::{DecidedBy, Decision},
     declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
     fault::{Fault, Reason, Verb},

@@ -3,7 +3,7 @@
 use super::{
     Answer, Body, Pages, Reads, cover::Candidate, frame::Frame, retry::NotYet, route::Route,
 };
-use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
+use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{Reader, Selected, Wanted};
 use kubewarm_wire::{At, Failure, Objects, continue_token};
 
@@ -55,11 +55,10 @@ fn selected(
             return Ok(reader.select(wanted, after, limit));
         }
     };
-    let known = match candidate.key.sensitivity() {
-        Sensitivity::Secret => {
-            Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
-        }
-        Sensitivity::Ordinary => reader.select_at(version, wanted, after, limit),
+    let known = if candidate.key.holds_secrets() {
+        Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
+    } else {
+        reader.select_at(version, wanted, after, limit)
     };
     known.ok_or_else(|| match after {
         None => Failure::expired(),
@@ -75,10 +74,10 @@ pub(super) fn remembers(
     reader: &Reader,
     version: &ResourceVersion,
 ) -> bool {
-    match candidate.key.sensitivity() {
-        Sensitivity::Secret => reader.version().as_ref() == Some(version),
-        Sensitivity::Ordinary => reader.remembers(version),
+    if candidate.key.holds_secrets() {
+        return reader.version().as_ref() == Some(version);
     }
+    reader.remembers(version)
 }
 
 /// Those of `selected` that meet the tests; in turns with others, where bodies are looked into.
