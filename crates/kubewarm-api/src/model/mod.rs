@@ -41,7 +41,7 @@ pub use self::{
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
-    profile::{ValidatedProfile, Warmup},
+    profile::ValidatedProfile,
     read_terms::ReadTerms,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     selector::{LabelComparison, LabelRequirement, LabelSelector},
