@@ -2,7 +2,7 @@
 
 use super::{
     FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
-    OnAccessLost, Resource, SensitiveData, printable::printable,
+    OnAccessLost, Resource, SensitiveData, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -229,7 +229,7 @@ impl fmt::Display for CellKey {
             Identity::Operator => {}
             identity @ Identity::ServiceAccount { .. } => write!(out, ", as {identity}")?,
         }
-        f.write_str(&printable(out))
+        f.write_str(&escape(&out))
     }
 }
 

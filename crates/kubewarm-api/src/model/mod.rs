@@ -5,6 +5,7 @@ mod canonical;
 mod cell;
 mod decision;
 mod declared;
+mod escape;
 mod fault;
 mod field_labels;
 mod field_path;
@@ -15,7 +16,6 @@ mod index;
 mod invalid;
 mod limits;
 mod object;
-mod printable;
 mod profile;
 mod read_terms;
 mod resource;
@@ -30,6 +30,7 @@ pub use self::{
     cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
     decision::{DecidedBy, Decision},
     declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
+    escape::{escape, is_unsafe},
     fault::{Fault, Reason, Verb},
     field_path::{FieldPath, FieldStep},
     field_selector::{FieldRequirement, FieldSelector},
