@@ -32,7 +32,7 @@ pub use self::{
     declared::{AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving},
     escape::{escape, is_unsafe},
     fault::{Fault, Reason, Verb},
-    field_path::{FieldPath, FieldStep},
+    field_path::FieldPath,
     field_selector::{FieldRequirement, FieldSelector},
     home::{Home, Watched},
     identity::Identity,
