@@ -1,10 +1,7 @@
 //! Parse, execute, print the error chain, exit code.
 
-use kubewarm::{
-    app,
-    cli::Cli,
-    commands::{self, as_called},
-};
+use kubewarm::{app, cli::Cli, commands::as_called};
+use kubewarm_api::model::escape;
 use std::{error::Error, iter::successors, process::ExitCode};
 
 /// "Failed", for every command: 1 means "not ready".
@@ -21,8 +18,8 @@ async fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the log subscriber may not be installed yet")]
 fn report(error: &dyn Error) {
-    eprintln!("error: {}", commands::escape(&as_called(&error.to_string())));
+    eprintln!("error: {}", escape(&as_called(&error.to_string())));
     for cause in successors(error.source(), |&cause| cause.source()) {
-        eprintln!("  caused by: {}", commands::escape(&as_called(&cause.to_string())));
+        eprintln!("  caused by: {}", escape(&as_called(&cause.to_string())));
     }
 }

@@ -14,7 +14,7 @@ mod verified;
 mod view;
 
 use crate::{
-    cli::{self, Cli, Command},
+    cli::{self, Cli},
     commands, metrics, telemetry,
 };
 use jiff::Timestamp;
@@ -84,18 +84,18 @@ pub enum Error {
 ///
 /// [`Error`], whose chain is for a person.
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
-    match cli.command {
-        Command::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
-        Command::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
-        Command::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
-        Command::Crd => say(&manifests::crd_yaml()?),
-        Command::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
-        Command::Wait(args) => Ok(commands::wait(args).await?.into()),
-        Command::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
-        Command::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
-        Command::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
-        Command::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Completion { shell } => say(&cli::script(shell)),
+    match cli {
+        Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
+        Cli::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
+        Cli::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
+        Cli::Crd => say(&manifests::crd_yaml()?),
+        Cli::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
+        Cli::Wait(args) => Ok(commands::wait(args).await?.into()),
+        Cli::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
+        Cli::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
+        Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
+        Cli::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
+        Cli::Completion { shell } => say(&cli::script(shell)),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let started = Instant::now();
     callers::check(&args)?;
     reads::check(&args)?;
-    let filter = telemetry::start(&args.log.filter, args.log.format)?;
+    let filter = telemetry::start(&args.log, args.log_format)?;
     dumps::forbid();
     files::take_all();
     let signal = terminated().map_err(Error::Signal)?;

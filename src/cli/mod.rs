@@ -5,29 +5,21 @@ mod run;
 
 pub use self::{
     api::{ApiArgs, Auth},
-    run::{LogArgs, LogFormat, MetricsAuth, RunArgs},
+    run::{LogFormat, MetricsAuth, RunArgs},
 };
 
 use crate::commands::{
     CheckArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs, WaitArgs,
     is_plugin, variable,
 };
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 
 /// Keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
 #[derive(Debug, Parser)]
 #[command(name = "kubewarm", version, disable_version_flag = true, arg_required_else_help = true)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// The subcommands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum Cli {
     /// Run the operator.
     #[command(mut_args = with_variable)]
     Run(RunArgs),

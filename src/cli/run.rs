@@ -86,9 +86,19 @@ pub struct RunArgs {
     #[command(flatten)]
     pub api: ApiArgs,
 
-    /// What to log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    /// Filter, in the syntax of `tracing` directives.
+    // Directives match by prefix: `kube=warn` would silence kubewarm itself.
+    #[arg(
+        long,
+        help_heading = "Logs",
+        default_value = "info,kube_client=warn,kube_runtime=warn",
+        value_name = "FILTER"
+    )]
+    pub log: String,
+
+    /// How a line looks.
+    #[arg(long, help_heading = "Logs", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
 
     /// Which cluster.
     #[command(flatten)]
@@ -116,24 +126,6 @@ impl RunArgs {
             if self.watch_namespaces.is_empty() { Auth::Delegated } else { Auth::CallerToken };
         self.api.auth.unwrap_or(unasked)
     }
-}
-
-/// What is logged, and how.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Logs")]
-pub struct LogArgs {
-    /// Filter, in the syntax of `tracing` directives.
-    // Directives match by prefix: `kube=warn` would silence kubewarm itself.
-    #[arg(
-        long = "log",
-        default_value = "info,kube_client=warn,kube_runtime=warn",
-        value_name = "FILTER"
-    )]
-    pub filter: String,
-
-    /// How a line looks.
-    #[arg(long = "log-format", default_value = "text", value_name = "FORMAT")]
-    pub format: LogFormat,
 }
 
 /// How a line of the log looks.

@@ -41,7 +41,6 @@ pub use self::{
     report::{Format, Report, Terminal, Verdict, render},
     specs::{HomeArgs, OperatorArgs, SpecArgs},
     status::{StatusArgs, status},
-    text::escape,
     wait::{WaitArgs, wait},
 };
 pub(crate) use self::{

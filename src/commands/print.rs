@@ -3,8 +3,8 @@
 use super::{
     Error,
     report::{Format, Report, Terminal, Verdict, render},
-    text::escape,
 };
+use kubewarm_api::model::escape;
 use std::{
     env,
     io::{self, IsTerminal, Write as _},

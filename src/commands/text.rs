@@ -1,42 +1,7 @@
-//! Text of the cluster made safe for a terminal, and quantities made readable.
+//! Quantities made readable, and text in lines.
 
 use jiff::Timestamp;
-use std::{borrow::Cow, time::Duration};
-
-/// `text` with everything that could steer a terminal, or hide in a line, written visibly, as
-/// `\u{1b}`: control characters, line and paragraph separators, direction marks and characters
-/// without width. Names and messages of a cluster are other people's text.
-///
-/// # Examples
-///
-/// ```
-/// assert_eq!(kubewarm::commands::escape("a\u{1b}[2Jb"), r"a\u{1b}[2Jb");
-/// ```
-#[must_use]
-pub fn escape(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
-        return Cow::Borrowed(text);
-    }
-    let mut safe = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_unsafe(c) {
-            safe.extend(c.escape_unicode());
-        } else {
-            safe.push(c);
-        }
-    }
-    Cow::Owned(safe)
-}
-
-/// Whether [`escape`] writes `c` in another form.
-pub(super) fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        )
-}
+use std::time::Duration;
 
 /// `12345` as `12,345`.
 pub(super) fn grouped(number: impl TryInto<i64>) -> String {
@@ -104,19 +69,6 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_could_steer_a_terminal_is_written_visibly() {
-        for (text, safe) in [
-            ("plain, ünïcode 日本", "plain, ünïcode 日本"),
-            ("\u{1b}]0;title\u{7}", r"\u{1b}]0;title\u{7}"),
-            ("two\nlines\r\t", r"two\u{a}lines\u{d}\u{9}"),
-            ("\u{9b}31m\u{7f}", r"\u{9b}31m\u{7f}"),
-            ("a\u{202e}b\u{200b}c\u{2028}", r"a\u{202e}b\u{200b}c\u{2028}"),
-        ] {
-            assert_eq!(escape(text), safe);
-        }
-    }
 
     #[test]
     fn numbers_are_grouped_in_thousands() {

@@ -117,16 +117,15 @@ fn tuning(
     namespace_check: NamespaceCheck,
     gauge: Arc<Gauge>,
 ) -> Tuning {
-    let warmup = &profile.warmup;
     Tuning {
         member_of: MemberOf {
             profile: profile.profile.clone(),
-            max_concurrent_lists: warmup.max_concurrent_lists,
+            max_concurrent_lists: profile.max_concurrent_lists,
             priority,
         },
-        strategy: warmup.strategy,
-        page_size: warmup.page_size,
-        streaming_deadline: warmup.streaming_deadline,
+        strategy: profile.strategy,
+        page_size: profile.page_size,
+        streaming_deadline: profile.streaming_deadline,
         max_staleness: profile.max_staleness,
         verify_interval: profile.verify_interval,
         namespace_check,

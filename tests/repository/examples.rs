@@ -5,7 +5,7 @@
 use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
-use kubewarm::cli::{Cli, Command};
+use kubewarm::cli::Cli;
 use kubewarm_api::{
     manifests::Access,
     model::{Subject, ValidatedProfile, Watched},
@@ -191,7 +191,7 @@ fn the_init_container_runs_the_operators_image_and_waits_for_the_profile_beside_
     let arguments: Vec<_> =
         init["args"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     let cli = Cli::try_parse_from([&["kubewarm"], &*arguments].concat()).expect("it is a command");
-    let Command::Wait(wait) = cli.command else { panic!("{arguments:?} does not wait") };
+    let Cli::Wait(wait) = cli else { panic!("{arguments:?} does not wait") };
     assert_eq!(Some(&wait.name), profile.metadata.name.as_ref());
     assert_eq!(
         waiting["metadata"]["namespace"],

@@ -2,25 +2,31 @@
 
 use super::Failure;
 
-/// What of each object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The form of an answer with objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// All of it.
-    #[default]
-    Full,
-    /// `PartialObjectMetadata`, or a list of those.
-    Metadata(MetaVersion),
-    /// A row of a Table.
+    /// The objects themselves, or a list of them.
+    Object(Part),
+    /// A Table with one row for each object.
     Table(TableForm),
 }
 
-/// Which Table, and what stands beside the cells of a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The part of an object that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The whole object.
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata(MetaVersion),
+}
+
+/// A Table, and the objects in its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// Of `meta.k8s.io`.
+    /// Version of `meta.k8s.io`.
     pub version: MetaVersion,
-    /// `includeObject`.
-    pub object: Included,
+    /// `includeObject`: the part of the object in each row; `None`: rows have no object.
+    pub object: Option<Part>,
 }
 
 /// The versions of `meta.k8s.io` that have Tables and metadata alone. They differ in name only.
@@ -52,18 +58,6 @@ impl MetaVersion {
     }
 }
 
-/// What a row has of its object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Included {
-    /// Nothing.
-    None,
-    /// `PartialObjectMetadata`: clients take namespace and labels from there.
-    #[default]
-    Metadata,
-    /// All of it.
-    Object,
-}
-
 /// How `/api` and `/apis` are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Listing {
@@ -72,15 +66,6 @@ pub enum Listing {
     Legacy,
     /// Everything in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     Aggregated,
-}
-
-/// Whether one object is asked for, a list, or events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    One,
-    List,
-    /// With one object each.
-    Event,
 }
 
 const ONE: &str = "PartialObjectMetadata";
@@ -106,24 +91,21 @@ struct Target<'a> {
     kind: &'a str,
 }
 
-/// The form of an answer with objects. A clause that asks for what is not served is passed over.
+/// The form of an answer with a list, or else with one object: that of a get, or of each event of a watch. A clause
+/// that asks for what is not served is passed over.
 ///
 /// # Errors
 ///
 /// 406 if no clause is left, or if it wants a list of one object or the reverse.
-pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> {
+pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<Form, Failure> {
     let served = |clause: &Clause<'_>| match clause.target {
-        None => Some(Ok(Form::Full)),
+        None => Some(Ok(Form::Object(Part::Full))),
         Some(Target { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
-            match (kind, shape) {
-                (ONE, Shape::One | Shape::Event) | (LIST, Shape::List) => {
-                    Some(Ok(Form::Metadata(version)))
-                }
-                (ONE, Shape::List) => Some(Err(Failure::other_shape(ONE, "is a list"))),
-                (LIST, Shape::One | Shape::Event) => {
-                    Some(Err(Failure::other_shape(LIST, "is not a list")))
-                }
+            match (kind, is_list) {
+                (ONE, false) | (LIST, true) => Some(Ok(Form::Object(Part::Metadata(version)))),
+                (ONE, true) => Some(Err(Failure::other_shape(ONE, "is a list"))),
+                (LIST, false) => Some(Err(Failure::other_shape(LIST, "is not a list"))),
                 (TABLE, _) => Some(Ok(table(version))),
                 _ => None,
             }
@@ -139,7 +121,7 @@ pub(super) fn form(accept: Option<&str>, shape: Shape) -> Result<Form, Failure> 
 }
 
 fn table(version: MetaVersion) -> Form {
-    Form::Table(TableForm { version, object: Included::default() })
+    Form::Table(TableForm { version, object: Some(Part::Metadata(version)) })
 }
 
 /// How `/api` or `/apis` is to be answered.
@@ -228,7 +210,10 @@ mod tests {
     use proptest::prelude::*;
 
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    const METADATA_FORM: Form = Form::Metadata(MetaVersion::V1);
+    const OF_LIST: bool = true;
+    const OF_ONE: bool = false;
+    const FULL: Form = Form::Object(Part::Full);
+    const METADATA_FORM: Form = Form::Object(Part::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -254,11 +239,11 @@ mod tests {
             "application/json;as=;q=",
             "*/",
         ] {
-            assert_eq!(form(Some(accept), Shape::List), Ok(Form::Full), "{accept}");
+            assert_eq!(form(Some(accept), OF_LIST), Ok(FULL), "{accept}");
             assert_eq!(listing(Some(accept)), Ok(Listing::Legacy), "{accept}");
             assert_eq!(plain(Some(accept)), Ok(()), "{accept}");
         }
-        assert_eq!(form(None, Shape::One), Ok(Form::Full));
+        assert_eq!(form(None, OF_ONE), Ok(FULL));
     }
 
     #[test]
@@ -279,7 +264,7 @@ mod tests {
             "application/json;stream=other",
             "application/json;sv=v2",
         ] {
-            assert_eq!(code(form(Some(accept), Shape::One)), 406, "{accept}");
+            assert_eq!(code(form(Some(accept), OF_ONE)), 406, "{accept}");
         }
         assert_eq!(code(plain(Some("text/html"))), 406);
         assert_eq!(code(listing(Some(TABLES))), 406);
@@ -290,11 +275,11 @@ mod tests {
     fn tables_are_sent_in_the_first_version_that_is_asked_for() {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
-        for shape in [Shape::List, Shape::One, Shape::Event] {
-            assert_eq!(form(Some(&kubectl), shape), Ok(table(MetaVersion::V1)));
-            assert_eq!(form(Some(old), shape), Ok(table(MetaVersion::V1Beta1)));
+        for is_list in [OF_LIST, OF_ONE] {
+            assert_eq!(form(Some(&kubectl), is_list), Ok(table(MetaVersion::V1)));
+            assert_eq!(form(Some(old), is_list), Ok(table(MetaVersion::V1Beta1)));
             let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");
-            assert_eq!(form(Some(&later), shape), Ok(table(MetaVersion::V1)));
+            assert_eq!(form(Some(&later), is_list), Ok(table(MetaVersion::V1)));
         }
     }
 
@@ -303,32 +288,36 @@ mod tests {
         for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
             let (one, list) = (METADATA, METADATA_LIST);
             let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
-            assert_eq!(form(Some(&one), Shape::One), Ok(Form::Metadata(found)), "{one}");
-            assert_eq!(form(Some(&list), Shape::List), Ok(Form::Metadata(found)), "{list}");
+            assert_eq!(form(Some(&one), OF_ONE), Ok(Form::Object(Part::Metadata(found))), "{one}");
+            assert_eq!(
+                form(Some(&list), OF_LIST),
+                Ok(Form::Object(Part::Metadata(found))),
+                "{list}"
+            );
         }
-        assert_eq!(form(Some(METADATA), Shape::One), Ok(METADATA_FORM));
-        assert_eq!(form(Some(METADATA_LIST), Shape::List), Ok(METADATA_FORM));
-        let failure = form(Some(METADATA), Shape::List).unwrap_err();
+        assert_eq!(form(Some(METADATA), OF_ONE), Ok(METADATA_FORM));
+        assert_eq!(form(Some(METADATA_LIST), OF_LIST), Ok(METADATA_FORM));
+        let failure = form(Some(METADATA), OF_LIST).unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
             (406, "you requested PartialObjectMetadata, but the requested object is a list")
         );
-        assert_eq!(code(form(Some(METADATA_LIST), Shape::One)), 406);
+        assert_eq!(code(form(Some(METADATA_LIST), OF_ONE)), 406);
         let client_go = format!(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
              {METADATA_LIST},application/json"
         );
-        assert_eq!(form(Some(&client_go), Shape::List), Ok(METADATA_FORM));
+        assert_eq!(form(Some(&client_go), OF_LIST), Ok(METADATA_FORM));
     }
 
     #[test]
     fn what_is_wanted_more_comes_first() {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(Form::Full));
+        assert_eq!(form(Some(&accept), OF_ONE), Ok(FULL));
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(METADATA_FORM));
+        assert_eq!(form(Some(&accept), OF_ONE), Ok(METADATA_FORM));
         let accept = format!("*/*,{METADATA}");
-        assert_eq!(form(Some(&accept), Shape::One), Ok(METADATA_FORM), "wildcards come last");
+        assert_eq!(form(Some(&accept), OF_ONE), Ok(METADATA_FORM), "wildcards come last");
     }
 
     #[test]
@@ -347,7 +336,7 @@ mod tests {
         #[test]
         fn no_header_makes_it_panic(any in ".{0,60}", likely in r"((application/json|\*/\*|as|g|v|q|NaN|[;,=./ ])){0,20}") {
             for accept in [any, likely] {
-                let _ = form(Some(&accept), Shape::One);
+                let _ = form(Some(&accept), OF_ONE);
                 let _ = listing(Some(&accept));
                 let _ = plain(Some(&accept));
             }

@@ -1,21 +1,9 @@
 //! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
 //! stored is read or written anew.
 
-use super::{MetaVersion, json::find};
+use super::{Part, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
-
-pub(super) const META_KIND: &str = "PartialObjectMetadata";
-
-/// Whether the items of a list say their `apiVersion` and `kind`. Clients compare what they listed
-/// with what they watched, so it is to be as with the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemTypes {
-    /// They do not: kinds that the API server serves itself.
-    Bare,
-    /// They do: custom resources.
-    Written,
-}
 
 /// What stands around the items of a list. Written in pieces, so that a list is never held whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,26 +14,18 @@ pub struct ListFrame {
     pub kind: Arc<str>,
     /// Of the list: `PodList`, or what a CRD calls it.
     pub list_kind: Arc<str>,
-    /// Whether items say theirs.
-    pub items: ItemTypes,
+    /// Whether the items are custom resources. Into each of those the API server writes `apiVersion` and `kind`;
+    /// their list has `continue` even on the last page.
+    pub is_custom: bool,
     /// What of each item.
     pub of: Part,
     /// The version that the list is true at. Clients fail without one.
     pub version: ResourceVersion,
-    /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object, and never where
+    /// A [continue token](super::continue_token); `None` behind the last object, and never where
     /// there is more: a client takes a list without it for whole.
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.
     pub remaining: Option<u64>,
-}
-
-/// What is sent of an object that is sent as itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
-    Full,
-    /// `PartialObjectMetadata`.
-    Metadata(MetaVersion),
 }
 
 /// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
@@ -62,9 +42,8 @@ impl ListFrame {
             Part::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         };
         write_types(api_version, kind, out);
-        // Of custom resources the API server writes it always.
-        let is_custom = (self.of, self.items) == (Part::Full, ItemTypes::Written);
-        let next = self.next.as_deref().or_else(|| is_custom.then_some(""));
+        let is_written = self.is_custom && self.of == Part::Full;
+        let next = self.next.as_deref().or_else(|| is_written.then_some(""));
         write_metadata(&self.version, next, self.remaining, out);
         out.extend_from_slice(br#","items":"#);
     }
@@ -82,9 +61,9 @@ impl ListFrame {
     }
 
     fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
-        match (self.of, self.items) {
-            (Part::Full, ItemTypes::Bare) => out.extend_from_slice(stored),
-            (Part::Full, ItemTypes::Written) | (Part::Metadata(_), _) => {
+        match (self.of, self.is_custom) {
+            (Part::Full, false) => out.extend_from_slice(stored),
+            (Part::Full, true) | (Part::Metadata(_), _) => {
                 write_object(&self.api_version, &self.kind, stored, self.of, out);
             }
         }
@@ -122,13 +101,7 @@ pub(super) fn write_metadata(
 }
 
 /// Writes an object with its types, and no line end.
-pub(super) fn write_object(
-    api_version: &str,
-    kind: &str,
-    stored: &[u8],
-    of: Part,
-    out: &mut Vec<u8>,
-) {
+pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
     match of {
         Part::Full => {
             write_types(api_version, kind, out);
@@ -143,9 +116,10 @@ pub(super) fn write_object(
             }
         }
         Part::Metadata(version) => {
-            write_types(version.api_version(), META_KIND, out);
-            out.push(b',');
-            write_own_metadata(stored, out);
+            write_types(version.api_version(), "PartialObjectMetadata", out);
+            out.extend_from_slice(br#","metadata":"#);
+            let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
+            out.extend_from_slice(metadata.unwrap_or(b"{}"));
             out.push(b'}');
         }
     }
@@ -164,16 +138,10 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     let _written = serde_json::to_writer(out, text);
 }
 
-/// `"metadata":…` of what is stored.
-pub(super) fn write_own_metadata(stored: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(br#""metadata":"#);
-    let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
-    out.extend_from_slice(metadata.unwrap_or(b"{}"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetaVersion;
     use proptest::prelude::*;
 
     const POD: &str =
@@ -185,12 +153,12 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn frame(of: Part, items: ItemTypes) -> ListFrame {
+    fn frame(of: Part, is_custom: bool) -> ListFrame {
         ListFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
-            items,
+            is_custom,
             of,
             version: 1007.into(),
             next: None,
@@ -236,20 +204,20 @@ mod tests {
     #[test]
     fn items_of_builtin_kinds_are_bare_and_those_of_custom_resources_are_not() {
         assert_eq!(
-            list(&frame(Part::Full, ItemTypes::Bare), &["{\"metadata\":{}}", POD]),
+            list(&frame(Part::Full, false), &["{\"metadata\":{}}", POD]),
             format!(
                 "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\
                  \"1007\"}},\"items\":[{{\"metadata\":{{}}}},{POD}]}}\n"
             )
         );
         assert_eq!(
-            list(&frame(Part::Full, ItemTypes::Written), &["{\"metadata\":{}}"]),
+            list(&frame(Part::Full, true), &["{\"metadata\":{}}"]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\",\
              \"continue\":\"\"},\"items\":[{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{}}]}\n"
         );
-        for items in [ItemTypes::Bare, ItemTypes::Written] {
+        for is_custom in [false, true] {
             assert_eq!(
-                list(&frame(Part::Metadata(MetaVersion::V1), items), &[POD]),
+                list(&frame(Part::Metadata(MetaVersion::V1), is_custom), &[POD]),
                 "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                  \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
                  \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
@@ -261,26 +229,26 @@ mod tests {
     #[test]
     fn an_empty_list_has_items_and_a_version() {
         assert_eq!(
-            list(&frame(Part::Full, ItemTypes::Bare), &[]),
+            list(&frame(Part::Full, false), &[]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\"},\
              \"items\":[]}\n"
         );
-        let custom = list(&frame(Part::Full, ItemTypes::Written), &[]);
+        let custom = list(&frame(Part::Full, true), &[]);
         assert!(
             custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
         );
-        let metadata = list(&frame(Part::Metadata(MetaVersion::V1), ItemTypes::Bare), &[]);
+        let metadata = list(&frame(Part::Metadata(MetaVersion::V1), false), &[]);
         assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
     }
 
     #[test]
     fn a_page_says_how_it_goes_on() {
         let next = Some("dG9rZW4".to_owned());
-        let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, ItemTypes::Bare) };
+        let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, false) };
         assert!(list(&page, &[]).contains(
             r#""metadata":{"resourceVersion":"1007","continue":"dG9rZW4","remainingItemCount":12}"#
         ));
-        let last = ListFrame { remaining: Some(0), ..frame(Part::Full, ItemTypes::Bare) };
+        let last = ListFrame { remaining: Some(0), ..frame(Part::Full, false) };
         assert!(!list(&last, &[]).contains("remainingItemCount"));
     }
 

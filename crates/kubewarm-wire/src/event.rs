@@ -1,12 +1,8 @@
 //! Events of a watch as they are sent: a line of JSON each.
 
-use super::{
-    Failure,
-    body::{Part, write_object, write_string},
-    json::find,
-};
+use super::{Failure, body::write_string, json::find};
 use kubewarm_api::model::ResourceVersion;
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 /// What an event says of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,17 +13,6 @@ pub enum EventType {
     Modified,
     /// It is there no more, or not among those that are selected.
     Deleted,
-}
-
-/// What stands around the objects of a watch that are sent as themselves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventFrame {
-    /// Of an object, such as `apps/v1`.
-    pub api_version: Arc<str>,
-    /// Of an object.
-    pub kind: Arc<str>,
-    /// What of each object.
-    pub of: Part,
 }
 
 impl EventType {
@@ -42,28 +27,6 @@ impl EventType {
     }
 }
 
-impl EventFrame {
-    /// Writes an event about an object; `stored` is its JSON without `apiVersion` and `kind`.
-    pub fn event(&self, of: EventType, stored: &[u8], out: &mut Vec<u8>) {
-        event(of, |out| self.object(stored, out), out);
-    }
-
-    /// Writes how far the watch has come; `is_initial_end` where the state that it began with is complete.
-    pub fn bookmark(&self, version: &ResourceVersion, is_initial_end: bool, out: &mut Vec<u8>) {
-        bookmark(|out| self.object(&progress(version, is_initial_end), out), out);
-    }
-
-    fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
-        write_object(&self.api_version, &self.kind, stored, self.of, out);
-    }
-
-    /// Writes why the watch ends.
-    pub fn error(failure: &Failure, out: &mut Vec<u8>) {
-        let status = failure.body();
-        line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
-    }
-}
-
 /// Writes an event about what `object` writes.
 pub fn event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     line(of.as_str(), object, out);
@@ -72,6 +35,12 @@ pub fn event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>
 /// Writes a bookmark, of which `object` writes what it says.
 pub fn bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     line("BOOKMARK", object, out);
+}
+
+/// Writes why a watch ends.
+pub fn error_event(failure: &Failure, out: &mut Vec<u8>) {
+    let status = failure.body();
+    line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
 }
 
 fn line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
@@ -110,12 +79,13 @@ pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetaVersion;
+    use crate::{MetaVersion, Part, write_object};
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
-    fn frame(of: Part) -> EventFrame {
-        EventFrame { api_version: "v1".into(), kind: "Pod".into(), of }
+    /// Writes the pod that is stored.
+    fn pod(stored: &[u8], of: Part) -> impl FnOnce(&mut Vec<u8>) {
+        move |out| write_object("v1", "Pod", stored, of, out)
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -126,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_event_is_a_line_with_the_whole_object() {
-        let line = written(|out| frame(Part::Full).event(EventType::Added, POD.as_bytes(), out));
+        let line = written(|out| event(EventType::Added, pod(POD.as_bytes(), Part::Full), out));
         assert_eq!(
             line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
@@ -150,21 +120,21 @@ mod tests {
         ] {
             let version = ResourceVersion::from(123);
             let stored = ended(POD.as_bytes(), &version);
-            let line = written(|out| frame(form).event(EventType::Deleted, &stored, out));
+            let line = written(|out| event(EventType::Deleted, pod(&stored, form), out));
             assert_eq!(line, expected);
         }
     }
 
     #[test]
     fn a_bookmark_is_of_the_kind_that_is_watched() {
-        let line = written(|out| frame(Part::Full).bookmark(&9.into(), false, out));
+        let line = written(|out| bookmark(pod(&progress(&9.into(), false), Part::Full), out));
         assert_eq!(
             line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
-        let line =
-            written(|out| frame(Part::Metadata(MetaVersion::V1)).bookmark(&9.into(), true, out));
+        let end = progress(&9.into(), true);
+        let line = written(|out| bookmark(pod(&end, Part::Metadata(MetaVersion::V1)), out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }
@@ -172,7 +142,7 @@ mod tests {
     #[test]
     fn an_error_is_a_status_in_a_line() {
         let failure = Failure::too_old(&1.into(), Some(&5.into()));
-        let line = written(|out| EventFrame::error(&failure, out));
+        let line = written(|out| error_event(&failure, out));
         assert_eq!(
             line,
             "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\

@@ -29,17 +29,17 @@ pub mod json;
 pub mod tables;
 
 pub use self::{
-    accept::{Form, Included, Listing, MetaVersion, TableForm},
+    accept::{Form, Listing, MetaVersion, Part, TableForm},
     asked::{Access, Asked, At, Objects, What},
     bearer::websocket_bearer,
-    body::{ItemTypes, ListFrame, Part, object},
+    body::{ListFrame, object, write_object},
     discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
-    event::{EventFrame, EventType, bookmark, ended, event, progress},
+    event::{EventType, bookmark, ended, error_event, event, progress},
     failure::Failure,
     onward::{Onward, Written},
     path::Document,
-    table::{Rows, TableFrame},
-    token::Continue,
+    table::TableFrame,
+    token::continue_token,
     watching::{Begin, Watching},
     written::{has_object, version_of},
 };

@@ -2,22 +2,18 @@
 //! the first fault is the one that it names.
 
 use super::{
-    At, Continue, Failure, Form, Included, Objects, TableForm,
-    failure::Cause,
+    At, Failure, Form, Objects, Part, TableForm,
+    failure::{forbidden, unsupported},
     fields, labels,
     query::{Parameter, Query, not_a_number},
-    watching,
+    token, watching,
 };
-use kubewarm_api::model::ResourceVersion;
+use kube::core::response::StatusCause;
 use std::num::NonZeroU64;
 
 const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
 pub(super) const MATCH: &str = "resourceVersionMatch";
-pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
-    MATCH,
-    "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-);
 
 /// Of a get: how new the object has to be, and nothing else.
 ///
@@ -26,9 +22,9 @@ pub(super) const MATCH_WITH_CONTINUE: Cause = Cause::forbidden(
 /// 400 for what is no version.
 pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
     Ok(match version(query.text(Parameter::ResourceVersion))? {
-        Version::Unset => At::Latest,
-        Version::Zero => At::Any,
-        Version::Number(version) => At::NotOlderThan(version),
+        None => At::Latest,
+        Some(0) => At::Any,
+        Some(version) => At::NotOlderThan(version.into()),
     })
 }
 
@@ -53,27 +49,26 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
     let given = query.text(Parameter::ResourceVersion);
     let token = query.text(Parameter::Continue);
     if !token.is_empty() {
-        let namespace = list.namespace.clone();
-        let Continue { version, after, namespace: _ } = Continue::decode(token, namespace)?;
+        let at = token::decode(token, list.namespace.as_deref())?;
         if !matches!(given, "" | "0") {
             return Err(Failure::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        list.at = At::Continue { version, after };
+        list.at = at;
         // As below, with 0.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
     (list.at, list.limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
-        (Version::Unset, _) => (At::Latest, limit),
+        (None, _) => (At::Latest, limit),
         // As from the API server's own cache: all at once.
-        (Version::Zero, _) => (At::Any, None),
-        (Version::Number(version), EXACT) => (At::Exact(version), limit),
-        (Version::Number(version), NOT_OLDER_THAN) => (At::NotOlderThan(version), limit),
+        (Some(0), _) => (At::Any, None),
+        (Some(version), EXACT) => (At::Exact(version.into()), limit),
+        (Some(version), NOT_OLDER_THAN) => (At::NotOlderThan(version.into()), limit),
         // From before there was a match: pages are of that very version.
-        (Version::Number(version), _) if limit.is_some() => (At::Exact(version), limit),
-        (Version::Number(version), _) => (At::NotOlderThan(version), limit),
+        (Some(version), _) if limit.is_some() => (At::Exact(version.into()), limit),
+        (Some(version), _) => (At::NotOlderThan(version.into()), limit),
     };
     Ok(())
 }
@@ -86,9 +81,9 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
 pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
     let Form::Table(table) = form else { return Ok(form) };
     let object = match query.text(Parameter::IncludeObject) {
-        "None" => Included::None,
-        "" | "Metadata" => Included::Metadata,
-        "Object" => Included::Object,
+        "None" => None,
+        "" | "Metadata" => Some(Part::Metadata(table.version)),
+        "Object" => Some(Part::Full),
         other => {
             return Err(Failure::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
@@ -106,53 +101,45 @@ fn check(query: &Query) -> Result<(), Failure> {
     let matched = query.text(Parameter::ResourceVersionMatch);
     let is_matched = !matched.is_empty();
     Failure::check_options([
-        (
-            is_matched && given.is_empty(),
-            Cause::forbidden(
+        (is_matched && given.is_empty()).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ),
-        ),
-        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
-        (
-            is_matched && !matches!(matched, EXACT | NOT_OLDER_THAN),
-            Cause::unsupported(MATCH, matched, r#""Exact", "NotOlderThan", """#),
-        ),
-        (
-            matched == EXACT && given == "0",
-            Cause::forbidden(
+            )
+        }),
+        match_with_continue(query),
+        (is_matched && !matches!(matched, EXACT | NOT_OLDER_THAN))
+            .then(|| unsupported(MATCH, matched, r#""Exact", "NotOlderThan", """#)),
+        (matched == EXACT && given == "0").then(|| {
+            forbidden(
                 MATCH,
                 r#"Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
-            ),
-        ),
-        (
-            query.given(Parameter::SendInitialEvents).is_some(),
-            Cause::forbidden(
-                "sendInitialEvents",
-                "Forbidden: sendInitialEvents is forbidden for list",
-            ),
-        ),
+            )
+        }),
+        query.given(Parameter::SendInitialEvents).map(|_| {
+            forbidden("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
+        }),
     ])
 }
 
-/// `resourceVersion` as it was given.
-pub(super) enum Version {
-    Unset,
-    Zero,
-    Number(ResourceVersion),
+/// Of lists and watches: a match has no place beside a token.
+pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
+    let is_given = |parameter| !query.text(parameter).is_empty();
+    (is_given(Parameter::ResourceVersionMatch) && is_given(Parameter::Continue)).then(|| {
+        forbidden(MATCH, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
+    })
 }
 
-/// Reads it.
+/// `resourceVersion` as it was given; `None` if it is empty.
 ///
 /// # Errors
 ///
 /// 400 for what is no version.
-pub(super) fn version(text: &str) -> Result<Version, Failure> {
+pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
-        _ if text.is_empty() => Ok(Version::Unset),
-        Ok(0) if is_number => Ok(Version::Zero),
-        Ok(number) if is_number => Ok(Version::Number(number.into())),
+        _ if text.is_empty() => Ok(None),
+        Ok(number) if is_number => Ok(Some(number)),
         _ => {
             let why = not_a_number("ParseUint", text, is_number);
             let text = super::failure::quoted(text);
@@ -178,7 +165,7 @@ mod tests {
     fn token(version: u64) -> String {
         let after = ObjectKey { namespace: "ns".into(), name: "a".into() };
         let version = (version > 0).then(|| version.into());
-        Continue { version, after, namespace: Some("ns".into()) }.encode().unwrap()
+        crate::continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
     /// How new, and how many (0: all).
@@ -313,18 +300,20 @@ mod tests {
     #[test]
     fn a_table_has_of_objects_what_is_asked_for() {
         let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
-        let table = |object| Form::Table(TableForm { object, ..TableForm::default() });
+        let version = MetaVersion::V1;
+        let table = |object| Form::Table(TableForm { version, object });
+        let (full, metadata) = (Part::Full, Part::Metadata(version));
         for (given, expected) in [
-            ("", Included::Metadata),
-            ("None", Included::None),
-            ("Metadata", Included::Metadata),
-            ("Object", Included::Object),
+            ("", Some(metadata)),
+            ("None", None),
+            ("Metadata", Some(metadata)),
+            ("Object", Some(full)),
         ] {
             let query = format!("includeObject={given}");
-            assert_eq!(of(table(Included::None), &query), Ok(table(expected)));
-            assert_eq!(of(Form::Full, &query), Ok(Form::Full));
+            assert_eq!(of(table(None), &query), Ok(table(expected)));
+            assert_eq!(of(Form::Object(full), &query), Ok(Form::Object(full)));
         }
-        let failure = of(table(Included::None), "includeObject=all").unwrap_err();
+        let failure = of(table(None), "includeObject=all").unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
             (
@@ -333,7 +322,7 @@ mod tests {
                  'Metadata', 'Object', 'None', or empty"
             )
         );
-        let metadata = Form::Metadata(MetaVersion::V1);
+        let metadata = Form::Object(metadata);
         assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
     }
 

@@ -1,8 +1,8 @@
 //! Tables: what is stored as rows, with what the API server writes around them.
 
 use super::{
-    Included, TableForm,
-    body::{META_KIND, Part, write_metadata, write_object, write_own_metadata, write_types},
+    TableForm,
+    body::{write_metadata, write_object, write_types},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
@@ -21,21 +21,12 @@ pub struct TableFrame {
     pub columns: Arc<str>,
     /// The version that it is true at: of one object, its own.
     pub version: ResourceVersion,
-    /// [`Continue::encode`](super::Continue::encode)d; `None` behind the last object.
+    /// A [continue token](super::continue_token); `None` behind the last object.
     pub next: Option<String>,
     /// How many objects stand behind these; only without selectors.
     pub remaining: Option<u64>,
-}
-
-/// Whether a table has any rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    /// At least one has been written.
-    Some,
-    /// None has been.
-    None,
-    /// The same, where the API server says that there are not even none.
-    Null,
+    /// Whether a table without rows has an empty list of them, not `null`.
+    pub has_rows_if_empty: bool,
 }
 
 impl TableFrame {
@@ -72,26 +63,18 @@ impl TableFrame {
         out.extend_from_slice(cells.as_bytes());
         out.extend_from_slice(br#","object":"#);
         match self.form.object {
-            Included::None => out.extend_from_slice(b"null"),
-            Included::Metadata => {
-                write_types(self.form.version.api_version(), META_KIND, out);
-                out.push(b',');
-                write_own_metadata(stored, out);
-                out.push(b'}');
-            }
-            Included::Object => {
-                write_object(&self.api_version, &self.kind, stored, Part::Full, out);
-            }
+            None => out.extend_from_slice(b"null"),
+            Some(part) => write_object(&self.api_version, &self.kind, stored, part, out),
         }
         out.push(b'}');
     }
 
-    /// What stands behind the last row.
-    pub fn tail(rows: Rows, out: &mut Vec<u8>) {
-        out.extend_from_slice(match rows {
-            Rows::Some => b"]}\n",
-            Rows::None => b"[]}\n",
-            Rows::Null => b"null}\n",
+    /// What stands behind the last row, or behind the head if there is none.
+    pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(match (is_empty, self.has_rows_if_empty) {
+            (false, _) => b"]}\n".as_slice(),
+            (true, true) => b"[]}\n",
+            (true, false) => b"null}\n",
         });
     }
 }
@@ -99,12 +82,12 @@ impl TableFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetaVersion;
+    use crate::{MetaVersion, Part};
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn table(object: Included, version: MetaVersion, rows: usize) -> String {
-        let frame = TableFrame {
+    fn frame(object: Option<Part>, version: MetaVersion, rows: usize) -> TableFrame {
+        TableFrame {
             api_version: "v1".into(),
             kind: "Pod".into(),
             form: TableForm { version, object },
@@ -112,7 +95,12 @@ mod tests {
             version: 7.into(),
             next: (rows > 1).then(|| "dG9rZW4".to_owned()),
             remaining: (rows > 1).then_some(5),
-        };
+            has_rows_if_empty: true,
+        }
+    }
+
+    fn table(object: Option<Part>, version: MetaVersion, rows: usize) -> String {
+        let frame = frame(object, version, rows);
         let mut out = Vec::new();
         frame.head(&mut out);
         for number in 0..rows {
@@ -122,7 +110,7 @@ mod tests {
                 _ => frame.further_row(cells, POD.as_bytes(), &mut out),
             }
         }
-        TableFrame::tail(if rows > 0 { Rows::Some } else { Rows::None }, &mut out);
+        frame.tail(rows == 0, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -130,9 +118,11 @@ mod tests {
     fn a_row_has_its_cells_and_what_is_asked_for_of_its_object() {
         let metadata = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
-        for (included, object) in
-            [(Included::None, "null"), (Included::Metadata, metadata), (Included::Object, whole)]
-        {
+        for (included, object) in [
+            (None, "null"),
+            (Some(Part::Metadata(MetaVersion::V1)), metadata),
+            (Some(Part::Full), whole),
+        ] {
             assert_eq!(
                 table(included, MetaVersion::V1, 1),
                 format!(
@@ -142,20 +132,22 @@ mod tests {
                 )
             );
         }
-        let old = table(Included::Metadata, MetaVersion::V1Beta1, 1);
+        let version = MetaVersion::V1Beta1;
+        let old = table(Some(Part::Metadata(version)), version, 1);
         assert_eq!(old.matches("meta.k8s.io/v1beta1").count(), 2, "{old}");
     }
 
     #[test]
     fn a_table_of_any_length_is_one_document() {
         for rows in 0..3 {
-            let text = table(Included::Object, MetaVersion::V1, rows);
+            let text = table(Some(Part::Full), MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["rows"].as_array().unwrap().len(), rows);
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);
         }
         let mut out = Vec::new();
-        TableFrame::tail(Rows::Null, &mut out);
+        let frame = TableFrame { has_rows_if_empty: false, ..frame(None, MetaVersion::V1, 0) };
+        frame.tail(true, &mut out);
         assert_eq!(out, b"null}\n");
     }
 }

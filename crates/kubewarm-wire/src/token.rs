@@ -1,21 +1,9 @@
 //! Continue tokens in the API server's own format, which is public and does not change.
 
-use super::{Failure, base64};
+use super::{At, Failure, base64};
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use serde::{Deserialize, Serialize};
-use std::{borrow::Cow, sync::Arc};
-
-/// Where a list goes on. It says where and of which version, and nothing of what is listed: that
-/// stands in the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Continue {
-    /// The version of the pages before; `None`: whatever is newest.
-    pub version: Option<ResourceVersion>,
-    /// The last object of the page before.
-    pub after: ObjectKey,
-    /// The namespace of the path, which places are relative to.
-    pub namespace: Option<Arc<str>>,
-}
+use std::borrow::Cow;
 
 /// The only version of the format there is.
 const FORMAT: &str = "meta.k8s.io/v1";
@@ -32,61 +20,60 @@ struct Token<'a> {
     start: Cow<'a, str>,
 }
 
-impl Continue {
-    /// The token; `None` where the version is not a number that one can say, so that a list cannot
-    /// be cut into pages.
-    #[must_use]
-    pub fn encode(&self) -> Option<String> {
-        let version = match &self.version {
-            None => NEWEST,
-            Some(version) => {
-                version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
-            }
-        };
-        let ObjectKey { namespace, name } = &self.after;
-        // The place right behind the object: its key and the smallest byte.
-        let start = if self.namespace.is_some() || namespace.is_empty() {
-            format!("{name}\0")
-        } else {
-            format!("{namespace}/{name}\0")
-        };
-        let token = Token { format: FORMAT.into(), version, start: start.into() };
-        Some(base64::encode(&serde_json::to_vec(&token).ok()?))
-    }
+/// The token with which a list in `namespace`, or in all of them, goes on behind the object `after`, at the
+/// version of the pages before; `None` as version: at the newest one. The path says what is listed, so the token
+/// does not.
+///
+/// `None` where the version is not a number that a token can hold, so that a list cannot be cut into pages.
+#[must_use]
+pub fn continue_token(
+    version: Option<&ResourceVersion>,
+    after: &ObjectKey,
+    namespace: Option<&str>,
+) -> Option<String> {
+    let version = match version {
+        None => NEWEST,
+        Some(version) => {
+            version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
+        }
+    };
+    // The place right behind the object: its key and the smallest byte.
+    let start = match (namespace, &*after.namespace) {
+        (Some(_), _) | (None, "") => format!("{}\0", after.name),
+        (None, within) => format!("{within}/{}\0", after.name),
+    };
+    let token = Token { format: FORMAT.into(), version, start: start.into() };
+    Some(base64::encode(&serde_json::to_vec(&token).ok()?))
+}
 
-    /// Reads a token of a list in `namespace`, or of all of them.
-    ///
-    /// # Errors
-    ///
-    /// 400 with the server's text. Only what one of its tokens says is taken: a place behind an object
-    /// within what is listed.
-    pub(super) fn decode(token: &str, namespace: Option<Arc<str>>) -> Result<Self, Failure> {
-        let invalid = |why: &str| {
-            Failure::bad_request(format!("invalid continue token: continue key is not valid{why}"))
-        };
-        let bytes = base64::decode(token)
-            .map_err(|at| invalid(&format!(": illegal base64 data at input byte {at}")))?;
-        let Ok(Token { format, version, start }) = serde_json::from_slice(&bytes) else {
-            return Err(invalid(": not the JSON of a token"));
-        };
-        if format != FORMAT {
-            return Err(invalid(&format!(
-                ": server does not recognize this encoded version {format}"
-            )));
-        }
-        if version == 0 {
-            return Err(invalid(
-                ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
-            ));
-        }
-        if start.is_empty() {
-            return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
-        }
-        let after = place(&start, namespace.as_deref())
-            .ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
-        let version = u64::try_from(version).ok().map(ResourceVersion::from);
-        Ok(Self { version, after, namespace })
+/// Reads a token of a list in `namespace`, or of all of them.
+///
+/// # Errors
+///
+/// 400 with the server's text. Only what one of its tokens says is taken: a place behind an object
+/// within what is listed.
+pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<At, Failure> {
+    let invalid = |why: &str| {
+        Failure::bad_request(format!("invalid continue token: continue key is not valid{why}"))
+    };
+    let bytes = base64::decode(token)
+        .map_err(|at| invalid(&format!(": illegal base64 data at input byte {at}")))?;
+    let Ok(Token { format, version, start }) = serde_json::from_slice(&bytes) else {
+        return Err(invalid(": not the JSON of a token"));
+    };
+    if format != FORMAT {
+        return Err(invalid(&format!(": server does not recognize this encoded version {format}")));
     }
+    if version == 0 {
+        return Err(invalid(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+    }
+    if start.is_empty() {
+        return Err(invalid(": encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    let after =
+        place(&start, namespace).ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
+    let version = u64::try_from(version).ok().map(ResourceVersion::from);
+    Ok(At::Continue { version, after })
 }
 
 /// The object that `start` stands right behind. The namespace of the path wins over any other.
@@ -110,51 +97,69 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(version: u64, namespace: &str, name: &str, of_path: Option<&str>) -> Continue {
-        Continue {
-            version: (version > 0).then(|| version.into()),
-            after: ObjectKey { namespace: namespace.into(), name: name.into() },
-            namespace: of_path.map(Arc::from),
-        }
+    fn after(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The token behind `ns/NAME` of a list of all namespaces.
+    fn token(version: u64, name: &str) -> Option<String> {
+        continue_token(Some(&version.into()), &after("ns", name), None)
+    }
+
+    fn at(version: u64, after: ObjectKey) -> At {
+        At::Continue { version: Some(version.into()), after }
     }
 
     fn refusal(json: &str, namespace: Option<&str>) -> String {
         let token = base64::encode(json.as_bytes());
-        let failure = Continue::decode(&token, namespace.map(Arc::from)).unwrap_err();
+        let failure = decode(&token, namespace).unwrap_err();
         assert_eq!(failure.code(), 400, "{json}");
         failure.message().to_owned()
     }
 
     #[test]
     fn tokens_are_those_of_the_api_server() {
-        for (place, json) in [
+        for (version, key, namespace, json) in [
             (
-                at(12345, "ns", "a", None),
+                Some(12345),
+                after("ns", "a"),
+                None,
                 r#"{"v":"meta.k8s.io/v1","rv":12345,"start":"ns/a\u0000"}"#,
             ),
             (
-                at(12345, "ns", "a", Some("ns")),
+                Some(12345),
+                after("ns", "a"),
+                Some("ns"),
                 r#"{"v":"meta.k8s.io/v1","rv":12345,"start":"a\u0000"}"#,
             ),
-            (at(7, "", "node", None), r#"{"v":"meta.k8s.io/v1","rv":7,"start":"node\u0000"}"#),
-            (at(0, "ns", "a", None), r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/a\u0000"}"#),
+            (
+                Some(7),
+                after("", "node"),
+                None,
+                r#"{"v":"meta.k8s.io/v1","rv":7,"start":"node\u0000"}"#,
+            ),
+            (
+                None,
+                after("ns", "a"),
+                None,
+                r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/a\u0000"}"#,
+            ),
         ] {
-            let token = place.encode().unwrap();
+            let version = version.map(ResourceVersion::from);
+            let token = continue_token(version.as_ref(), &key, namespace).unwrap();
             assert_eq!(String::from_utf8(base64::decode(&token).unwrap()).unwrap(), json);
-            assert_eq!(Continue::decode(&token, place.namespace.clone()), Ok(place));
+            assert_eq!(decode(&token, namespace), Ok(At::Continue { version, after: key }));
         }
-        let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJucy9hXHUwMDAwIn0";
-        assert_eq!(at(5, "ns", "a", None).encode().unwrap(), token);
+        let expected = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJucy9hXHUwMDAwIn0";
+        assert_eq!(token(5, "a").unwrap(), expected);
     }
 
     #[test]
     fn a_version_that_no_token_can_say_gives_none() {
-        let opaque = ResourceVersion::parse("abc");
-        let opaque = Continue { version: opaque, ..at(0, "ns", "a", None) };
-        assert_eq!(opaque.encode(), None);
-        assert_eq!(at(u64::MAX, "ns", "a", None).encode(), None);
-        let zero = Continue { version: Some(0.into()), ..at(0, "ns", "a", None) };
-        assert_eq!(zero.encode(), None);
+        let opaque = ResourceVersion::parse("abc").unwrap();
+        assert_eq!(continue_token(Some(&opaque), &after("ns", "a"), None), None);
+        assert_eq!(token(u64::MAX, "a"), None);
+        assert_eq!(token(0, "a"), None);
     }
 
     #[test]
@@ -179,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(refusal(json, None), format!("{start}{expected}"), "{json}");
         }
-        let failure = Continue::decode("a.b", None).unwrap_err();
+        let failure = decode("a.b", None).unwrap_err();
         assert_eq!(failure.message(), format!("{start}: illegal base64 data at input byte 1"));
     }
 
@@ -202,27 +207,28 @@ mod tests {
             refusal(&json, None);
             refusal(&json, Some("ns"));
         }
-        let of_all = at(1, "other", "a", None).encode().unwrap();
-        assert_eq!(Continue::decode(&of_all, Some("ns".into())).unwrap_err().code(), 400);
-        let of_one = at(1, "other", "a", Some("other")).encode().unwrap();
-        assert_eq!(Continue::decode(&of_one, Some("ns".into())), Ok(at(1, "ns", "a", Some("ns"))));
+        let other =
+            |namespace| continue_token(Some(&1.into()), &after("other", "a"), namespace).unwrap();
+        assert_eq!(decode(&other(None), Some("ns")).unwrap_err().code(), 400);
+        assert_eq!(decode(&other(Some("other")), Some("ns")), Ok(at(1, after("ns", "a"))));
     }
 
     proptest! {
         #[test]
         fn no_token_makes_it_panic(any in ".{0,80}", json in r#"\{("(v|rv|start)":("meta.k8s.io/v1"|-?[0-9]{1,20}|"[a./]*"),?){0,4}\}"#) {
-            for namespace in [None, Some(Arc::from("ns"))] {
-                let _ = Continue::decode(&any, namespace.clone());
-                let _ = Continue::decode(&base64::encode(json.as_bytes()), namespace);
+            for namespace in [None, Some("ns")] {
+                let _ = decode(&any, namespace);
+                let _ = decode(&base64::encode(json.as_bytes()), namespace);
             }
         }
 
         #[test]
-        fn every_place_comes_back(version in 0..=u64::MAX / 2, name in "[a-z.:-]{1,20}") {
+        fn every_place_comes_back(version in 1..=u64::MAX / 2, name in "[a-z.:-]{1,20}") {
             prop_assume!(!matches!(&*name, "." | ".."));
-            for place in [at(version, "ns", &name, None), at(version, "ns", &name, Some("ns"))] {
-                let token = place.encode().unwrap();
-                prop_assert_eq!(Continue::decode(&token, place.namespace.clone()), Ok(place));
+            for namespace in [None, Some("ns")] {
+                let place = after("ns", &name);
+                let token = continue_token(Some(&version.into()), &place, namespace).unwrap();
+                prop_assert_eq!(decode(&token, namespace), Ok(at(version, place)));
             }
         }
     }

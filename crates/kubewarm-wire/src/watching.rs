@@ -2,8 +2,8 @@
 
 use super::{
     At, Failure,
-    failure::Cause,
-    options::{self, MATCH, MATCH_WITH_CONTINUE, NOT_OLDER_THAN, Version},
+    failure::{forbidden, unsupported},
+    options::{self, MATCH, NOT_OLDER_THAN, match_with_continue},
     query::{Parameter, Query},
 };
 use kubewarm_api::model::ResourceVersion;
@@ -47,12 +47,12 @@ pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), 
     // Without a word about it, the state comes first where no version is given.
     let wants_state = initial.map(|_| query.is_set(Parameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
-        (Version::Unset, Some(true) | None) => (At::Latest, Begin::State),
-        (Version::Zero, Some(true) | None) => (At::Any, Begin::State),
-        (Version::Number(version), Some(true)) => (At::NotOlderThan(version), Begin::State),
-        (Version::Unset, Some(false)) => (At::Latest, Begin::Now),
-        (Version::Zero, Some(false)) => (At::Any, Begin::Now),
-        (Version::Number(version), Some(false) | None) => (At::Any, Begin::After(version)),
+        (None, Some(true) | None) => (At::Latest, Begin::State),
+        (Some(0), Some(true) | None) => (At::Any, Begin::State),
+        (Some(version), Some(true)) => (At::NotOlderThan(version.into()), Begin::State),
+        (None, Some(false)) => (At::Latest, Begin::Now),
+        (Some(0), Some(false)) => (At::Any, Begin::Now),
+        (Some(version), Some(false) | None) => (At::Any, Begin::After(version.into())),
     };
     // As with the API server, 0 is no timeout, and what is over before it began ends at once.
     let timeout = timeout.filter(|seconds| *seconds != 0);
@@ -68,26 +68,22 @@ fn check(query: &Query) -> Result<(), Failure> {
     let is_matched = !matched.is_empty();
     let is_initial_given = query.given(Parameter::SendInitialEvents).is_some();
     Failure::check_options([
-        (
-            is_initial_given && matched != NOT_OLDER_THAN,
-            Cause::forbidden(
+        (is_initial_given && matched != NOT_OLDER_THAN).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ),
-        ),
-        (
-            is_matched && !is_initial_given,
-            Cause::forbidden(
+            )
+        }),
+        (is_matched && !is_initial_given).then(|| {
+            forbidden(
                 MATCH,
                 "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
                  provided",
-            ),
-        ),
-        (
-            is_matched && matched != NOT_OLDER_THAN,
-            Cause::unsupported(MATCH, matched, r#""NotOlderThan""#),
-        ),
-        (is_matched && !query.text(Parameter::Continue).is_empty(), MATCH_WITH_CONTINUE),
+            )
+        }),
+        (is_matched && matched != NOT_OLDER_THAN)
+            .then(|| unsupported(MATCH, matched, r#""NotOlderThan""#)),
+        match_with_continue(query),
     ])
 }
 

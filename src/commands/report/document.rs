@@ -1,12 +1,7 @@
 //! The data of a report as a JSON or YAML document.
 
-use super::{
-    super::{
-        Error,
-        text::{escape, is_unsafe},
-    },
-    Format,
-};
+use super::{super::Error, Format};
+use kubewarm_api::model::{escape, is_unsafe};
 use serde_json::Value;
 use std::fmt::Write as _;
 

@@ -1,15 +1,12 @@
 //! The one renderer: alignment, wrapping, colours and escapes of everything that commands print.
 
 use super::{
-    super::{
-        Error,
-        text::{escape, wrapped},
-    },
+    super::{Error, text::wrapped},
     Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
     document::document,
 };
 use clap::ValueEnum;
-use kubewarm_api::v1alpha1::CellCounts;
+use kubewarm_api::{model::escape, v1alpha1::CellCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
 /// From this width on bars are 20 columns, below it 10.

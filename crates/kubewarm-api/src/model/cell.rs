@@ -2,7 +2,7 @@
 
 use super::{
     FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
-    OnAccessLost, Resource, SensitiveData, printable::printable,
+    OnAccessLost, Resource, SensitiveData, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -20,16 +20,6 @@ pub enum Extent {
     AllNamespaces,
     /// A cluster-scoped kind.
     Cluster,
-}
-
-/// Whether objects may hold the payload of Secrets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sensitivity {
-    /// They do not.
-    #[default]
-    Ordinary,
-    /// They may: their bodies are not compressed, and lists of earlier versions are refused.
-    Secret,
 }
 
 /// Which part of each object is fetched and stored.
@@ -198,23 +188,18 @@ impl CellKey {
         self.declared_in.is_none()
     }
 
-    /// Whether its objects hold the payload of secrets.
+    /// Whether its objects hold the payload of Secrets. Their bodies are not compressed, and lists of earlier
+    /// versions are refused.
     #[must_use]
-    pub fn sensitivity(&self) -> Sensitivity {
-        match self.projection {
-            Projection::Full(_) if self.resource.group_resource().is_secrets() => {
-                Sensitivity::Secret
-            }
-            Projection::Full(_) | Projection::MetadataOnly(_) => Sensitivity::Ordinary,
-        }
-    }
-
-    /// Whether the key asks for the payload of secrets without leave.
-    #[must_use]
-    pub fn is_guarded(&self) -> bool {
+    pub fn holds_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
-            && self.sensitive_data == SensitiveData::Deny
+    }
+
+    /// Whether the key asks for the payload of Secrets although its profile does not allow that.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.holds_secrets() && self.sensitive_data == SensitiveData::Deny
     }
 }
 
@@ -246,7 +231,7 @@ impl fmt::Display for CellKey {
             Identity::Operator => {}
             identity @ Identity::ServiceAccount { .. } => write!(out, ", as {identity}")?,
         }
-        f.write_str(&printable(out))
+        f.write_str(&escape(&out))
     }
 }
 

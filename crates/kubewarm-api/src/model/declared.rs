@@ -143,7 +143,7 @@ impl Declared {
             authors: AuthorCheck::Unknown,
             mode: profile.mode,
             targets,
-            objective: profile.warmup.objective,
+            objective: profile.objective,
             max_staleness: profile.max_staleness,
             on_access_lost: profile.on_access_lost,
             reads: profile.reads,

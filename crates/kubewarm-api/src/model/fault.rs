@@ -1,6 +1,6 @@
 //! Why a request to the API server did not do what it was for.
 
-use super::printable::printable;
+use super::escape;
 use std::time::Duration;
 
 /// The longest message kept, in bytes: enough for the API server's own sentences.
@@ -99,7 +99,8 @@ impl Fault {
     /// ourselves, never from the body of an object.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        let mut message = printable(message.into());
+        let message: String = message.into();
+        let mut message = escape(&message).into_owned();
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at));
             message.truncate(end.unwrap_or(0));

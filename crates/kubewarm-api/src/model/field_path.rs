@@ -12,15 +12,6 @@ pub struct FieldPath {
     text: Arc<str>,
 }
 
-/// One step of a [`FieldPath`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldStep<'a> {
-    /// The field's name.
-    pub field: &'a str,
-    /// Whether the step goes on into every element of the list that the field holds.
-    pub each: bool,
-}
-
 impl FieldPath {
     /// Checks `text`: 2 to 128 bytes, `(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+`.
     ///
@@ -45,11 +36,12 @@ impl FieldPath {
         Ok(Self { text: text.into() })
     }
 
-    /// The steps from the root.
-    pub fn steps(&self) -> impl Iterator<Item = FieldStep<'_>> {
+    /// The steps from the root: the name of a field, and whether the path goes on into every element of the list
+    /// that the field holds.
+    pub fn steps(&self) -> impl Iterator<Item = (&str, bool)> {
         self.text.split('.').skip(1).map(|step| match step.strip_suffix("[*]") {
-            Some(field) => FieldStep { field, each: true },
-            None => FieldStep { field: step, each: false },
+            Some(field) => (field, true),
+            None => (step, false),
         })
     }
 
@@ -73,7 +65,7 @@ mod tests {
     #[test]
     fn a_path_is_its_steps() {
         let path = FieldPath::parse(".spec.containers[*].image").unwrap();
-        let steps: Vec<_> = path.steps().map(|step| (step.field, step.each)).collect();
+        let steps: Vec<_> = path.steps().collect();
         assert_eq!(steps, [("spec", false), ("containers", true), ("image", false)]);
     }
 

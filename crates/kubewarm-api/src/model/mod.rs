@@ -5,6 +5,7 @@ mod canonical;
 mod cell;
 mod decision;
 mod declared;
+mod escape;
 mod fault;
 mod field_labels;
 mod field_path;
@@ -15,7 +16,6 @@ mod index;
 mod invalid;
 mod limits;
 mod object;
-mod printable;
 mod profile;
 mod read_terms;
 mod resource;
@@ -26,16 +26,14 @@ mod version;
 
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
-    cell::{
-        CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Sensitivity,
-        Tuning,
-    },
+    cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
     decision::{DecidedBy, Decision},
     declared::{
         AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving, same_cells,
     },
+    escape::{escape, is_unsafe},
     fault::{Fault, Reason, Verb},
-    field_path::{FieldPath, FieldStep},
+    field_path::FieldPath,
     field_selector::{FieldRequirement, FieldSelector},
     home::{Home, Watched},
     identity::Identity,
@@ -45,7 +43,7 @@ pub use self::{
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
-    profile::{ValidatedProfile, Warmup},
+    profile::ValidatedProfile,
     read_terms::ReadTerms,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     selector::{LabelComparison, LabelRequirement, LabelSelector},

@@ -29,8 +29,16 @@ pub struct ValidatedProfile {
     pub mode: Mode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
     pub targets: Vec<Target>,
-    /// `spec.warmup`.
-    pub warmup: Warmup,
+    /// `spec.warmup.targetSeconds`; 1 s to a day.
+    pub objective: Option<Duration>,
+    /// `spec.warmup.maxConcurrentLists`; 1..=64.
+    pub max_concurrent_lists: usize,
+    /// `spec.warmup.pageSize`; 50..=5000.
+    pub page_size: u32,
+    /// `spec.warmup.listStrategy`.
+    pub strategy: ListStrategy,
+    /// `spec.warmup.streamingDeadlineSeconds`; 5 s to 10 minutes.
+    pub streaming_deadline: Duration,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
     /// `spec.freshness.verifyIntervalSeconds`, up to a day; `None` where it is 0.
@@ -43,21 +51,6 @@ pub struct ValidatedProfile {
     pub limits: Limits,
 }
 
-/// How the first state is fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warmup {
-    /// `targetSeconds`: 1 s to a day.
-    pub objective: Option<Duration>,
-    /// 1..=64.
-    pub max_concurrent_lists: usize,
-    /// 50..=5000.
-    pub page_size: u32,
-    /// How a list is fetched.
-    pub strategy: ListStrategy,
-    /// 5 s to 10 minutes.
-    pub streaming_deadline: Duration,
-}
-
 impl ValidatedProfile {
     /// Checks `profile`: what the CRD's schema and rules check, because files and older servers
     /// have not been through them, and what they cannot see.
@@ -66,11 +59,12 @@ impl ValidatedProfile {
     ///
     /// The first [`Invalid`] field, in the order of the spec.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
-        let v1alpha1::CacheProfileSpec { targets, freshness, serving, .. } = &profile.spec;
+        let v1alpha1::CacheProfileSpec { targets, warmup, freshness, serving, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target);
         let account = profile.spec.service_account_name.as_deref();
+        let (objective, lists) = (warmup.target_seconds, warmup.max_concurrent_lists);
         let verify_interval = seconds(
             "spec.freshness.verifyIntervalSeconds",
             freshness.verify_interval_seconds,
@@ -85,7 +79,17 @@ impl ValidatedProfile {
                 .transpose()?,
             mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
-            warmup: Warmup::parse(&profile.spec.warmup)?,
+            objective: objective
+                .map(|found| seconds("spec.warmup.targetSeconds", found, 1..=86_400))
+                .transpose()?,
+            max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
+            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
+            strategy: warmup.list_strategy,
+            streaming_deadline: seconds(
+                "spec.warmup.streamingDeadlineSeconds",
+                warmup.streaming_deadline_seconds,
+                5..=600,
+            )?,
             max_staleness: seconds(
                 "spec.freshness.maxStalenessSeconds",
                 freshness.max_staleness_seconds,
@@ -108,26 +112,6 @@ impl ValidatedProfile {
                 name: Arc::clone(name),
             },
         }
-    }
-}
-
-impl Warmup {
-    fn parse(warmup: &v1alpha1::Warmup) -> Result<Self, Invalid> {
-        let objective = warmup
-            .target_seconds
-            .map(|found| seconds("spec.warmup.targetSeconds", found, 1..=86_400));
-        let lists = warmup.max_concurrent_lists;
-        Ok(Self {
-            objective: objective.transpose()?,
-            max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
-            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
-            strategy: warmup.list_strategy,
-            streaming_deadline: seconds(
-                "spec.warmup.streamingDeadlineSeconds",
-                warmup.streaming_deadline_seconds,
-                5..=600,
-            )?,
-        })
     }
 }
 
@@ -196,14 +180,9 @@ mod tests {
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
         assert_eq!(profile.on_access_lost, OnAccessLost::Fence);
-        let warmup = Warmup {
-            objective: None,
-            max_concurrent_lists: 4,
-            page_size: 500,
-            strategy: ListStrategy::Auto,
-            streaming_deadline: Duration::from_secs(30),
-        };
-        assert_eq!(profile.warmup, warmup);
+        assert_eq!((profile.objective, profile.strategy), (None, ListStrategy::Auto));
+        assert_eq!((profile.max_concurrent_lists, profile.page_size), (4, 500));
+        assert_eq!(profile.streaming_deadline, Duration::from_secs(30));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
         assert_eq!((target.priority, target.requirement), (500, Requirement::Required));
@@ -231,7 +210,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(profile.mode, Mode::Paused);
-        assert_eq!(profile.warmup.objective, Some(Duration::from_mins(1)));
+        assert_eq!(profile.objective, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
         assert_eq!(profile.on_access_lost, OnAccessLost::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };

@@ -2,8 +2,7 @@
 
 use http::{Request, header};
 use kubewarm_api::model::{
-    CellKey, Extent, Fault, ManagedFields, Projection, Reason, ResourceVersion, Sensitivity,
-    is_dns_label,
+    CellKey, Extent, Fault, ManagedFields, Projection, Reason, ResourceVersion, is_dns_label,
 };
 use std::{fmt::Write as _, time::Duration};
 
@@ -91,10 +90,10 @@ impl Endpoint {
             }
         };
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-        let accept_one = match (key.projection, key.sensitivity()) {
-            (Projection::Full(_), Sensitivity::Ordinary) => format!("{metadata},application/json"),
+        let accept_one = match (key.projection, key.holds_secrets()) {
+            (Projection::Full(_), false) => format!("{metadata},application/json"),
             // Nobody is to hold what is secret, or what was not asked for.
-            (Projection::MetadataOnly(_), _) | (_, Sensitivity::Secret) => metadata.to_owned(),
+            (Projection::MetadataOnly(_), _) | (_, true) => metadata.to_owned(),
         };
         Ok(Self {
             path,

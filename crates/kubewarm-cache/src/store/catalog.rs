@@ -8,7 +8,7 @@ use super::{
     upkeep::Upkeep,
     writer::Writer,
 };
-use kubewarm_api::model::{CellKey, FieldPath, Gauge, Projection, Resource, Sensitivity};
+use kubewarm_api::model::{CellKey, FieldPath, Gauge, Projection, Resource};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,10 +52,9 @@ impl Catalog {
     #[must_use]
     pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
         let kind = self.kind(key);
-        let sensitivity = key.sensitivity();
-        let gauge = self.gauge(key);
-        let table = Arc::new(Table::new(Arc::clone(&kind), sensitivity, gauge));
-        if sensitivity == Sensitivity::Ordinary {
+        let (is_secret, gauge) = (key.holds_secrets(), self.gauge(key));
+        let table = Arc::new(Table::new(Arc::clone(&kind), is_secret, gauge));
+        if !is_secret {
             kind.join(&table);
         }
         table.declare(&wanted(key, indexes));

@@ -10,7 +10,7 @@ use super::{
     upkeep::complete_indexes,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion, Sensitivity};
+use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion};
 use kubewarm_wire::json::Paths;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
@@ -28,7 +28,8 @@ use tokio::sync::Notify;
 pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
     pub(super) encoding: Encoding,
-    sensitivity: Sensitivity,
+    /// Whether it holds the payload of Secrets, which is not packed.
+    is_secret: bool,
     /// What it shares with the tables of its kind.
     pub(super) kind: Arc<Kind>,
     /// Records that did not decode: each is a fault of ours.
@@ -43,11 +44,11 @@ pub(super) struct Table {
 
 impl Table {
     /// An empty one.
-    pub(super) fn new(kind: Arc<Kind>, sensitivity: Sensitivity, gauge: Arc<Gauge>) -> Self {
+    pub(super) fn new(kind: Arc<Kind>, is_secret: bool, gauge: Arc<Gauge>) -> Self {
         Self {
             contents: RwLock::default(),
             encoding: Encoding::Json,
-            sensitivity,
+            is_secret,
             kind,
             undecodable: AtomicU64::new(0),
             gauge,
@@ -185,7 +186,7 @@ impl Table {
 
     /// Packs a body as the kind's records are packed now; a secret not at all.
     pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> PackedRecord {
-        if self.sensitivity == Sensitivity::Secret {
+        if self.is_secret {
             let record = Record::new(name, Packing::Secret, body);
             return PackedRecord { record, dictionary: None };
         }

@@ -155,13 +155,13 @@ mod tests {
         samples::{body, upsert},
         writer::Writer,
     };
-    use kubewarm_api::model::{DeltaSink as _, FieldPath, Sensitivity};
+    use kubewarm_api::model::{DeltaSink as _, FieldPath};
     use std::time::Duration;
 
     #[test]
     fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
         let kind = Arc::new(Kind::new(Codec::default(), Upkeep::default()));
-        let table = Table::new(kind, Sensitivity::Ordinary, Arc::default());
+        let table = Table::new(kind, false, Arc::default());
         let table = Arc::new(table);
         let mut writer = Writer::new(Arc::clone(&table));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));

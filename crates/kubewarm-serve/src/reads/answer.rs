@@ -177,7 +177,7 @@ mod tests {
     use futures::FutureExt as _;
     use kubewarm_api::model::{Delta, DeltaSink as _, Item, ResourceVersion, Uid};
     use kubewarm_cache::store::{Catalog, Wanted};
-    use kubewarm_wire::{ItemTypes, ListFrame, MetaVersion, Part};
+    use kubewarm_wire::{ListFrame, MetaVersion, Part};
     use std::{
         collections::BTreeSet,
         sync::{
@@ -228,7 +228,7 @@ mod tests {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
-            items: ItemTypes::Bare,
+            is_custom: false,
             of: if text.is_empty() { Part::Full } else { Part::Metadata(MetaVersion::V1) },
             version,
             next: None,

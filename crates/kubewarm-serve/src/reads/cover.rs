@@ -10,7 +10,7 @@ use kubewarm_api::model::{
     CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
 };
 use kubewarm_cache::informer::CellReport;
-use kubewarm_wire::{Failure, Form, Included, Objects};
+use kubewarm_wire::{Failure, Form, Objects, Part};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -58,11 +58,10 @@ impl<'a> Coverage<'a> {
         if all.is_empty() {
             return Err(not_cached(asked, NOT_DECLARED));
         }
-        let is_enough = |offering: &&Offering| match (offering.key.projection, asked.form) {
+        let is_enough = |offering: &&Offering| match offering.key.projection {
+            Projection::Full(_) => true,
             // Of a table, it depends on the columns of the kind.
-            (Projection::Full(_), _)
-            | (Projection::MetadataOnly(_), Form::Metadata(_) | Form::Table(_)) => true,
-            (Projection::MetadataOnly(_), Form::Full) => false,
+            Projection::MetadataOnly(_) => asked.form != Form::Object(Part::Full),
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {
@@ -113,7 +112,7 @@ impl<'a> Coverage<'a> {
     /// 421 where there is none; 406 where they hold metadata alone, and the table has more.
     pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
         if let Form::Table(table) = self.asked.form
-            && (table.object == Included::Object || !kind.printer().is_of_metadata())
+            && (table.object == Some(Part::Full) || !kind.printer().is_of_metadata())
         {
             self.cells.retain(|it| matches!(it.key.projection, Projection::Full(_)));
             if self.cells.is_empty() {
@@ -323,14 +322,14 @@ mod tests {
         let path = "/api/v1/namespaces/a/pods";
         assert_eq!(refused(&offers, path, ""), 406);
         let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
-        asked.form = Form::Metadata(MetaVersion::V1);
+        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         // What a phase is, metadata does not say.
         let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
         assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
-        let code = |kind: &Kind, object: Included| {
+        let code = |kind: &Kind, part: Part| {
             let (mut asked, _) = sample::asked(path, "");
-            asked.form = Form::Table(TableForm { object, ..TableForm::default() });
+            asked.form = Form::Table(TableForm { version: MetaVersion::V1, object: Some(part) });
             let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
             coverage
                 .knowing(kind, &Fields::default())
@@ -338,9 +337,10 @@ mod tests {
         };
         let mut accounts = kind("");
         accounts.document.resource = sample::core("serviceaccounts");
-        assert_eq!(code(&kind(""), Included::Metadata), 406, "of pods a table has more");
-        assert_eq!(code(&accounts, Included::Metadata), 200);
-        assert_eq!(code(&accounts, Included::Object), 406);
+        let metadata = Part::Metadata(MetaVersion::V1);
+        assert_eq!(code(&kind(""), metadata), 406, "of pods a table has more");
+        assert_eq!(code(&accounts, metadata), 200);
+        assert_eq!(code(&accounts, Part::Full), 406);
     }
 
     #[test]

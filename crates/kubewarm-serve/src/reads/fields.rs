@@ -136,7 +136,7 @@ mod tests {
         offers::Offers,
         sample::{asked, cell, kind, offers, report},
     };
-    use kubewarm_wire::{Form, MetaVersion};
+    use kubewarm_wire::{Form, MetaVersion, Part};
     use std::slice;
     use tokio::time::Instant;
 
@@ -227,7 +227,7 @@ mod tests {
     ) -> Result<(Fields, Vec<CellKey>), Failure> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
         let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        asked.form = Form::Metadata(MetaVersion::V1);
+        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
         let coverage = Coverage::of(offers, &asked, None, "home")?;
         let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
         let now = Instant::now();

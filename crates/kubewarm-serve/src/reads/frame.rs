@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::Object;
-use kubewarm_wire::{Form, ListFrame, Part, Rows, TableFrame, tables::Printer};
+use kubewarm_wire::{Form, ListFrame, TableFrame, tables::Printer};
 use std::sync::Arc;
 
 /// What objects are written as.
@@ -28,13 +28,19 @@ impl Frame {
     ) -> Self {
         let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
         let of = match form {
-            Form::Full => Part::Full,
-            Form::Metadata(version) => Part::Metadata(version),
+            Form::Object(part) => part,
             Form::Table(form) => {
                 let printer = kind.printer();
-                let columns = printer.columns().into();
-                let frame =
-                    TableFrame { api_version, kind: name, form, columns, version, next, remaining };
+                let frame = TableFrame {
+                    api_version,
+                    kind: name,
+                    form,
+                    columns: printer.columns().into(),
+                    version,
+                    next,
+                    remaining,
+                    has_rows_if_empty: printer.has_rows_if_empty(),
+                };
                 return Self::Table(frame, printer, Timestamp::now());
             }
         };
@@ -42,7 +48,7 @@ impl Frame {
             api_version,
             kind: name,
             list_kind: kind.list_kind(),
-            items: kind.items(),
+            is_custom: kind.definition.is_some(),
             of,
             version,
             next,
@@ -64,12 +70,9 @@ impl Frame {
             Self::List(frame) => frame.further_item(body, out),
             Self::Table(frame, printer, now) => {
                 let types = (&*frame.api_version, &*frame.kind);
-                let cells = match printer.row(types, body, *now) {
-                    Ok(cells) => cells,
-                    Err(error) => {
-                        tracing::error!(kind = %frame.kind, %error, "a row is left out");
-                        return false;
-                    }
+                let Some(cells) = printer.row(types, body, *now) else {
+                    tracing::error!(kind = %frame.kind, "a row is left out: what is stored is not JSON");
+                    return false;
                 };
                 if is_first {
                     frame.first_row(&cells, body, out);
@@ -84,14 +87,7 @@ impl Frame {
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         match self {
             Self::List(frame) => frame.tail(is_empty, out),
-            Self::Table(_, printer, _) => {
-                let rows = match (is_empty, printer.has_rows_if_empty()) {
-                    (false, _) => Rows::Some,
-                    (true, true) => Rows::None,
-                    (true, false) => Rows::Null,
-                };
-                TableFrame::tail(rows, out);
-            }
+            Self::Table(frame, ..) => frame.tail(is_empty, out),
         }
     }
 }
@@ -100,8 +96,7 @@ impl Frame {
 pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {
-        Form::Full => Part::Full,
-        Form::Metadata(version) => Part::Metadata(version),
+        Form::Object(part) => part,
         Form::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
             let frame = Frame::new(kind, form, version, None, None);

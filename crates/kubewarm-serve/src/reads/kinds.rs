@@ -2,7 +2,7 @@
 
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{Definition, SelectableFields};
-use kubewarm_wire::{ItemTypes, tables::Printer};
+use kubewarm_wire::tables::Printer;
 use std::sync::Arc;
 
 /// A kind.
@@ -43,10 +43,5 @@ impl Kind {
             }
             None => Printer::built_in(of.group(), of.version(), of.resource()),
         }
-    }
-
-    /// Whether the items of a list of them say what they are.
-    pub(super) fn items(&self) -> ItemTypes {
-        if self.definition.is_some() { ItemTypes::Written } else { ItemTypes::Bare }
     }
 }

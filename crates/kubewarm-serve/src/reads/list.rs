@@ -3,9 +3,9 @@
 use super::{
     Answer, Body, Pages, Reads, cover::Candidate, frame::Frame, retry::NotYet, route::Route,
 };
-use kubewarm_api::model::{ObjectKey, ResourceVersion, Sensitivity};
+use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{Reader, Selected, Wanted};
-use kubewarm_wire::{At, Continue, Failure, Objects};
+use kubewarm_wire::{At, Failure, Objects, continue_token};
 
 impl Reads {
     /// Answers a list, or a page of one.
@@ -27,10 +27,9 @@ impl Reads {
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
         let goes_on = is_full && selected.has_more();
-        let next = selected.last_key().filter(|_| goes_on).and_then(|after| {
-            let namespace = asked.namespace.clone();
-            Continue { version: Some(version.clone()), after, namespace }.encode()
-        });
+        let last = selected.last_key().filter(|_| goes_on);
+        let namespace = asked.namespace.as_deref();
+        let next = last.and_then(|last| continue_token(Some(&version), &last, namespace));
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
@@ -56,17 +55,15 @@ fn selected(
             return Ok(reader.select(wanted, after, limit));
         }
     };
-    let known = match candidate.key.sensitivity() {
-        Sensitivity::Secret => {
-            Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
-        }
-        Sensitivity::Ordinary => reader.select_at(version, wanted, after, limit),
+    let known = if candidate.key.holds_secrets() {
+        Some(reader.select(wanted, after, limit)).filter(|it| it.version() == Some(version))
+    } else {
+        reader.select_at(version, wanted, after, limit)
     };
     known.ok_or_else(|| match after {
         None => Failure::expired(),
         Some(after) => {
-            let (after, namespace) = (after.clone(), asked.namespace.clone());
-            Failure::expired_continue(Continue { version: None, after, namespace }.encode())
+            Failure::expired_continue(continue_token(None, after, asked.namespace.as_deref()))
         }
     })
 }
@@ -77,10 +74,10 @@ pub(super) fn remembers(
     reader: &Reader,
     version: &ResourceVersion,
 ) -> bool {
-    match candidate.key.sensitivity() {
-        Sensitivity::Secret => reader.version().as_ref() == Some(version),
-        Sensitivity::Ordinary => reader.remembers(version),
+    if candidate.key.holds_secrets() {
+        return reader.version().as_ref() == Some(version);
     }
+    reader.remembers(version)
 }
 
 /// Those of `selected` that meet the tests; in turns with others, where bodies are looked into.

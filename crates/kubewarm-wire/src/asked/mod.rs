@@ -4,9 +4,7 @@
 mod tests;
 
 use super::{
-    Failure, Form, Listing,
-    accept::{self, Shape},
-    options,
+    Failure, Form, Listing, accept, options,
     path::{Document, Path, Place},
     query::{Parameter, Query},
     watching::Watching,
@@ -146,11 +144,7 @@ fn objects(
         return Err(Failure::not_cached(of, name.as_deref().unwrap_or_default(), why));
     }
     let query = Query::parse(query)?;
-    let shape = match (&name, query.is_set(Parameter::Watch)) {
-        (Some(_), _) => Shape::One,
-        (None, true) => Shape::Event,
-        (None, false) => Shape::List,
-    };
+    let is_list = name.is_none() && !query.is_set(Parameter::Watch);
     let mut objects = Objects {
         resource,
         namespace,
@@ -159,7 +153,7 @@ fn objects(
         fields: FieldSelector::default(),
         at: At::Latest,
         limit: None,
-        form: accept::form(accept, shape)?,
+        form: accept::form(accept, is_list)?,
         watch: None,
     };
     match objects.name {

@@ -1,6 +1,7 @@
 //! What a request asks for, and what the caller must be allowed.
 
 use super::*;
+use crate::Part;
 use proptest::prelude::*;
 
 fn get(path: &str, query: &str) -> Result<Asked, Failure> {
@@ -51,7 +52,7 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
     let all = objects_of("/api/v1/nodes", query);
     assert_eq!(all.labels.to_string(), "b,a>1");
     assert_eq!(all.fields.to_string(), "metadata.name!=x");
-    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), Form::Full));
+    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), Form::Object(Part::Full)));
 }
 
 #[test]

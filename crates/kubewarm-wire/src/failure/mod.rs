@@ -6,15 +6,16 @@ mod tests;
 mod words;
 
 pub(super) use self::{
-    status::Cause,
+    status::{forbidden, unsupported},
     words::{qualified, quoted},
 };
 
 use self::{
-    status::Details,
+    status::{cause, no_details},
     words::{because, push, without_html},
 };
 use super::Access;
+use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
 /// A `Status` of failure: what a client is told instead of what it asked for.
@@ -27,7 +28,7 @@ pub struct Failure {
     code: u16,
     reason: &'static str,
     message: String,
-    details: Option<Box<Details>>,
+    details: Option<Box<StatusDetails>>,
     /// `metadata.continue`.
     token: Option<String>,
     /// Nothing was said of any object: another server may have what this one has not.
@@ -59,7 +60,8 @@ impl Failure {
     /// Seconds for the `Retry-After` header, without which clients do not retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
-        self.details.as_ref().and_then(|details| details.retry_after_seconds)
+        let seconds = self.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| seconds.into())
     }
 
     /// Whether it is this server alone that does not have it, so that the API server may.
@@ -245,12 +247,11 @@ impl Failure {
         Self::new(421, "NotCached", message).about(of, name).elsewhere()
     }
 
-    /// 422 where some of the options do not go together: those whose cause comes with `true`.
+    /// 422 where some of the options do not go together: each rule that is broken has a cause.
     pub(super) fn check_options(
-        rules: impl IntoIterator<Item = (bool, Cause)>,
+        rules: impl IntoIterator<Item = Option<StatusCause>>,
     ) -> Result<(), Self> {
-        let wrong = rules.into_iter().filter_map(|(is_wrong, cause)| is_wrong.then_some(cause));
-        let wrong: Vec<_> = wrong.collect();
+        let wrong: Vec<_> = rules.into_iter().flatten().collect();
         if wrong.is_empty() {
             return Ok(());
         }
@@ -288,8 +289,7 @@ impl Failure {
     pub fn internal(message: &str) -> Self {
         let mut failure =
             Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
-        failure.details_mut().causes =
-            vec![Cause { reason: "", message: message.to_owned().into(), field: "" }];
+        failure.details_mut().causes = vec![cause("", message, "")];
         failure
     }
 
@@ -323,11 +323,8 @@ impl Failure {
         let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message).after(1);
-        failure.details_mut().causes = vec![Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".into(),
-            field: "",
-        }];
+        failure.details_mut().causes =
+            vec![cause("ResourceVersionTooLarge", "Too large resource version", "")];
         failure
     }
 
@@ -370,11 +367,12 @@ impl Failure {
 
     /// At least 1: a client that is told 0 is back at once.
     fn after(mut self, seconds: u64) -> Self {
-        self.details_mut().retry_after_seconds = Some(seconds.max(1));
+        self.details_mut().retry_after_seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
         self
     }
 
-    fn details_mut(&mut self) -> &mut Details {
-        self.details.get_or_insert_default()
+    /// `kind` of the details is the plural name, as in the API server.
+    fn details_mut(&mut self) -> &mut StatusDetails {
+        self.details.get_or_insert_with(|| Box::new(no_details()))
     }
 }

@@ -1,47 +1,35 @@
 //! A `Status` as it is sent.
 
 use super::{Failure, quoted};
+use kube::core::response::{StatusCause, StatusDetails};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
-/// `details` of a `Status`; `kind` is the plural name, as in the API server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Details {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) kind: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) causes: Vec<Cause>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) retry_after_seconds: Option<u64>,
+/// Details with nothing in them.
+pub(super) fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    }
 }
 
-/// One of several causes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Cause {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) reason: &'static str,
-    pub(super) message: Cow<'static, str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) field: &'static str,
+pub(super) fn cause(reason: &str, message: impl Into<String>, field: &str) -> StatusCause {
+    StatusCause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() }
 }
 
-impl Cause {
-    /// An option that may not be given here. `message` begins with `Forbidden: `.
-    pub(crate) const fn forbidden(field: &'static str, message: &'static str) -> Self {
-        Self { reason: "FieldValueForbidden", message: Cow::Borrowed(message), field }
-    }
+/// An option that is forbidden here. `message` begins with `Forbidden: `.
+pub(crate) fn forbidden(field: &str, message: &str) -> StatusCause {
+    cause("FieldValueForbidden", message, field)
+}
 
-    /// An option that has no such value.
-    pub(crate) fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
-        let message =
-            format!("Unsupported value: {}: supported values: {supported}", quoted(value));
-        Self { reason: "FieldValueNotSupported", message: message.into(), field }
-    }
+/// An option that has no such value.
+pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCause {
+    let message = format!("Unsupported value: {}: supported values: {supported}", quoted(value));
+    cause("FieldValueNotSupported", message, field)
 }
 
 impl Failure {

@@ -113,18 +113,17 @@ fn a_refused_name_and_the_cluster_scope_are_said_as_the_server_says_them() {
 
 #[test]
 fn several_wrong_options_are_all_named() {
-    let failure = |wrong: [(bool, Cause); 2]| Failure::check_options(wrong).unwrap_err();
+    let failure = |wrong: [Option<StatusCause>; 2]| Failure::check_options(wrong).unwrap_err();
     let one = "Forbidden: sendInitialEvents is forbidden for list";
-    let one = (true, Cause::forbidden("sendInitialEvents", one));
-    let [a, b] = [Cause::forbidden("a", "Forbidden: x"), Cause::forbidden("b", "Forbidden: y")];
-    let one = failure([one, (false, a.clone())]);
+    let one = failure([Some(forbidden("sendInitialEvents", one)), None]);
     assert_eq!(
         body(&one),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}"#
     );
-    let two = failure([(true, a.clone()), (true, b)]);
+    let [a, b] = [forbidden("a", "Forbidden: x"), forbidden("b", "Forbidden: y")];
+    let two = failure([Some(a), Some(b)]);
     assert!(two.message().ends_with("[a: Forbidden: x, b: Forbidden: y]"), "{two}");
-    assert_eq!(Failure::check_options([(false, a)]), Ok(()));
+    assert_eq!(Failure::check_options([None]), Ok(()));
 }
 
 #[test]

@@ -53,13 +53,13 @@ impl Paths {
     fn add(&mut self, path: FieldPath) {
         let Self { all, root, fields } = self;
         let mut node = root;
-        for step in path.steps() {
-            node = node.fields.entry(step.field.as_bytes().into()).or_insert_with(|| {
+        for (field, is_list) in path.steps() {
+            node = node.fields.entry(field.as_bytes().into()).or_insert_with(|| {
                 let number = *fields;
                 *fields += 1;
                 Node { number, ..Node::default() }
             });
-            if step.each {
+            if is_list {
                 node = node.elements.get_or_insert_default();
             }
         }

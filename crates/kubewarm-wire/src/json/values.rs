@@ -151,7 +151,7 @@ impl Cursor<'_> {
 mod tests {
     use super::*;
     use crate::json::LOOKS;
-    use kubewarm_api::model::{FieldPath, FieldStep};
+    use kubewarm_api::model::FieldPath;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -173,8 +173,8 @@ mod tests {
     }
 
     /// The same in the plain way: one path, step by step, of what a parser has made of the text.
-    fn plainly(value: &Value, steps: &[FieldStep<'_>], found: &mut Vec<String>) {
-        let Some((step, rest)) = steps.split_first() else {
+    fn plainly(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
+        let Some((&(field, is_list), rest)) = steps.split_first() else {
             match value {
                 Value::String(text) => found.push(text.clone()),
                 Value::Number(_) | Value::Bool(_) => found.push(value.to_string()),
@@ -182,10 +182,10 @@ mod tests {
             }
             return;
         };
-        let Some(value) = value.as_object().and_then(|object| object.get(step.field)) else {
+        let Some(value) = value.as_object().and_then(|object| object.get(field)) else {
             return;
         };
-        match (step.each, value) {
+        match (is_list, value) {
             (true, Value::Array(list)) => {
                 for element in list {
                     plainly(element, rest, found);

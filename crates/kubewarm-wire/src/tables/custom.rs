@@ -10,18 +10,9 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     definition: Value,
-    of: Type,
+    /// `type` of the definition. Every unknown one is a string.
+    type_: String,
     path: Path,
-}
-
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Text,
-    Integer,
-    Number,
-    Flag,
-    Date,
 }
 
 impl Column {
@@ -37,19 +28,12 @@ impl Column {
             ),
             Some(given) => given.to_owned(),
         };
-        let of = match written.type_.as_str() {
-            "integer" => Type::Integer,
-            "number" => Type::Number,
-            "boolean" => Type::Flag,
-            "date" => Type::Date,
-            _ => Type::Text,
-        };
         let definition = json!({
             "name": written.name, "type": written.type_,
             "format": written.format.as_deref().unwrap_or_default(),
             "description": description, "priority": written.priority.unwrap_or_default(),
         });
-        Some(Self { definition, of, path })
+        Some(Self { definition, type_: written.type_.clone(), path })
     }
 
     /// The column of a definition that has none.
@@ -75,12 +59,12 @@ impl Column {
     /// What it shows of an object; null where there is nothing, or something of another kind.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
-        let typed = match self.of {
-            Type::Text => Some(printed(value).into()),
-            Type::Integer => integer(value).map(Value::from),
-            Type::Number => value.as_f64().map(whole_or_float),
-            Type::Flag => value.as_bool().map(Value::from),
-            Type::Date => value.as_str().map(|time| age::since_date(time, now).into()),
+        let typed = match self.type_.as_str() {
+            "integer" => integer(value).map(Value::from),
+            "number" => value.as_f64().map(whole_or_float),
+            "boolean" => value.as_bool().map(Value::from),
+            "date" => value.as_str().map(|time| age::since_date(time, now).into()),
+            _ => Some(printed(value).into()),
         };
         typed.unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{Change, Follower, News, Selected, Turn, Wanted};
-use kubewarm_wire::{EventFrame, EventType, Failure, Objects};
+use kubewarm_wire::{EventType, Failure, Objects};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -210,7 +210,7 @@ fn joined(lines: &[Bytes]) -> Piece {
 /// A piece that says why there is no more.
 pub(super) fn error(failure: &Failure) -> Piece {
     let mut out = Vec::new();
-    EventFrame::error(failure, &mut out);
+    kubewarm_wire::error_event(failure, &mut out);
     Piece { lines: out.into(), events: 1 }
 }
 
@@ -221,7 +221,7 @@ mod tests {
     use futures::FutureExt as _;
     use kubewarm_api::model::{CellKey, Delta, DeltaSink as _, Item, Reread, Uid};
     use kubewarm_cache::store::{Catalog, Writer};
-    use kubewarm_wire::{Form, MetaVersion};
+    use kubewarm_wire::{Form, MetaVersion, Part};
     use std::collections::BTreeSet;
 
     /// Four of them are a turn.
@@ -257,7 +257,7 @@ mod tests {
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
         // So little is written of each that a piece would be all of them.
-        asked.form = Form::Metadata(MetaVersion::V1);
+        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &asked, Wanted::default(), (follower, initial));
         let shared = Shared::default();

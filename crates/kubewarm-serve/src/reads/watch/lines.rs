@@ -3,15 +3,18 @@
 use crate::reads::kinds::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_wire::{
-    EventFrame, EventType, Form, Included, Part, TableForm, TableFrame, tables::Printer,
-};
+use kubewarm_wire::{EventType, Form, Part, TableForm, TableFrame, tables::Printer};
 use std::sync::Arc;
 
 /// Writes events. Those of two watches are the same where these are.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lines {
-    objects: EventFrame,
+    /// Of an object, such as `apps/v1`.
+    api_version: Arc<str>,
+    /// Of an object.
+    kind: Arc<str>,
+    /// The part of each object, where it is sent as itself.
+    of: Part,
     /// How an object is printed, where each event is about a table of one row, as of the moment of writing.
     rows: Option<(TableForm, Printer)>,
 }
@@ -19,12 +22,11 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new(kind: &Kind, form: Form) -> Self {
         let (of, rows) = match form {
-            Form::Full => (Part::Full, None),
-            Form::Metadata(version) => (Part::Metadata(version), None),
+            Form::Object(part) => (part, None),
             Form::Table(form) => (Part::Full, Some((form, kind.printer()))),
         };
         let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
-        Self { objects: EventFrame { api_version, kind, of }, rows }
+        Self { api_version, kind, of, rows }
     }
 
     /// Writes an event about what is `stored`; answers whether anything was written, which is not so of what is
@@ -37,7 +39,7 @@ impl Lines {
         out: &mut Vec<u8>,
     ) -> bool {
         let Some((form, printer)) = &self.rows else {
-            self.objects.event(of, stored, out);
+            kubewarm_wire::event(of, |out| self.object(stored, out), out);
             return true;
         };
         let row = self.row((*form, printer), stored, is_first);
@@ -52,18 +54,22 @@ impl Lines {
         is_first: bool,
         out: &mut Vec<u8>,
     ) {
-        let Some((form, printer)) = &self.rows else {
-            return self.objects.bookmark(version, is_initial_end, out);
-        };
         let stored = kubewarm_wire::progress(version, is_initial_end);
+        let Some((form, printer)) = &self.rows else {
+            return kubewarm_wire::bookmark(|out| self.object(&stored, out), out);
+        };
         let mut form = *form;
-        if is_initial_end && form.object == Included::None {
+        if is_initial_end {
             // The end is marked in the metadata, whatever was asked for.
-            form.object = Included::Metadata;
+            form.object.get_or_insert(Part::Metadata(form.version));
         }
         if let Some(row) = self.row((form, printer), &stored, is_first) {
             kubewarm_wire::bookmark(row, out);
         }
+    }
+
+    fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
+        kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
     /// Writes a table of one row when it is called; `None` of what is no JSON.
@@ -73,10 +79,11 @@ impl Lines {
         stored: &'s [u8],
         is_first: bool,
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
-        let EventFrame { api_version, kind, .. } = &self.objects;
-        let cells = printer.row((api_version, kind), stored, Timestamp::now());
-        let cells =
-            cells.map_err(|error| tracing::error!(%kind, %error, "an event is left out")).ok()?;
+        let Self { api_version, kind, .. } = self;
+        let Some(cells) = printer.row((api_version, kind), stored, Timestamp::now()) else {
+            tracing::error!(%kind, "an event is left out: what is stored is not JSON");
+            return None;
+        };
         let frame = TableFrame {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
@@ -85,6 +92,7 @@ impl Lines {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
+            has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
     }
@@ -100,8 +108,14 @@ mod tests {
     const POD: &[u8] =
         br#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"phase":"Running"}}"#;
 
-    fn rows(object: Included) -> Lines {
-        Lines::new(&kind(""), Form::Table(TableForm { object, ..TableForm::default() }))
+    const METADATA: Part = Part::Metadata(MetaVersion::V1);
+
+    fn table(object: Option<Part>) -> Form {
+        Form::Table(TableForm { version: MetaVersion::V1, object })
+    }
+
+    fn rows(object: Option<Part>) -> Lines {
+        Lines::new(&kind(""), table(object))
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
@@ -118,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_event_is_a_table_of_one_row_and_the_first_says_the_columns() {
-        let lines = rows(Included::Metadata);
+        let lines = rows(Some(METADATA));
         let first = event(&lines, POD, true);
         let table = &first["object"];
         assert_eq!((&first["type"], &table["kind"]), (&json!("MODIFIED"), &json!("Table")));
@@ -139,9 +153,9 @@ mod tests {
         let mark =
             json!({"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}});
         for (object, kind) in [
-            (Included::None, "PartialObjectMetadata"),
-            (Included::Metadata, "PartialObjectMetadata"),
-            (Included::Object, "Pod"),
+            (None, "PartialObjectMetadata"),
+            (Some(METADATA), "PartialObjectMetadata"),
+            (Some(Part::Full), "Pod"),
         ] {
             let lines = rows(object);
             let end = written(|out| lines.bookmark((&9.into(), true), true, out));
@@ -151,7 +165,7 @@ mod tests {
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
             let later = written(|out| lines.bookmark((&9.into(), false), false, out));
             let object_of = &later["object"]["rows"][0]["object"];
-            assert_eq!(object_of.is_null(), object == Included::None, "{later}");
+            assert_eq!(object_of.is_null(), object.is_none(), "{later}");
             assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");
         }
     }
@@ -159,18 +173,18 @@ mod tests {
     #[test]
     fn what_is_no_json_is_left_out() {
         let mut out = Vec::new();
-        assert!(!rows(Included::None).event(EventType::Added, b"{", true, &mut out));
+        assert!(!rows(None).event(EventType::Added, b"{", true, &mut out));
         assert!(out.is_empty());
     }
 
     #[test]
     fn lines_are_shared_by_those_who_print_alike() {
-        assert_eq!(rows(Included::None), rows(Included::None));
-        assert_ne!(rows(Included::None), rows(Included::Object));
+        assert_eq!(rows(None), rows(None));
+        assert_ne!(rows(None), rows(Some(Part::Full)));
         let plain = |form| Lines::new(&kind(""), form);
-        assert_ne!(plain(Form::Full), plain(Form::Metadata(MetaVersion::V1)));
+        assert_ne!(plain(Form::Object(Part::Full)), plain(Form::Object(METADATA)));
         // Of a definition that has been given other columns since.
-        let table = Form::Table(TableForm::default());
+        let table = table(Some(METADATA));
         let custom = kind("spec.x");
         assert_ne!(Lines::new(&custom, table), Lines::new(&kind(""), table));
     }

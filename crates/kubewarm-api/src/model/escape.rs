@@ -1,0 +1,64 @@
+//! Text of others made safe for one line of a log or a terminal.
+
+use std::borrow::Cow;
+
+/// `text` with everything that could end a line, steer a terminal or hide in a line written visibly, as `\n` or
+/// `\u{1b}`: control characters, line separators, direction marks and characters without width.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(kubewarm_api::model::escape("a\u{1b}[2Jb\n"), r"a\u{1b}[2Jb\n");
+/// ```
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            safe.extend(c.escape_debug());
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether [`escape`] writes `c` in another form.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_steer_a_terminal_is_written_visibly() {
+        for (text, safe) in [
+            ("plain, ünïcode 日本", "plain, ünïcode 日本"),
+            (r#"größer "als" \ 'hier' …"#, r#"größer "als" \ 'hier' …"#),
+            ("\u{1b}]0;title\u{7}", r"\u{1b}]0;title\u{7}"),
+            ("two\nlines\r\t", r"two\nlines\r\t"),
+            ("\u{9b}31m\u{7f}\u{85}", r"\u{9b}31m\u{7f}\u{85}"),
+            ("a\u{202e}b\u{200b}c\u{2028}", r"a\u{202e}b\u{200b}c\u{2028}"),
+        ] {
+            assert_eq!(escape(text), safe);
+        }
+    }
+
+    #[test]
+    fn nothing_unsafe_is_left() {
+        for c in ('\0'..=char::MAX).filter(|&c| is_unsafe(c)) {
+            assert!(!escape(&c.to_string()).contains(is_unsafe), "{:x}", u32::from(c));
+        }
+    }
+}
