@@ -208,8 +208,8 @@ mod tests {
         forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
-    use http::{Request, Response};
-    use kube::{Client, client::Body};
+    use http::{Request, Response, Uri};
+    use kube::{Client, Config, client::Body};
     use kubewarm_api::{
         model::{
             AuthorCheck, Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason,
@@ -221,7 +221,7 @@ mod tests {
         informer::{Bounds, Timing},
         store::Catalog,
     };
-    use kubewarm_client::{Buckets, Discovery, OperatorOnly};
+    use kubewarm_client::{Accounts, Buckets, Discovery};
     use serde_json::json;
     use std::{
         convert::Infallible,
@@ -238,8 +238,9 @@ mod tests {
     fn controller_of(watched: Watched, client: Client) -> Controller {
         let metrics = Metrics::new(&BuildInfo::current()).unwrap();
         let catalog = Catalog::new();
+        let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
         let registry = Registry::new(
-            Arc::new(OperatorOnly::new(client.clone())),
+            Arc::new(Accounts::of(&nowhere, client.clone(), Buckets::default())),
             catalog.clone(),
             metrics.engine(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },

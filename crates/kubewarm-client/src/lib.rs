@@ -30,7 +30,7 @@ pub use self::{
     bucket::Buckets,
     caller::{Presented, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
-    clients::{Clients, OperatorOnly},
+    clients::Clients,
     definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Pace, Served, is_builtin_group},
     expiring::{CacheEntry, Expiring},

@@ -11,7 +11,7 @@ mod tests;
 mod token;
 
 use self::{keeper::Keeper, mint::Account};
-use super::{Buckets, Clients, clients::refusing, transport};
+use super::{Buckets, Clients, transport};
 use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
 use kubewarm_api::model::{Fault, Identity, Reason};
@@ -106,6 +106,14 @@ impl Clients for Accounts {
         handed_out.insert(identity.clone(), Arc::downgrade(&client));
         client
     }
+}
+
+/// A client whose every request fails with `fault`, without being sent.
+fn refusing(fault: Fault) -> Client {
+    let service = service_fn(move |_: Request<Body>| {
+        std::future::ready(Err::<Response<Body>, _>(fault.clone()))
+    });
+    Client::new(service, "default")
 }
 
 /// Sends everything with the token of `keeper`, whatever credentials a request brings.
