@@ -9,7 +9,6 @@ use super::{
 use crate::{metrics::OperatorMetrics, status::Observed};
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, Invalid, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
-use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -149,8 +148,7 @@ impl Controller {
             desired.insert(own.key.clone(), (own.clone(), Mode::Active));
         }
         self.informers.apply(plan(&desired, &running));
-        let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
-        self.sources.discovery.set_pace(pace);
+        self.sources.discovery.set_hurried(is_kind_missing);
         if is_discovery_behind {
             self.sources.discovery.refresh();
         }

@@ -32,7 +32,7 @@ pub use self::{
     client::{ConnectError, Connection},
     clients::Clients,
     definition::{Definition, SelectableFields, definition},
-    discovery::{Discovery, Pace, Served, is_builtin_group},
+    discovery::{Discovery, Served, is_builtin_group},
     expiring::{CacheEntry, Expiring},
     keyed_semaphore::{KeyedPermit, KeyedSemaphore},
     kubeconfig::{Present, present},
