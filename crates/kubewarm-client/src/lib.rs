@@ -27,7 +27,7 @@ pub use self::{
     account::Accounts,
     api_client::{Answer, ApiClient, ApiRequest},
     authors::author_check,
-    bucket::Buckets,
+    bucket::{Buckets, KeyedBucket},
     caller::{Presented, Reviewer, User, Verdict, Who},
     client::{ConnectError, Connection},
     clients::Clients,
