@@ -39,7 +39,7 @@ pub use self::{
     lease::{Elector, LeaseState},
     namespace::{Existence, existence, is_leaving},
     question::{dry_run, get, get_all},
-    review::{ReviewedRules, is_allowed, may, rules_of, whoami},
+    review::{ReviewedRules, is_allowed, may, rules_of, whoami, with_selectors},
     transport::Piped,
     upstream::{NotSent, Upstream},
     work_queue::WorkQueue,
