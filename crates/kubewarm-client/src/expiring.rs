@@ -18,12 +18,10 @@ use tokio::{runtime::Handle, time::Instant};
 /// replaced or goes. Those who ask for one key at the same time share one fetch. A fetch that fails is not remembered.
 ///
 /// The clock is tokio's, so that a test can pause it.
-pub struct Expiring<K, V, E = Fault>(Arc<Cache<K, V, E>>);
-
-struct Cache<K, V, E> {
-    ttl: Duration,
+pub struct Expiring<K, V, E = Fault> {
     capacity: u64,
-    state: Mutex<CacheState<K, V, E>>,
+    ttl: Duration,
+    state: Arc<Mutex<CacheState<K, V, E>>>,
 }
 
 struct CacheState<K, V, E> {
@@ -60,19 +58,19 @@ where
     /// At most `capacity` values, each fresh for `ttl`.
     #[must_use]
     pub fn new(capacity: u64, ttl: Duration) -> Self {
-        Self(Arc::new(Cache { ttl, capacity, state: Mutex::default() }))
+        Self { capacity, ttl, state: Arc::default() }
     }
 
     /// The value of `key`, if it is fresh.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
-        self.0.state.lock().fresh(key, self.0.ttl)
+        self.state.lock().fresh(key, self.ttl)
     }
 
     /// The value of `key`, fresh or not, if it is still there. Does not count as a use.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
-        self.0.state.lock().entries.get(key).map(|slot| slot.entry.clone())
+        self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
     /// Remembers `value`, which was asked for at `asked_at`.
@@ -88,9 +86,9 @@ where
         asked_at: Instant,
         replaces: impl FnOnce(&V) -> bool,
     ) {
-        let mut state = self.0.state.lock();
-        if state.fresh(&key, self.0.ttl).is_none_or(|held| replaces(&held.value)) {
-            state.insert(key, CacheEntry { value, asked_at }, self.0.capacity);
+        let mut state = self.state.lock();
+        if state.fresh(&key, self.ttl).is_none_or(|held| replaces(&held.value)) {
+            state.insert(key, CacheEntry { value, asked_at }, self.capacity);
         }
     }
 
@@ -113,8 +111,8 @@ where
         let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.asked_at > since);
         let begun = loop {
             let under_way = {
-                let mut state = self.0.state.lock();
-                if let Some(entry) = state.fresh(&key, self.0.ttl).filter(is_new) {
+                let mut state = self.state.lock();
+                if let Some(entry) = state.fresh(&key, self.ttl).filter(is_new) {
                     return Ok(entry);
                 }
                 let Some(under_way) = state.fetches.get(&key) else {
@@ -161,7 +159,7 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
-        let ended = self.cache.0.state.lock().fetches.remove(&self.key);
+        let ended = self.cache.state.lock().fetches.remove(&self.key);
         // Whoever waits for it may take the lock.
         drop(ended);
     }
@@ -197,7 +195,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
 
 impl<K, V, E> Clone for Expiring<K, V, E> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { state: Arc::clone(&self.state), ..*self }
     }
 }
 
@@ -210,7 +208,7 @@ impl<K, V, E> Default for CacheState<K, V, E> {
 
 impl<K, V, E> fmt::Debug for Expiring<K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expiring").field("ttl", &self.0.ttl).finish_non_exhaustive()
+        f.debug_struct("Expiring").field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }
 
@@ -261,7 +259,7 @@ mod tests {
         cache.insert("e", 3, Instant::now());
         let left = ["a", "b", "c", "d", "e"].map(|key| value(&cache, key));
         assert_eq!(left, [Some(1), None, Some(1), Some(1), Some(3)]);
-        let state = cache.0.state.lock();
+        let state = cache.state.lock();
         assert_eq!((state.by_use.len(), state.entries.len()), (4, 4));
         drop(state);
         let none = of(0);
@@ -285,7 +283,7 @@ mod tests {
         let found = join_all((0..9).map(|_| get())).await;
         assert!(found.into_iter().all(|found| found.unwrap().value == 1));
         assert_eq!(count.load(Ordering::Relaxed), 1);
-        assert!(cache.0.state.lock().fetches.is_empty());
+        assert!(cache.state.lock().fetches.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
