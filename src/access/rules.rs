@@ -1,10 +1,8 @@
 //! Whether the rules of a review allow what a cell needs, as RBAC matches them.
 
-use k8s_openapi::api::authorization::v1::{
-    FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, ResourceRule};
 use kubewarm_api::model::{CellKey, Extent, GroupResource, Identity, Verb};
-use kubewarm_client::ReviewedRules;
+use kubewarm_client::{ReviewedRules, with_selectors};
 use std::sync::Arc;
 
 /// What a rule may say instead of a name.
@@ -37,25 +35,15 @@ fn allows(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str
 #[must_use]
 pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     let of = key.resource.group_resource();
-    let text = |text: String| (!text.is_empty()).then_some(text);
-    let (labels, fields) = (text(key.labels.to_string()), text(key.fields.to_string()));
-    ResourceAttributes {
+    let attributes = ResourceAttributes {
         verb: Some(verb.as_str().to_owned()),
         group: Some(of.group().to_owned()),
         resource: Some(of.resource().to_owned()),
         namespace: key.extent.namespace().map(str::to_owned),
         name: key.fields.name().map(str::to_owned),
-        // Authorizers that know selectors may allow no more than what is selected.
-        label_selector: labels.map(|raw| LabelSelectorAttributes {
-            raw_selector: Some(raw),
-            ..LabelSelectorAttributes::default()
-        }),
-        field_selector: fields.map(|raw| FieldSelectorAttributes {
-            raw_selector: Some(raw),
-            ..FieldSelectorAttributes::default()
-        }),
         ..ResourceAttributes::default()
-    }
+    };
+    with_selectors(attributes, &key.labels, &key.fields)
 }
 
 /// Whose rules, and where; without a namespace, only grants for the whole cluster count.

@@ -9,7 +9,6 @@ use super::{
 use crate::{metrics::OperatorMetrics, status::Observed};
 use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, Invalid, Mode};
 use kubewarm_cache::informer::{Registry, RelistReason, plan};
-use kubewarm_client::Pace;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -148,8 +147,7 @@ impl Controller {
             desired.insert(own.key.clone(), (own.clone(), Mode::Active));
         }
         self.informers.apply(plan(&desired, &running));
-        let pace = if is_kind_missing { Pace::Hurried } else { Pace::Calm };
-        self.sources.discovery.set_pace(pace);
+        self.sources.discovery.set_hurried(is_kind_missing);
         if is_discovery_behind {
             self.sources.discovery.refresh();
         }
@@ -206,8 +204,8 @@ mod tests {
         forecast::Forecasts,
         metrics::{BuildInfo, Metrics},
     };
-    use http::{Request, Response};
-    use kube::{Client, client::Body};
+    use http::{Request, Response, Uri};
+    use kube::{Client, Config, client::Body};
     use kubewarm_api::{
         model::{
             AuthorCheck, Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason,
@@ -219,7 +217,7 @@ mod tests {
         informer::{Bounds, Timing},
         store::Catalog,
     };
-    use kubewarm_client::{Buckets, Discovery, OperatorOnly};
+    use kubewarm_client::{Accounts, Buckets, Discovery};
     use serde_json::json;
     use std::{
         convert::Infallible,
@@ -236,8 +234,9 @@ mod tests {
     fn controller_of(watched: Watched, client: Client) -> Controller {
         let metrics = Metrics::new(&BuildInfo::current()).unwrap();
         let catalog = Catalog::new();
+        let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
         let registry = Registry::new(
-            Arc::new(OperatorOnly::new(client.clone())),
+            Arc::new(Accounts::of(&nowhere, client.clone(), Buckets::default())),
             catalog.clone(),
             metrics.engine(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },

@@ -9,7 +9,7 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::informer::{Bounds, Comparison, InformerMetrics, Registry, Timing};
 use kubewarm_cache::store::Catalog;
-use kubewarm_client::{Connection, OperatorOnly};
+use kubewarm_client::{Buckets, Connection};
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -53,10 +53,10 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
     let catalog = Catalog::new();
     let metrics = Arc::new(InformerMetrics::new()?);
     let mut registry = Registry::new(
-        Arc::new(OperatorOnly::new(connection.informer_client())),
+        Arc::new(connection.clients(Buckets::default())),
         catalog.clone(),
         Arc::clone(&metrics),
-        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() },
+        Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
         Timing::default(),
     );
     let mut tables = Vec::new();

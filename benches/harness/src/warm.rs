@@ -14,7 +14,7 @@ use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
     store::{Catalog, Reader, Seen, Wanted, Writer},
 };
-use kubewarm_client::{Connection, OperatorOnly};
+use kubewarm_client::{Buckets, Connection};
 use std::{
     hint::black_box,
     ops::ControlFlow,
@@ -30,14 +30,13 @@ use std::{
 /// If the cluster cannot be reached, or a command cannot be answered.
 pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
     let connection = Connection::load(Some(kubeconfig), None)?;
-    let clients = Arc::new(OperatorOnly::new(connection.informer_client()));
+    let clients = Arc::new(connection.clients(Buckets::default()));
     let spec = pods(strategy)?;
     let (catalog, lag) = (Catalog::new(), Arc::new(LagRecorder::default()));
     let warm = Warm { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
 
     let started = Instant::now();
-    let bounds =
-        Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
+    let bounds = Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() };
     let mut registry = Registry::new(
         clients,
         catalog,

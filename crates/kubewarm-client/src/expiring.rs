@@ -18,13 +18,10 @@ use tokio::{runtime::Handle, time::Instant};
 /// replaced or goes. Those who ask for one key at the same time share one fetch. A fetch that fails is not remembered.
 ///
 /// The clock is tokio's, so that a test can pause it.
-pub struct Expiring<K, V, E = Fault>(Arc<Cache<K, V, E>>);
-
-struct Cache<K, V, E> {
-    ttl: Duration,
+pub struct Expiring<K, V, E = Fault> {
     capacity: u64,
-    weigh: fn(&V) -> u64,
-    state: Mutex<CacheState<K, V, E>>,
+    ttl: Duration,
+    state: Arc<Mutex<CacheState<K, V, E>>>,
 }
 
 struct CacheState<K, V, E> {
@@ -32,7 +29,6 @@ struct CacheState<K, V, E> {
     /// Keys by their last use, the least recent first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
-    weight: u64,
     fetches: HashMap<K, Fetch<V, E>>,
 }
 
@@ -47,7 +43,6 @@ pub struct CacheEntry<V> {
 
 struct CacheSlot<V> {
     entry: CacheEntry<V>,
-    weight: u64,
     last_use: u64,
 }
 
@@ -63,25 +58,19 @@ where
     /// At most `capacity` values, each fresh for `ttl`.
     #[must_use]
     pub fn new(capacity: u64, ttl: Duration) -> Self {
-        Self::weighed(capacity, ttl, |_| 1)
-    }
-
-    /// Values whose weights come to `capacity` at most, as `weigh` says. A value that is heavier is not remembered.
-    #[must_use]
-    pub fn weighed(capacity: u64, ttl: Duration, weigh: fn(&V) -> u64) -> Self {
-        Self(Arc::new(Cache { ttl, capacity, weigh, state: Mutex::default() }))
+        Self { capacity, ttl, state: Arc::default() }
     }
 
     /// The value of `key`, if it is fresh.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
-        self.0.state.lock().fresh(key, self.0.ttl)
+        self.state.lock().fresh(key, self.ttl)
     }
 
     /// The value of `key`, fresh or not, if it is still there. Does not count as a use.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
-        self.0.state.lock().entries.get(key).map(|slot| slot.entry.clone())
+        self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
     /// Remembers `value`, which was asked for at `asked_at`.
@@ -97,10 +86,9 @@ where
         asked_at: Instant,
         replaces: impl FnOnce(&V) -> bool,
     ) {
-        let weight = (self.0.weigh)(&value);
-        let mut state = self.0.state.lock();
-        if state.fresh(&key, self.0.ttl).is_none_or(|held| replaces(&held.value)) {
-            state.insert(key, CacheEntry { value, asked_at }, (weight, self.0.capacity));
+        let mut state = self.state.lock();
+        if state.fresh(&key, self.ttl).is_none_or(|held| replaces(&held.value)) {
+            state.insert(key, CacheEntry { value, asked_at }, self.capacity);
         }
     }
 
@@ -123,8 +111,8 @@ where
         let is_new = |entry: &CacheEntry<V>| since.is_none_or(|since| entry.asked_at > since);
         let begun = loop {
             let under_way = {
-                let mut state = self.0.state.lock();
-                if let Some(entry) = state.fresh(&key, self.0.ttl).filter(is_new) {
+                let mut state = self.state.lock();
+                if let Some(entry) = state.fresh(&key, self.ttl).filter(is_new) {
                     return Ok(entry);
                 }
                 let Some(under_way) = state.fetches.get(&key) else {
@@ -171,7 +159,7 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
-        let ended = self.cache.0.state.lock().fetches.remove(&self.key);
+        let ended = self.cache.state.lock().fetches.remove(&self.key);
         // Whoever waits for it may take the lock.
         drop(ended);
     }
@@ -190,51 +178,37 @@ impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
         Some(slot.entry.clone())
     }
 
-    fn insert(&mut self, key: K, entry: CacheEntry<V>, (weight, capacity): (u64, u64)) {
-        self.remove(&key);
-        if weight > capacity {
-            return;
+    fn insert(&mut self, key: K, entry: CacheEntry<V>, capacity: u64) {
+        if let Some(slot) = self.entries.remove(&key) {
+            self.by_use.remove(&slot.last_use);
         }
         self.uses += 1;
-        self.weight += weight;
         self.by_use.insert(self.uses, key.clone());
-        self.entries.insert(key, CacheSlot { entry, weight, last_use: self.uses });
-        while self.weight > capacity
+        self.entries.insert(key, CacheSlot { entry, last_use: self.uses });
+        if self.entries.len() as u64 > capacity
             && let Some((_, least)) = self.by_use.pop_first()
         {
-            self.remove(&least);
-        }
-    }
-
-    fn remove(&mut self, key: &K) {
-        if let Some(slot) = self.entries.remove(key) {
-            self.by_use.remove(&slot.last_use);
-            self.weight -= slot.weight;
+            self.entries.remove(&least);
         }
     }
 }
 
 impl<K, V, E> Clone for Expiring<K, V, E> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { state: Arc::clone(&self.state), ..*self }
     }
 }
 
 impl<K, V, E> Default for CacheState<K, V, E> {
     fn default() -> Self {
-        Self {
-            entries: HashMap::new(),
-            by_use: BTreeMap::new(),
-            uses: 0,
-            weight: 0,
-            fetches: HashMap::new(),
-        }
+        let (entries, by_use, fetches) = (HashMap::new(), BTreeMap::new(), HashMap::new());
+        Self { entries, by_use, uses: 0, fetches }
     }
 }
 
 impl<K, V, E> fmt::Debug for Expiring<K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expiring").field("ttl", &self.0.ttl).finish_non_exhaustive()
+        f.debug_struct("Expiring").field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }
 
@@ -249,7 +223,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     fn of(capacity: u64) -> Expiring<&'static str, u64> {
-        Expiring::weighed(capacity, TTL, |value| *value)
+        Expiring::new(capacity, TTL)
     }
 
     fn value(cache: &Expiring<&'static str, u64>, key: &'static str) -> Option<u64> {
@@ -275,20 +249,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_used_least_recently_goes_and_what_is_too_heavy_never_comes() {
+    async fn what_was_used_least_recently_goes() {
         let cache = of(4);
         for key in ["a", "b", "c", "d"] {
             cache.insert(key, 1, Instant::now());
         }
         assert_eq!(value(&cache, "a"), Some(1));
         cache.insert("e", 2, Instant::now());
+        cache.insert("e", 3, Instant::now());
         let left = ["a", "b", "c", "d", "e"].map(|key| value(&cache, key));
-        assert_eq!(left, [Some(1), None, None, Some(1), Some(2)]);
-        cache.insert("e", 5, Instant::now());
-        let left = ["a", "d", "e"].map(|key| value(&cache, key));
-        assert_eq!(left, [Some(1), Some(1), None]);
-        let state = cache.0.state.lock();
-        assert_eq!((state.weight, state.by_use.len(), state.entries.len()), (2, 2, 2));
+        assert_eq!(left, [Some(1), None, Some(1), Some(1), Some(3)]);
+        let state = cache.state.lock();
+        assert_eq!((state.by_use.len(), state.entries.len()), (4, 4));
+        drop(state);
+        let none = of(0);
+        none.insert("a", 1, Instant::now());
+        assert_eq!(value(&none, "a"), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -307,7 +283,7 @@ mod tests {
         let found = join_all((0..9).map(|_| get())).await;
         assert!(found.into_iter().all(|found| found.unwrap().value == 1));
         assert_eq!(count.load(Ordering::Relaxed), 1);
-        assert!(cache.0.state.lock().fetches.is_empty());
+        assert!(cache.state.lock().fetches.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,51 +3,38 @@
 //! Decided here and not by the client library, which holds `NO_PROXY` against the name of the proxy
 //! instead of the server's, and reads no proxy variables inside a cluster.
 
+use super::client::ConnectError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::{env, net::IpAddr};
 
-/// The proxy variables of the process, in the upper or the lower case spelling.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ProxyVariables {
-    /// `HTTPS_PROXY`, or for a plain server `HTTP_PROXY`, else `ALL_PROXY`.
-    pub(super) proxy: String,
-    /// `NO_PROXY`: names, addresses and networks that are reached directly.
-    pub(super) no_proxy: String,
+/// The proxy that `HTTPS_PROXY`, or for a plain server `HTTP_PROXY`, else `ALL_PROXY`, name for `server`, if
+/// `NO_PROXY` does not name the server. Each can be written in lower case.
+///
+/// # Errors
+///
+/// [`ConnectError::InvalidProxy`].
+pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> {
+    let names: &[&str] = if server.scheme_str() == Some("http") {
+        &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
+    } else {
+        &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
+    };
+    proxy_for(server, &first_of(names), &first_of(&["NO_PROXY", "no_proxy"]))
 }
 
-/// A proxy variable that is not a URL.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the proxy {0:?} is not a URL such as http://proxy.example:3128; correct HTTPS_PROXY")]
-pub(super) struct InvalidProxy(String);
-
-impl ProxyVariables {
-    /// Reads them for `server`.
-    pub(super) fn read(server: &Uri) -> Self {
-        let names: &[&str] = if server.scheme_str() == Some("http") {
-            &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
-        } else {
-            &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
-        };
-        Self { proxy: first_of(names), no_proxy: first_of(&["NO_PROXY", "no_proxy"]) }
+/// `no_proxy` lists names, addresses and networks that are reached directly. So are `localhost` and loopback
+/// addresses, as by Go's clients.
+fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, ConnectError> {
+    if proxy.is_empty() || is_loopback(server) {
+        return Ok(None);
     }
-
-    /// The proxy for `server`. `localhost` and loopback addresses are reached directly, as Go's
-    /// clients do.
-    pub(super) fn proxy_for(&self, server: &Uri) -> Result<Option<Uri>, InvalidProxy> {
-        if self.proxy.is_empty() || is_loopback(server) {
-            return Ok(None);
-        }
-        // Without a scheme, a URL would not parse as one with a host.
-        let url = if self.proxy.contains("://") {
-            self.proxy.clone()
-        } else {
-            format!("http://{}", self.proxy)
-        };
-        let proxy: Uri = url.parse().map_err(|_| InvalidProxy(without_userinfo(&url)))?;
-        let matcher = Matcher::builder().all("http://any.proxy").no(self.no_proxy.as_str()).build();
-        Ok(matcher.intercept(server).map(|_| proxy))
-    }
+    // Without a scheme, a URL would not parse as one with a host.
+    let url = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
+    let proxy: Uri =
+        url.parse().map_err(|_| ConnectError::InvalidProxy { url: without_userinfo(&url) })?;
+    let matcher = Matcher::builder().all("http://any.proxy").no(no_proxy).build();
+    Ok(matcher.intercept(server).map(|_| proxy))
 }
 
 fn first_of(names: &[&str]) -> String {
@@ -73,9 +60,8 @@ fn without_userinfo(url: &str) -> String {
 mod tests {
     use super::*;
 
-    fn proxy_for(server: &'static str, proxy: &str, no_proxy: &str) -> Option<String> {
-        let variables = ProxyVariables { proxy: proxy.into(), no_proxy: no_proxy.into() };
-        let found = variables.proxy_for(&Uri::from_static(server)).unwrap();
+    fn found(server: &'static str, proxy: &str, no_proxy: &str) -> Option<String> {
+        let found = proxy_for(&Uri::from_static(server), proxy, no_proxy).unwrap();
         found.map(|uri| uri.to_string())
     }
 
@@ -83,32 +69,31 @@ mod tests {
     fn no_proxy_is_held_against_the_server() {
         let proxy = "http://proxy.corp:3128";
         let used = Some("http://proxy.corp:3128/".to_owned());
-        assert_eq!(proxy_for("https://api.example:6443", proxy, ""), used);
-        assert_eq!(proxy_for("https://api.example:6443", proxy, "proxy.corp"), used);
-        assert_eq!(proxy_for("https://api.example:6443", proxy, "other,.example"), None);
-        assert_eq!(proxy_for("https://10.96.0.1:443", proxy, "10.96.0.0/12,"), None);
-        assert_eq!(proxy_for("https://10.1.0.1", proxy, "10.96.0.0/12"), used);
-        assert_eq!(proxy_for("https://api.example", proxy, "*"), None);
+        assert_eq!(found("https://api.example:6443", proxy, ""), used);
+        assert_eq!(found("https://api.example:6443", proxy, "proxy.corp"), used);
+        assert_eq!(found("https://api.example:6443", proxy, "other,.example"), None);
+        assert_eq!(found("https://10.96.0.1:443", proxy, "10.96.0.0/12,"), None);
+        assert_eq!(found("https://10.1.0.1", proxy, "10.96.0.0/12"), used);
+        assert_eq!(found("https://api.example", proxy, "*"), None);
     }
 
     #[test]
     fn loopback_is_reached_directly() {
         for server in ["https://127.0.0.1:6443", "https://localhost:6443", "http://[::1]:8001"] {
-            assert_eq!(proxy_for(server, "http://proxy:3128", ""), None, "{server}");
+            assert_eq!(found(server, "http://proxy:3128", ""), None, "{server}");
         }
     }
 
     #[test]
     fn a_proxy_without_a_scheme_is_taken_as_http() {
-        let found = proxy_for("https://api.example", "proxy:3128", "");
+        let found = found("https://api.example", "proxy:3128", "");
         assert_eq!(found.as_deref(), Some("http://proxy:3128/"));
     }
 
     #[test]
     fn a_proxy_that_is_no_url_is_refused_without_its_password() {
-        let variables =
-            ProxyVariables { proxy: "http://a:secret@b c".into(), ..Default::default() };
-        let message = variables.proxy_for(&Uri::from_static("https://x")).unwrap_err().to_string();
+        let server = Uri::from_static("https://x");
+        let message = proxy_for(&server, "http://a:secret@b c", "").unwrap_err().to_string();
         assert!(message.contains("b c") && !message.contains("secret"), "{message}");
     }
 }

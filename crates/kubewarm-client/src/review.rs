@@ -8,14 +8,17 @@ use k8s_openapi::{
     api::{
         authentication::v1::SelfSubjectReview,
         authorization::v1::{
-            ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-            SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
-            SubjectAccessReviewSpec,
+            FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
+            SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
+            SelfSubjectRulesReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
         },
     },
+    apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
 };
 use kube::Client;
-use kubewarm_api::model::{Completeness, Fault, Reason, Subject};
+use kubewarm_api::model::{
+    Completeness, Fault, FieldSelector, LabelSelector, Operator, Reason, Subject,
+};
 use serde::Serialize;
 
 /// Rules that are kept: hundreds are many, and each place of each identity has its own.
@@ -84,6 +87,52 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     let names = [api_groups, resources, resource_names].map(Option::as_deref);
     let [groups, resources, names] = names;
     [groups, resources, names, Some(verbs)]
+}
+
+/// `attributes` for those objects alone that the selectors select. An authorizer can allow a list of these and refuse
+/// one of all.
+#[must_use]
+pub fn with_selectors(
+    attributes: ResourceAttributes,
+    labels: &LabelSelector,
+    fields: &FieldSelector,
+) -> ResourceAttributes {
+    let (label_selector, field_selector) = (label_selector(labels), field_selector(fields));
+    ResourceAttributes { label_selector, field_selector, ..attributes }
+}
+
+/// None for no requirements: the API server refuses empty lists. It reviews no comparisons.
+fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
+    let requirements = labels.requirements().map(|wanted| {
+        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
+        LabelSelectorRequirement {
+            key: wanted.key().to_owned(),
+            operator: wanted.operator().to_string(),
+            values: Some(values).filter(|values| !values.is_empty()),
+        }
+    });
+    let requirements: Vec<_> = requirements.collect();
+    if requirements.is_empty() {
+        return None;
+    }
+    let attributes =
+        LabelSelectorAttributes { raw_selector: None, requirements: Some(requirements) };
+    Some(attributes)
+}
+
+fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
+    let requirements = fields.requirements().map(|wanted| {
+        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
+        FieldSelectorRequirement {
+            key: wanted.field().to_owned(),
+            operator: operator.to_string(),
+            values: Some(vec![wanted.value().to_owned()]),
+        }
+    });
+    (!fields.is_empty()).then(|| FieldSelectorAttributes {
+        raw_selector: None,
+        requirements: Some(requirements.collect()),
+    })
 }
 
 /// Whether the identity of `client` may do what `attributes` say.

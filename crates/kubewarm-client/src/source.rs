@@ -1,7 +1,6 @@
 //! Where it stands which cluster is meant, and as whom: flags, environment, pod files or the home directory.
 
 use super::client::ConnectError;
-use http::Uri;
 use kube::{Config, config::Kubeconfig};
 use std::{
     env,
@@ -87,18 +86,18 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-pub(super) fn from_kubeconfig(
-    source: &Source,
-    merged: Kubeconfig,
-) -> Result<(Config, Option<Uri>), ConnectError> {
+/// The configuration of the current context. Its proxy is the kubeconfig's `proxy-url`; what the client library has
+/// read from the environment is discarded.
+pub(super) fn from_kubeconfig(source: &Source, merged: Kubeconfig) -> Result<Config, ConnectError> {
     let broken =
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let explicit_proxy = proxy_url_of(&merged)
         .map(str::parse)
         .transpose()
         .map_err(|_| ConnectError::ProxyUrl { origin: source.to_string() })?;
-    let config = Config::try_from(merged).map_err(broken)?;
-    Ok((config, explicit_proxy))
+    let mut config = Config::try_from(merged).map_err(broken)?;
+    config.proxy_url = explicit_proxy;
+    Ok(config)
 }
 
 /// `proxy-url` of the current context's cluster.

@@ -3,7 +3,6 @@
 //! One pool of HTTP/1.1 connections for everything that is sent as the process itself. The client
 //! library's own stack sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an error.
 
-use super::proxy::{InvalidProxy, ProxyVariables};
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -54,67 +53,40 @@ const RETRIES: u32 = 5;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// A configuration that no client can be made from.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TransportError {
-    /// Certificates, tokens, exec plugins, the proxy's scheme.
-    #[error("the credentials, certificates or the proxy cannot be used")]
-    Config(#[source] kube::Error),
-    /// The proxy of the environment.
-    #[error(transparent)]
-    Proxy(#[from] InvalidProxy),
-}
-
 /// A body that is sent while it arrives.
 pub type Piped = UnsyncBoxBody<Bytes, BoxError>;
 /// Sends requests as they are, and hands back answers before their bodies have come.
 pub(super) type Pipe = BoxCloneSyncService<Request<Piped>, Response<Incoming>, HttpError>;
 
 /// A client without retries and without time-outs beyond the connection's: each request sets its
-/// own. `explicit_proxy`: the kubeconfig's `proxy-url`, which `NO_PROXY` does not override.
+/// own.
 ///
 /// Needs a tokio runtime. An exec plugin of the kubeconfig is run here.
-pub(super) fn plain(
-    mut config: Config,
-    explicit_proxy: Option<http::Uri>,
-) -> Result<Client, TransportError> {
+pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     config.write_timeout = None;
-    let server = config.cluster_url.clone();
-    config.proxy_url = proxy_for(&server, explicit_proxy)?;
     if config.proxy_url.is_some() {
         // Keepalive would reach only as far as the proxy, so the library's stack does as well.
-        let builder = ClientBuilder::try_from(config).map_err(TransportError::Config)?;
-        return Ok(builder.build());
+        return Ok(ClientBuilder::try_from(config)?.build());
     }
-    direct(&config).map_err(TransportError::Config)
+    direct(&config)
 }
 
 /// The same connections for requests whose bodies are piped through: it adds nothing to them, no
 /// credentials of `config` either.
-pub(super) fn pipe(config: &Config, explicit_proxy: Option<Uri>) -> Result<Pipe, TransportError> {
-    let proxy = proxy_for(&config.cluster_url, explicit_proxy)?;
-    let Some(proxy) = proxy else {
-        return piped(tcp(), config).map_err(TransportError::Config);
+pub(super) fn pipe(config: &Config) -> kube::Result<Pipe> {
+    let Some(proxy) = config.proxy_url.clone() else {
+        return piped(tcp(), config);
     };
-    let made = match proxy.scheme_str() {
+    match proxy.scheme_str() {
         Some("http") => piped(tunnel(proxy, tcp()), config),
         Some("https") => config
             .rustls_https_connector_with_connector(tcp())
             .and_then(|tls| piped(tunnel(proxy, tls), config)),
         Some("socks5") => piped(SocksV5::new(proxy, tcp()), config),
         _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy) }),
-    };
-    made.map_err(TransportError::Config)
-}
-
-/// `explicit_proxy`, else that of the environment.
-fn proxy_for(server: &Uri, explicit_proxy: Option<Uri>) -> Result<Option<Uri>, InvalidProxy> {
-    match explicit_proxy {
-        Some(proxy) => Ok(Some(proxy)),
-        None => ProxyVariables::read(server).proxy_for(server),
     }
 }
 

@@ -1,13 +1,10 @@
 //! What a caller must be allowed, as the spec of the review that the API server is sent.
 
-use k8s_openapi::{
-    api::authorization::v1::{
-        FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes,
-        ResourceAttributes, SelfSubjectAccessReviewSpec,
-    },
-    apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReviewSpec,
 };
-use kubewarm_api::model::{FieldSelector, LabelSelector, Operator};
+use kubewarm_api::model::{FieldSelector, LabelSelector};
+use kubewarm_client::with_selectors;
 use kubewarm_wire::Access;
 
 /// A path that is no resource: RBAC's `nonResourceURLs`. `verb` is the HTTP method in lower case.
@@ -20,7 +17,7 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     }
 }
 
-/// Objects of one kind, and those alone that the selectors select: an authorizer may allow a list for that.
+/// Objects of one kind, and those alone that the selectors select.
 pub(super) fn resource(
     access: &Access<'_>,
     labels: &LabelSelector,
@@ -37,54 +34,18 @@ pub(super) fn resource(
         resource: text(resource),
         namespace: some(namespace),
         name: some(name),
-        subresource: None,
-        label_selector: label_selector(labels),
-        field_selector: field_selector(fields),
+        ..ResourceAttributes::default()
     };
     SelfSubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
+        resource_attributes: Some(with_selectors(attributes, labels, fields)),
         non_resource_attributes: None,
     }
-}
-
-/// None for no requirements: the API server refuses empty lists. It reviews no comparisons.
-fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
-    let requirements = labels.requirements().map(|wanted| {
-        let values: Vec<_> = wanted.values().map(str::to_owned).collect();
-        LabelSelectorRequirement {
-            key: wanted.key().to_owned(),
-            operator: wanted.operator().to_string(),
-            values: Some(values).filter(|values| !values.is_empty()),
-        }
-    });
-    let requirements: Vec<_> = requirements.collect();
-    if requirements.is_empty() {
-        return None;
-    }
-    let attributes =
-        LabelSelectorAttributes { raw_selector: None, requirements: Some(requirements) };
-    Some(attributes)
-}
-
-fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
-    let requirements = fields.requirements().map(|wanted| {
-        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
-        FieldSelectorRequirement {
-            key: wanted.field().to_owned(),
-            operator: operator.to_string(),
-            values: Some(vec![wanted.value().to_owned()]),
-        }
-    });
-    (!fields.is_empty()).then(|| FieldSelectorAttributes {
-        raw_selector: None,
-        requirements: Some(requirements.collect()),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{FieldRequirement, LabelComparison, LabelRequirement};
+    use kubewarm_api::model::{FieldRequirement, LabelComparison, LabelRequirement, Operator};
     use serde_json::json;
     use std::cmp::Ordering;
 

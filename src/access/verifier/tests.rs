@@ -8,7 +8,7 @@ use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Phase, Registry, Timing},
     store::Catalog,
 };
-use kubewarm_client::OperatorOnly;
+use kubewarm_client::Accounts;
 use parking_lot::Mutex;
 use std::{convert::Infallible, future::pending, sync::Weak};
 
@@ -27,10 +27,10 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
         pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
-    let clients: Arc<dyn Clients> =
-        Arc::new(OperatorOnly::new(kube::Client::new(silent, "default")));
-    let bounds =
-        Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
+    let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+    let silent = Client::new(silent, "default");
+    let clients: Arc<dyn Clients> = Arc::new(Accounts::of(&nowhere, silent, Buckets::default()));
+    let bounds = Bounds { lists: 1, namespace_share: 100, buckets: Buckets::default() };
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let mut registry =
         Registry::new(Arc::clone(&clients), catalog, metrics, bounds, Timing::default());

@@ -11,8 +11,8 @@ mod tests;
 mod token;
 
 use self::{keeper::Keeper, mint::Account};
-use super::{Buckets, Clients, clients::refusing, transport};
-use http::{Request, Response, StatusCode, Uri, header::AUTHORIZATION};
+use super::{Buckets, Clients, transport};
+use http::{Request, Response, StatusCode, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
 use kubewarm_api::model::{Fault, Identity, Reason};
 use parking_lot::Mutex;
@@ -27,7 +27,6 @@ use tower::{BoxError, service_fn};
 #[derive(Clone)]
 pub(super) struct Anonymous {
     config: Config,
-    explicit_proxy: Option<Uri>,
 }
 
 /// The clients of the operator and of the `ServiceAccounts` that profiles name.
@@ -44,31 +43,32 @@ pub struct Accounts {
 
 impl Anonymous {
     /// The server of `config`, and how to reach it: of the rest nothing is taken over.
-    pub(super) fn of(config: &Config, explicit_proxy: Option<&Uri>) -> Self {
+    pub(super) fn of(config: &Config) -> Self {
         let mut bare = Config::new(config.cluster_url.clone());
         bare.root_cert.clone_from(&config.root_cert);
         bare.root_cert_file.clone_from(&config.root_cert_file);
         bare.tls_server_name.clone_from(&config.tls_server_name);
+        bare.proxy_url.clone_from(&config.proxy_url);
         bare.headers = vec![super::client::agent()];
-        Self { config: bare, explicit_proxy: explicit_proxy.cloned() }
+        Self { config: bare }
     }
 
     /// A new client, with a pool of connections of its own.
-    pub(super) fn connect(&self) -> Result<Client, transport::TransportError> {
-        transport::plain(self.config.clone(), self.explicit_proxy.clone())
+    pub(super) fn connect(&self) -> kube::Result<Client> {
+        transport::plain(self.config.clone())
     }
 
     /// The same for requests that are passed through as they are.
-    pub(super) fn pipe(&self) -> Result<transport::Pipe, transport::TransportError> {
-        transport::pipe(&self.config, self.explicit_proxy.clone())
+    pub(super) fn pipe(&self) -> kube::Result<transport::Pipe> {
+        transport::pipe(&self.config)
     }
 }
 
 impl Accounts {
-    /// The accounts of the server of `config`, reached without a proxy. `operator` asks for their tokens.
+    /// The accounts of the server of `config`. `operator` asks for their tokens.
     #[must_use]
     pub fn of(config: &Config, operator: Client, buckets: Buckets) -> Self {
-        Self::new(operator, Anonymous::of(config, None), buckets)
+        Self::new(operator, Anonymous::of(config), buckets)
     }
 
     /// `operator` asks for the tokens, each when the bucket of its namespace has a turn for it.
@@ -106,6 +106,14 @@ impl Clients for Accounts {
         handed_out.insert(identity.clone(), Arc::downgrade(&client));
         client
     }
+}
+
+/// A client whose every request fails with `fault`, without being sent.
+fn refusing(fault: Fault) -> Client {
+    let service = service_fn(move |_: Request<Body>| {
+        std::future::ready(Err::<Response<Body>, _>(fault.clone()))
+    });
+    Client::new(service, "default")
 }
 
 /// Sends everything with the token of `keeper`, whatever credentials a request brings.

@@ -203,11 +203,11 @@ fn nothing_of_the_operators_credentials_is_taken_over() {
     config.auth_info.client_certificate = Some("operator.crt".to_owned());
     config.auth_info.impersonate = Some("operator".to_owned());
     config.headers.push((AUTHORIZATION, http::HeaderValue::from_static("Bearer operator")));
-    let proxy: Uri = "http://proxy.example:3128".parse().unwrap();
-    let bare = Anonymous::of(&config, Some(&proxy));
+    config.proxy_url = Some("http://proxy.example:3128".parse().unwrap());
+    let bare = Anonymous::of(&config);
     assert_eq!(bare.config.root_cert, config.root_cert);
     assert_eq!(bare.config.tls_server_name, config.tls_server_name);
-    assert_eq!(bare.explicit_proxy, Some(proxy));
+    assert_eq!(bare.config.proxy_url, config.proxy_url);
     assert!(!format!("{:?}", bare.config).contains("operator"), "{:?}", bare.config);
     assert!(bare.config.auth_info.token.is_none());
     assert_eq!(bare.config.headers.len(), 1, "User-Agent");
@@ -216,7 +216,7 @@ fn nothing_of_the_operators_credentials_is_taken_over() {
 #[tokio::test]
 async fn an_account_has_one_client_for_as_long_as_anyone_uses_it() {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config, None));
+    let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config));
     let clients = Accounts::new(operator, server, Buckets::default());
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };

@@ -4,8 +4,9 @@ use super::{
     Buckets,
     account::{Accounts, Anonymous},
     caller::Reviewer,
+    proxy,
     source::{Source, Surroundings, choose, from_kubeconfig, merged},
-    transport::{self, TransportError},
+    transport,
     upstream::Upstream,
 };
 use http::{
@@ -26,7 +27,6 @@ pub struct Connection {
     plain: Client,
     /// What the clients were made of: the operator's credentials are in it.
     config: Config,
-    explicit_proxy: Option<Uri>,
     anonymous: Anonymous,
     source: Source,
 }
@@ -72,14 +72,25 @@ pub enum ConnectError {
         /// Where it comes from.
         origin: String,
     },
+    /// A proxy variable of the environment is not a URL.
+    #[error(
+        "the proxy {url:?} is not a URL such as http://proxy.example:3128; correct HTTPS_PROXY"
+    )]
+    InvalidProxy {
+        /// The variable's value, without a user and a password.
+        url: String,
+    },
     /// No client could be made from a readable configuration.
-    #[error("cannot connect with the configuration from {origin}")]
+    #[error(
+        "cannot connect with the configuration from {origin}: the credentials, certificates or the \
+         proxy cannot be used"
+    )]
     Client {
         /// Where it comes from.
         origin: String,
-        /// What is wrong: credentials, certificates, the proxy.
+        /// What is wrong with certificates, tokens, exec plugins, or the proxy's scheme.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<kube::Error>,
     },
 }
 
@@ -100,13 +111,13 @@ impl Connection {
     /// Reads files, and runs the kubeconfig's exec plugin if it has one.
     pub fn load(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
         let source = choose(kubeconfig, context, &Surroundings::of_process())?;
-        let (config, explicit_proxy) = match &source {
-            Source::Pod => (Config::incluster().map_err(ConnectError::InCluster)?, None),
+        let config = match &source {
+            Source::Pod => Config::incluster().map_err(ConnectError::InCluster)?,
             Source::Files { paths, .. } => {
                 from_kubeconfig(&source, merged(&source, paths, context)?)?
             }
         };
-        Self::new(config, explicit_proxy, source)
+        Self::new(config, source)
     }
 
     /// The connection that the current context of `kubeconfig` describes, which is in no file.
@@ -118,26 +129,24 @@ impl Connection {
     /// As for [`Connection::load`].
     pub fn described(kubeconfig: Kubeconfig) -> Result<Self, ConnectError> {
         let source = Source::Files { flag: "the flags for the cache", paths: Vec::new() };
-        let (config, explicit_proxy) = from_kubeconfig(&source, kubeconfig)?;
-        Self::new(config, explicit_proxy, source)
+        let config = from_kubeconfig(&source, kubeconfig)?;
+        Self::new(config, source)
     }
 
-    fn new(
-        mut config: Config,
-        explicit_proxy: Option<Uri>,
-        source: Source,
-    ) -> Result<Self, ConnectError> {
-        let origin = source.to_string();
+    fn new(mut config: Config, source: Source) -> Result<Self, ConnectError> {
         if config.accept_invalid_certs {
-            return Err(ConnectError::Insecure { origin, server: config.cluster_url });
+            let (origin, server) = (source.to_string(), config.cluster_url);
+            return Err(ConnectError::Insecure { origin, server });
+        }
+        // `NO_PROXY` does not override the kubeconfig's `proxy-url`.
+        if config.proxy_url.is_none() {
+            config.proxy_url = proxy::of_environment(&config.cluster_url)?;
         }
         config.headers.push(agent());
-        let anonymous = Anonymous::of(&config, explicit_proxy.as_ref());
-        let plain = transport::plain(config.clone(), explicit_proxy.clone()).map_err(
-            |source: TransportError| ConnectError::Client { origin, source: source.into() },
-        )?;
+        let anonymous = Anonymous::of(&config);
+        let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
         let patient = transport::patient(&plain);
-        Ok(Self { patient, plain, config, explicit_proxy, anonymous, source })
+        Ok(Self { patient, plain, config, anonymous, source })
     }
 
     /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
@@ -176,8 +185,8 @@ impl Connection {
     ///
     /// As for [`Self::load`].
     pub fn reviewer(&self, audiences: &[String]) -> Result<Reviewer, ConnectError> {
-        let plain = transport::plain(self.config.clone(), self.explicit_proxy.clone())
-            .map_err(|source| self.unusable(source))?;
+        let plain = transport::plain(self.config.clone());
+        let plain = plain.map_err(|error| unusable(&self.source, error))?;
         let client = transport::patient(&plain);
         Ok(Reviewer::Operator { client, audiences: audiences.into() })
     }
@@ -189,7 +198,7 @@ impl Connection {
     ///
     /// [`ConnectError::Client`].
     pub fn callers_reviewer(&self) -> Result<Reviewer, ConnectError> {
-        let client = self.anonymous.connect().map_err(|source| self.unusable(source))?;
+        let client = self.anonymous.connect().map_err(|error| unusable(&self.source, error))?;
         Ok(Reviewer::Caller(client))
     }
 
@@ -200,12 +209,8 @@ impl Connection {
     ///
     /// [`ConnectError::Client`].
     pub fn upstream(&self, runtime: Handle) -> Result<Upstream, ConnectError> {
-        let pipe = self.anonymous.pipe().map_err(|source| self.unusable(source))?;
+        let pipe = self.anonymous.pipe().map_err(|error| unusable(&self.source, error))?;
         Ok(Upstream::new(pipe, self.server(), runtime))
-    }
-
-    fn unusable(&self, source: TransportError) -> ConnectError {
-        ConnectError::Client { origin: self.source.to_string(), source: source.into() }
     }
 
     /// The namespace of the context, else `default`; in a pod, the pod's.
@@ -228,6 +233,10 @@ impl Connection {
     pub fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
+}
+
+fn unusable(source: &Source, error: kube::Error) -> ConnectError {
+    ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
 }
 
 /// How every client names itself.

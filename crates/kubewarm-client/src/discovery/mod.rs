@@ -33,15 +33,6 @@ const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is followed.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
-/// How urgently changes are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Every 30 s.
-    Calm,
-    /// Every 5 s: something declared is missing.
-    Hurried,
-}
-
 /// Discovery of one API server. Clones share it; one of them must [`run`](Self::run).
 #[derive(Clone)]
 pub struct Discovery(Arc<Shared>);
@@ -81,9 +72,8 @@ impl Discovery {
         self.0.fault.subscribe()
     }
 
-    /// Sets how often to poll.
-    pub fn set_pace(&self, pace: Pace) {
-        let is_hurried = pace == Pace::Hurried;
+    /// Polls every 5 s if `is_hurried`, because a declared kind is missing; otherwise every 30 s.
+    pub fn set_hurried(&self, is_hurried: bool) {
         if self.0.is_hurried.swap(is_hurried, Ordering::Relaxed) != is_hurried {
             self.0.wake.notify_one();
         }

@@ -102,11 +102,11 @@ async fn what_is_missing_is_looked_for_more_often_and_asking_is_limited() {
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
-    discovery.set_pace(Pace::Hurried);
+    discovery.set_hurried(true);
     sleep(Duration::from_mins(1)).await;
     let hurried = fake.asked("/api");
     assert!((11..=14).contains(&hurried), "{hurried}");
-    discovery.set_pace(Pace::Calm);
+    discovery.set_hurried(false);
     for _ in 0..1_000 {
         discovery.refresh();
         sleep(Duration::from_millis(10)).await;

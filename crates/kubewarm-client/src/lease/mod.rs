@@ -12,7 +12,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use self::record::{Decision, Observed, first, released};
+use self::record::{Observed, first, released};
 use super::api_client::{ApiClient, ApiRequest};
 use http::StatusCode;
 use jiff::Timestamp;
@@ -144,30 +144,21 @@ impl Elector {
                 None => self.get().await?,
             };
             let sent = Instant::now();
-            let identity = &self.identity;
-            let written = match known {
-                None => {
-                    let lease = first(&self.name, identity, Timestamp::now());
-                    self.may_hold = true;
-                    self.write(&lease).await?
-                }
+            let (identity, clock) = (&self.identity, Timestamp::now());
+            let ours = match known {
+                None => first(&self.name, identity, clock),
                 Some(lease) => {
                     let observed = Observed::note(self.observed.take(), &lease, sent);
-                    let decision = observed.decide(lease, identity, sent, Timestamp::now());
-                    self.observed = Some(observed);
-                    match decision {
-                        Decision::Leave(holder) => {
-                            self.may_hold = false;
-                            return Ok(LeaseState::Follower { holder: Some(holder) });
-                        }
-                        Decision::Write(lease) => {
-                            self.may_hold = true;
-                            self.write(&lease).await?
-                        }
-                    }
+                    let observed = self.observed.insert(observed);
+                    let Some(ours) = observed.claim(lease, identity, sent, clock) else {
+                        self.may_hold = false;
+                        return Ok(LeaseState::Follower { holder: Some(observed.holder().into()) });
+                    };
+                    ours
                 }
             };
-            if let Some(lease) = written {
+            self.may_hold = true;
+            if let Some(lease) = self.write(&ours).await? {
                 self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });

@@ -5,7 +5,7 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long others wait after the last renewal that they saw.
@@ -19,15 +19,6 @@ const MAX_DURATION: Duration = Duration::from_hours(1);
 pub(super) struct Observed {
     spec: LeaseSpec,
     at: Instant,
-}
-
-/// What to do with the lease as it is.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Decision {
-    /// Somebody else holds it.
-    Leave(Arc<str>),
-    /// It is ours, or free, or has expired: write this.
-    Write(Box<Lease>),
 }
 
 impl Observed {
@@ -45,18 +36,24 @@ impl Observed {
         (self.at + duration_of(&self.spec)).saturating_duration_since(now)
     }
 
-    /// Decides for `identity`. `clock` is the wall clock, for the people who read the lease.
-    pub(super) fn decide(
+    /// Who holds the lease, or held it before it expired; empty for a free one.
+    pub(super) fn holder(&self) -> &str {
+        self.spec.holder_identity.as_deref().unwrap_or_default()
+    }
+
+    /// What `identity` is to write: the lease is its own, or free, or has expired. `None` if somebody else holds it.
+    /// `clock` is the wall clock, for the people who read the lease.
+    pub(super) fn claim(
         &self,
         lease: Lease,
         identity: &str,
         now: Instant,
         clock: Timestamp,
-    ) -> Decision {
-        let holder = self.spec.holder_identity.as_deref().unwrap_or_default();
+    ) -> Option<Lease> {
+        let holder = self.holder();
         let is_ours = holder == identity;
         if !is_ours && !holder.is_empty() && !self.left(now).is_zero() {
-            return Decision::Leave(holder.into());
+            return None;
         }
         let transitions = self.spec.lease_transitions.unwrap_or(0);
         let renewed = after(self.spec.renew_time.as_ref(), clock);
@@ -72,7 +69,7 @@ impl Observed {
             lease_transitions: Some(transitions.saturating_add(i32::from(!is_ours))),
             ..self.spec.clone()
         };
-        Decision::Write(Box::new(Lease { spec: Some(spec), ..lease }))
+        Some(Lease { spec: Some(spec), ..lease })
     }
 }
 
@@ -136,8 +133,8 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
-    fn decide(seen: &Observed, lease: &Lease, who: &str, now: Instant) -> Decision {
-        seen.decide(lease.clone(), who, now, clock(0))
+    fn claim(seen: &Observed, lease: &Lease, who: &str, now: Instant) -> Option<Lease> {
+        seen.claim(lease.clone(), who, now, clock(0))
     }
 
     #[test]
@@ -148,11 +145,8 @@ mod tests {
             let lease = first("l", "a", clock(second));
             let seen = Observed::note(None, &lease, start);
             let late = start + TERM - Duration::from_millis(1);
-            assert_eq!(decide(&seen, &lease, "b", late), Decision::Leave("a".into()));
-            let Decision::Write(taken) = decide(&seen, &lease, "b", start + TERM) else {
-                panic!("not expired")
-            };
-            let spec = taken.spec.unwrap();
+            assert_eq!((claim(&seen, &lease, "b", late), seen.holder()), (None, "a"));
+            let spec = claim(&seen, &lease, "b", start + TERM).unwrap().spec.unwrap();
             assert_eq!(spec.holder_identity.as_deref(), Some("b"));
             assert_eq!(spec.lease_transitions, Some(1));
         }
@@ -164,13 +158,13 @@ mod tests {
         let lease = first("l", "a", clock(5));
         let seen = Observed::note(None, &lease, start);
         // The wall clock stands still, or was set back.
-        let Decision::Write(renewed) = decide(&seen, &lease, "a", start) else { panic!() };
+        let renewed = claim(&seen, &lease, "a", start).unwrap();
         let spec = renewed.spec.clone().unwrap();
         assert_ne!(Some(&spec), lease.spec.as_ref());
         assert_eq!(spec.lease_transitions, Some(0));
         assert_eq!(spec.acquire_time, Some(MicroTime(clock(5))));
         let seen = Observed::note(Some(seen), &renewed, start + TERM);
-        assert_eq!(decide(&seen, &renewed, "b", start + TERM), Decision::Leave("a".into()));
+        assert_eq!(claim(&seen, &renewed, "b", start + TERM), None);
     }
 
     #[test]
@@ -180,7 +174,7 @@ mod tests {
         assert_eq!(released(lease.clone(), "b", clock(1)), None);
         let free = released(lease, "a", clock(1)).unwrap();
         let seen = Observed::note(None, &free, start);
-        assert!(matches!(decide(&seen, &free, "b", start), Decision::Write(_)));
+        assert!(claim(&seen, &free, "b", start).is_some());
     }
 
     #[test]
@@ -190,11 +184,11 @@ mod tests {
         for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {
             lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
             let seen = Observed::note(None, &lease, start);
-            assert!(matches!(decide(&seen, &lease, "b", start), Decision::Leave(_)));
-            assert!(matches!(decide(&seen, &lease, "b", start + lasts), Decision::Write(_)));
+            assert!(claim(&seen, &lease, "b", start).is_none());
+            assert!(claim(&seen, &lease, "b", start + lasts).is_some());
         }
         lease.spec = None;
         let seen = Observed::note(None, &lease, start);
-        assert!(matches!(decide(&seen, &lease, "b", start), Decision::Write(_)));
+        assert!(claim(&seen, &lease, "b", start).is_some());
     }
 }

@@ -1,9 +1,8 @@
 //! Credentials that were not accepted: whoever tries tokens tries few.
 
 use super::Refused;
-use kubewarm_client::{KeyedPermit, KeyedSemaphore};
-use parking_lot::Mutex;
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use kubewarm_client::{KeyedBucket, KeyedPermit, KeyedSemaphore};
+use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
 /// One address can fail so often.
@@ -12,14 +11,11 @@ const EVERY: Duration = Duration::from_millis(100);
 const BURST: u32 = 10;
 /// Where fewer are left, the address tries one token at a time: a crowd that waits for the next failure takes no room.
 const FEW: u32 = BURST / 2;
-/// Addresses that are remembered before those are forgotten whose bucket is full again.
-const MANY: usize = 1_024;
 
-/// A bucket of failures for each address. It is bounded by the reviews that fail within a second.
+/// How many failures each address has left. Bounded by the reviews that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokens {
-    /// When each bucket will be full again.
-    full_at: Mutex<HashMap<IpAddr, Instant>>,
+    failures: KeyedBucket<IpAddr>,
     /// Of addresses that have few left.
     few: KeyedSemaphore<IpAddr>,
 }
@@ -35,7 +31,7 @@ impl FailedTokens {
         peer: IpAddr,
         now: Instant,
     ) -> Result<Option<KeyedPermit>, Refused> {
-        match self.left(peer, now) {
+        match self.failures.left(&peer, now) {
             0 => Err(Refused::Busy),
             left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(Refused::Busy),
             _ => Ok(None),
@@ -44,25 +40,14 @@ impl FailedTokens {
 
     /// A token of `peer` was not accepted.
     pub(super) fn fail(&self, peer: IpAddr, now: Instant) {
-        let mut full_at = self.full_at.lock();
-        if full_at.len() >= MANY {
-            full_at.retain(|_, at| *at > now);
-        }
-        let at = full_at.entry(peer).or_insert(now);
-        *at = (*at).max(now) + EVERY;
-    }
-
-    fn left(&self, peer: IpAddr, now: Instant) -> u32 {
-        let full_at = self.full_at.lock().get(&peer).copied();
-        let missing = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let failed = missing.as_millis().div_ceil(EVERY.as_millis());
-        BURST.saturating_sub(u32::try_from(failed).unwrap_or(BURST))
+        self.failures.charge(&peer, 1, now);
     }
 }
 
 impl Default for FailedTokens {
     fn default() -> Self {
-        Self { full_at: Mutex::default(), few: KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1) }
+        let few = KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1);
+        Self { failures: KeyedBucket::new(EVERY, BURST), few }
     }
 }
 
@@ -99,14 +84,5 @@ mod tests {
         assert_eq!(trying.len(), 1);
         drop(trying);
         assert!(failed.attempt(one, now).is_ok());
-    }
-
-    #[test]
-    fn addresses_are_forgotten_once_they_may_fail_again() {
-        let (failed, start) = (FailedTokens::default(), Instant::now());
-        for n in 0..3 * u32::try_from(MANY).unwrap() {
-            failed.fail(Ipv4Addr::from_bits(n).into(), start + EVERY * 2 * n);
-        }
-        assert!(failed.full_at.lock().len() <= MANY);
     }
 }

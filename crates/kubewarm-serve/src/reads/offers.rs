@@ -1,8 +1,6 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
-use kubewarm_api::model::{
-    CellKey, Declared, Index, IndexBy, Mode, ProfileRef, Resource,
-};
+use kubewarm_api::model::{CellKey, Declared, Index, IndexBy, Mode, ProfileRef, Resource};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
