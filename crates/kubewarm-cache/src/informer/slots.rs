@@ -40,10 +40,15 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Profile {
     held: usize,
-    /// Most that it holds, as it says itself.
-    most: usize,
     /// Highest priority first, then first come.
-    waiting: BTreeMap<(Reverse<u16>, u64), oneshot::Sender<Slot>>,
+    waiting: BTreeMap<(Reverse<u16>, u64), Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// Permits that the profile set itself.
+    most: usize,
+    wake: oneshot::Sender<Slot>,
 }
 
 impl Slots {
@@ -66,11 +71,11 @@ impl Slots {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
                 let place = (Reverse(member.priority), inner.sequence);
+                let waiter = Waiter { most: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                profile.most = member.max_concurrent_lists.max(1);
                 // Those who gave up waiting would have their turn else, and pass it on.
-                profile.waiting.retain(|_, waiter| !waiter.is_closed());
-                profile.waiting.insert(place, wake);
+                profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
+                profile.waiting.insert(place, waiter);
             }
             self.admit();
             if let Ok(slot) = woken.await {
@@ -87,7 +92,7 @@ impl Slots {
             let Some((profile, waiter)) = granted else { return };
             let slot = Slot { slots: self.clone(), profile };
             // The waiter may have been dropped meanwhile; then the slot comes back by itself.
-            drop(waiter.send(slot));
+            drop(waiter.wake.send(slot));
         }
     }
 }
@@ -98,15 +103,15 @@ impl Inner {
     /// # Cost
     ///
     /// Nothing while no permit is free; else one step for each profile that waits or lists.
-    fn next(&mut self) -> Option<(ProfileRef, oneshot::Sender<Slot>)> {
+    fn next(&mut self) -> Option<(ProfileRef, Waiter)> {
         if self.free == 0 {
             return None;
         }
         let (held, share) = (&self.held, self.share);
         let has_share = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
         let first = |profile: &Profile| {
-            let ((_, sequence), _) = profile.waiting.first_key_value()?;
-            (profile.held < profile.most).then_some(*sequence)
+            let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
+            (profile.held < waiter.most).then_some(*sequence)
         };
         let waiting = self.profiles.iter().filter(|(name, _)| has_share(name));
         let next = waiting.filter_map(|(name, profile)| Some((first(profile)?, name))).min();
