@@ -10,14 +10,13 @@ use kubewarm_api::{
     v1alpha1::{CacheProfileStatus, TargetStatus},
 };
 use kubewarm_cache::informer::RelistReason;
-use kubewarm_client::Expiring;
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Between two Events of the same reason for one profile.
 const QUIET: Duration = Duration::from_mins(10);
 /// Events remembered for one profile: each target has 8 at most, and the profile 5.
-const MAX_EVENTS: u64 = 32 * 8 + 5;
+const MAX_EVENTS: usize = 32 * 8 + 5;
 
 /// Types of Events.
 const NORMAL: &str = "Normal";
@@ -45,28 +44,39 @@ pub struct Notice {
     pub note: String,
 }
 
-/// The Events that were sent for one profile, by reason and target.
-pub(super) type SentEvents = Expiring<(&'static str, String), ()>;
+/// What was sent of one profile recently: at most [`MAX_EVENTS`] reasons of targets.
+#[derive(Debug, Default)]
+pub(super) struct Notices(HashMap<(&'static str, String), Instant>);
 
-/// No Event so far.
-pub(super) fn no_events() -> SentEvents {
-    Expiring::new(MAX_EVENTS, QUIET)
+impl Notices {
+    /// The Events that the step from `old` to `new` deserves and that are not repeated too soon.
+    ///
+    /// `old` is what was last computed or, after a restart, what the cluster has, so that a
+    /// restart tells nothing twice.
+    pub(super) fn plan(
+        &mut self,
+        profile: &ProfileRef,
+        uid: &Arc<str>,
+        old: Option<&CacheProfileStatus>,
+        new: &CacheProfileStatus,
+        now: Instant,
+    ) -> Vec<Notice> {
+        let mut notices = changes(profile, uid, old, new);
+        let Self(sent) = self;
+        sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
+        notices.retain(|Notice { reason, target, .. }| {
+            let key = (*reason, target.clone());
+            let is_new = !sent.contains_key(&key) && sent.len() < MAX_EVENTS;
+            if is_new {
+                sent.insert(key, now);
+            }
+            is_new
+        });
+        notices
+    }
 }
 
-/// Drops from `notices` those that were `sent` less than 10 minutes ago, and remembers the others as sent now.
-pub(super) fn drop_repeated(notices: &mut Vec<Notice>, sent: &SentEvents) {
-    notices.retain(|Notice { reason, target, .. }| {
-        let key = (*reason, target.clone());
-        let is_new = sent.get(&key).is_none();
-        if is_new {
-            sent.insert(key, (), Instant::now());
-        }
-        is_new
-    });
-}
-
-/// All Events that the step from `old` to `new` deserves. `old` is what was computed last or, after a restart,
-/// what the cluster has, so that a restart repeats no Event.
+/// All Events that the step from `old` to `new` deserves.
 pub(super) fn changes(
     profile: &ProfileRef,
     uid: &Arc<str>,

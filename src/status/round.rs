@@ -5,7 +5,7 @@ use super::{
     cell::{CellView, Clock},
     compute,
     difference::pause,
-    events::{Notice, SentEvents, changes, drop_repeated, no_events},
+    events::{Notice, Notices},
     publish::ComputedStatuses,
     sink::{Outcome, Write},
 };
@@ -76,7 +76,7 @@ struct LeaderRecord {
     last_write: Option<Instant>,
     /// Since when it may be written.
     since: Instant,
-    sent: SentEvents,
+    notices: Notices,
 }
 
 impl Default for Reporter {
@@ -133,13 +133,11 @@ impl Reporter {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    sent: no_events(),
+                    notices: Notices::default(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
-                let mut found = changes(profile, uid, was, &status);
-                drop_repeated(&mut found, &record.sent);
-                notices.extend(found);
+                notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
             }
             let reported = Reported { uid: Arc::clone(uid), status, record };
             self.profiles.insert(profile.clone(), reported);

@@ -1,7 +1,7 @@
 //! Targets that a limit has stopped, and what is said of the others.
 
 use super::fixtures::{World, declared, message, pods, said, spec, target};
-use crate::status::events::changes;
+use crate::status::events::Notices;
 use kubewarm_api::{
     model::{
         Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason, Requirement,
@@ -117,7 +117,7 @@ fn an_event_tells_when_a_limit_is_exceeded_and_when_no_more() {
     let exceeds = compute(&world, vec![limited()]);
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
-        let told = changes(&profile, &"u".into(), Some(old), new);
+        let told = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
         told.into_iter().map(|notice| notice.reason).collect()
     };
     assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);
