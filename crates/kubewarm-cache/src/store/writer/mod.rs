@@ -38,6 +38,15 @@ struct List {
     seen: RoaringBitmap,
 }
 
+/// Where an upsert goes.
+#[derive(Debug)]
+enum Target {
+    /// Into a new row, at this place in key order.
+    New(Place),
+    /// Into this row, which has this object in this version.
+    Held(u32, Identity),
+}
+
 impl DeltaSink for Writer {
     fn apply(&mut self, delta: Delta<'_>) -> Outcome {
         match delta {
@@ -98,7 +107,7 @@ impl Writer {
         });
         drop(contents);
         let target = match held {
-            Err(place) => Err(place),
+            Err(place) => Target::New(place),
             Ok(None) => return Outcome::Outdated,
             Ok(Some((number, held))) => {
                 if let Some(list) = &mut self.list {
@@ -108,7 +117,7 @@ impl Writer {
                     self.raise(item.version.as_ref());
                     return outcome;
                 }
-                Ok((number, held))
+                Target::Held(number, held)
             }
         };
         table.kind.codec.with(|context, old| self.store(target, item, context, old))
@@ -135,11 +144,10 @@ impl Writer {
         }
     }
 
-    /// Packs outside the lock, then puts record and index entries in under it. `target` is the row of the object and
-    /// what it holds, or where a new row belongs.
+    /// Packs outside the lock, then puts record and index entries in under it.
     fn store(
         &mut self,
-        target: Result<(u32, Identity), Place>,
+        target: Target,
         item: &Item<'_>,
         context: &mut Context,
         old: &mut Vec<u8>,
@@ -147,10 +155,10 @@ impl Writer {
         let table = Arc::clone(&self.table);
         let identity = Identity { uid: item.uid.clone(), version: item.version.clone() };
         let old = match &target {
-            Err(_) => None,
-            Ok((number, _)) => table.unpack_row(*number, context, old),
+            Target::New(_) => None,
+            Target::Held(number, _) => table.unpack_row(*number, context, old),
         };
-        if let Ok((_, held)) = &target
+        if let Target::Held(_, held) = &target
             && *held == identity
             && old == Some(item.body)
         {
@@ -168,7 +176,7 @@ impl Writer {
         let version = identity.version.clone();
         let now = Some(packed.clone());
         let (number, outcome, before) = match target {
-            Err(place) => {
+            Target::New(place) => {
                 let Some((place, number)) =
                     contents.insert(place, &item.namespace, identity, packed)
                 else {
@@ -177,7 +185,7 @@ impl Writer {
                 self.hint = place.next();
                 (number, Outcome::Added, None)
             }
-            Ok((number, held)) => {
+            Target::Held(number, held) => {
                 match &gone {
                     Some(gone) => gone.take_out(number, &mut contents),
                     None => contents.forget(&RoaringBitmap::from_iter([number])),
