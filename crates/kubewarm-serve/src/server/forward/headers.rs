@@ -32,30 +32,41 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The token of whoever sends `asked`: the one in `Authorization`, else that of a WebSocket. And the other subprotocols of
-/// that WebSocket, if it has a token.
-///
-/// # Errors
-///
-/// 403 `CannotForward` where there is no token; 400 where there are several.
-pub(super) fn sender(
-    asked: &HeaderMap,
-    is_upgrade: bool,
-) -> Result<(Zeroizing<String>, Option<String>), Failure> {
-    let is_websocket = is_upgrade && is_websocket(asked);
-    let (of_websocket, protocols) =
-        if is_websocket { bearer(asked)?.unzip() } else { (None, None) };
-    let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let token = match Credentials::of(headers) {
-        // The token in `Authorization` counts, as with the API server.
-        Ok(credentials) => credentials.token().cloned(),
-        // Browsers send by themselves what a server in front of this one has asked for.
-        Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
-            of_websocket
+/// Who sends a request: whoever shows this token.
+pub(super) struct Sender {
+    token: Zeroizing<String>,
+    /// What is left of `Sec-WebSocket-Protocol`, if the token was there.
+    protocols: Option<String>,
+}
+
+impl Sender {
+    /// The one who sends `asked`, by the token in `Authorization`, else by that of a WebSocket.
+    ///
+    /// # Errors
+    ///
+    /// 403 `CannotForward` where there is none; 400 where there are several.
+    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
+        let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let bearer = if is_upgrade && is_websocket(asked) { bearer(asked)? } else { None };
+        match Credentials::of(headers) {
+            // The token in `Authorization` counts, as with the API server.
+            Ok(credentials) => {
+                let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
+                Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
+            }
+            // Browsers send by themselves what a server in front of this one has asked for.
+            Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
+                let (token, others) = bearer.ok_or_else(Failure::cannot_forward)?;
+                Ok(Self { token, protocols: Some(others) })
+            }
+            Err(problem) => Err(no_credentials(problem)),
         }
-        Err(problem) => return Err(no_credentials(problem)),
-    };
-    Ok((token.ok_or_else(Failure::cannot_forward)?, protocols))
+    }
+
+    /// The sender's own credentials: whom it wants to act as, the API server decides.
+    pub(super) fn credentials(&self) -> Credentials {
+        Credentials::bearer(self.token.clone())
+    }
 }
 
 /// The token of a WebSocket, and the subprotocols that are left without it.
@@ -77,7 +88,7 @@ fn is_websocket(asked: &HeaderMap) -> bool {
 /// the answer is wanted, the answer must be readable.
 pub(super) fn onward(
     asked: &HeaderMap,
-    (token, protocols): (&str, Option<&str>),
+    Sender { token, protocols }: &Sender,
     peer: IpAddr,
     (upgrade, must_be_readable): (bool, bool),
 ) -> Result<HeaderMap, Failure> {
@@ -100,7 +111,7 @@ pub(super) fn onward(
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
     }
-    let bearer = Zeroizing::new(format!("Bearer {token}"));
+    let bearer = Zeroizing::new(format!("Bearer {}", **token));
     let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| unreadable())?;
     bearer.set_sensitive(true);
     headers.insert(AUTHORIZATION, bearer);
@@ -153,9 +164,8 @@ mod tests {
         readable: bool,
     ) -> Vec<String> {
         let asked = asked(headers);
-        let (token, protocols) = sender(&asked, upgrade).unwrap();
-        let sender = (token.as_str(), protocols.as_deref());
-        let sent = onward(&asked, sender, PEER, (upgrade, readable)).unwrap();
+        let sender = Sender::of(&asked, upgrade).unwrap();
+        let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
@@ -239,8 +249,8 @@ mod tests {
             (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
-            let found = sender(&asked(headers), upgrade);
-            let found = found.as_ref().map(|(token, _)| token.as_str());
+            let found = Sender::of(&asked(headers), upgrade);
+            let found = found.as_ref().map(|sender| sender.token.as_str());
             assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
         }
     }
@@ -268,9 +278,8 @@ mod tests {
     fn tokens_are_not_shown() {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let asked = asked(headers);
-            let (token, protocols) = sender(&asked, true).unwrap();
-            let sender = (token.as_str(), protocols.as_deref());
-            let shown = format!("{:?}", onward(&asked, sender, PEER, (true, false)).unwrap());
+            let sender = Sender::of(&asked, true).unwrap();
+            let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }
     }

@@ -6,7 +6,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use self::look::Looks;
+use self::{headers::Sender, look::Looks};
 use super::{
     answer::response,
     api::refusal,
@@ -14,7 +14,7 @@ use super::{
     connection::ConnectionState,
     unwritten::ResponsePermit,
 };
-use crate::callers::{Callers, Credentials, UserPermits};
+use crate::callers::{Callers, UserPermits};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
@@ -76,17 +76,14 @@ impl Forward {
     ) -> Result<Response, Failure> {
         let Onward { path, writes, lasts } =
             Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
-        let (token, protocols) = headers::sender(&head.headers, upgrade.is_some())?;
+        let sender = Sender::of(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // The sender's own: whom it wants to act as, the API server decides.
-        let credentials = Credentials::bearer(token.clone());
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
-        let forwarded = callers.forward(&credentials, peer).await;
+        let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (caller, place) = forwarded.map_err(refusal)?;
         connection.accept(|| callers.connection(&caller));
         let flags = (upgrade.is_some(), writes.is_some());
-        let sender = (token.as_str(), protocols.as_deref());
-        let headers = headers::onward(&head.headers, sender, peer, flags)?;
+        let headers = headers::onward(&head.headers, &sender, peer, flags)?;
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
         let answer = if lasts { Ok(answering.await) } else { timeout(HEAD, answering).await };

@@ -9,7 +9,7 @@ use super::{
     },
     *,
 };
-use crate::callers::sample;
+use crate::callers::{Credentials, sample};
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
