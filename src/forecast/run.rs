@@ -76,7 +76,12 @@ impl Forecasts {
             };
             let old = known.remove(&profile).filter(is_of_generation);
             let entry = match old {
-                Some(old) if same_cells(accepted(&old.order), accepted(&order)) => old,
+                Some(old)
+                    if same_cells(&old.order.targets, &order.targets)
+                        && same_cells(accepted(&old.order), accepted(&order)) =>
+                {
+                    old
+                }
                 old => {
                     book.queue.add_at(profile.clone(), Instant::now());
                     let forecast = old.and_then(|old| old.forecast);
@@ -195,17 +200,21 @@ pub async fn run(
 async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
     let mut is_current = true;
     let mut round = Round::of(profile);
+    let mut listed: BTreeMap<&CellKey, Vec<Arc<str>>> = BTreeMap::new();
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
-        // What went wrong is met again by the survey, which says so.
-        if let Ok(names) = surveyor.names(&selector.key, &mut round).await {
-            let declared: BTreeSet<_> =
-                target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
-            let matched: BTreeSet<_> = names.iter().map(|name| &**name).collect();
-            // A target that is refused declares no cells, however many namespaces match.
-            is_current &= declared == matched || !is_accepted(target);
-            forecasts.found(&selector.key, names);
+        if !listed.contains_key(&selector.key) {
+            // What went wrong is met again by the survey, which says so.
+            let Ok(names) = surveyor.names(&selector.key, &mut round).await else { continue };
+            forecasts.found(&selector.key, names.clone());
+            listed.insert(&selector.key, names);
         }
+        let names = listed.get(&selector.key).into_iter().flatten();
+        let matched: BTreeSet<_> = names.map(|name| &**name).collect();
+        let declared: BTreeSet<_> =
+            target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
+        // A target that is refused declares no cells, however many namespaces match.
+        is_current &= declared == matched || !is_accepted(target);
     }
     if is_current { Some(surveyor.survey_in(profile, round).await) } else { None }
 }
@@ -359,6 +368,22 @@ mod tests {
         other.targets[0].cells = [spec("pods", "a"), spec("pods", "b")].into();
         forecasts.order([Arc::new(other)]);
         assert_eq!(due(&forecasts, nothing, now + HOLDS / 2).len(), 1);
+    }
+
+    #[test]
+    fn the_selector_of_a_refused_target_is_looked_at_as_it_is_now() {
+        let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
+        let refusal = Refusal::new(RefusalReason::TooManyCells, "2,050 cells");
+        let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
+        let first = Arc::new(declared("a", "p", vec![refused]));
+        forecasts.order([Arc::clone(&first)]);
+        let taken = due(&forecasts, nothing, now);
+        forecasts.done(&taken[0], Some(Forecast::default()), now);
+        let mut other = Declared::clone(&first);
+        other.targets[0].namespaces = Some(spec("namespaces", "a"));
+        forecasts.order([Arc::new(other)]);
+        let taken = due(&forecasts, nothing, now);
+        assert!(taken[0].targets[0].namespaces.is_some());
     }
 
     #[test]
