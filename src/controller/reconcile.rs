@@ -197,7 +197,11 @@ impl Reconciler {
             let names = |key: &CellKey| state.names(key, cluster);
             let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
-            let resolved = within(&mut quota, state.count_cells(&resolved), resolved);
+            let cells = match valid.mode {
+                Mode::Plan => state.count_cells(&resolved),
+                Mode::Active | Mode::Paused => resolved.all_cells().count(),
+            };
+            let resolved = within(&mut quota, cells, resolved);
             state.retain(&resolved, |cells| quota(cells).is_ok());
             if resolved.namespaces.is_none() {
                 state.forget_names();

@@ -120,10 +120,11 @@ impl KnownTarget {
         (self.selected, self.matched) = (None, None);
     }
 
-    /// How many cells `target` has, or would have if the names of its namespaces were known.
+    /// How many cells a planned `target` has, or would have if the names of its namespaces were known.
     pub(super) fn count_cells(&self, target: &DeclaredTarget) -> usize {
-        let selected = self.matched.as_ref().filter(|_| target.namespaces.is_some());
-        target.all_cells().count().max(selected.map_or(0, |(_, names)| names + 1))
+        let matched = self.matched.as_ref().filter(|_| target.namespaces.is_some());
+        // One cell for each namespace, and the selector's own.
+        target.all_cells().count().max(matched.map_or(0, |(_, count)| count + 1))
     }
 
     /// Whether discovery does not list its kind, and the last answer still counts.
