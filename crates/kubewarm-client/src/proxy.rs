@@ -52,7 +52,7 @@ fn is_loopback(server: &Uri) -> bool {
 }
 
 /// The URL for a message: a password before the `@` stays out of it.
-fn without_userinfo(url: &str) -> String {
+pub(super) fn without_userinfo(url: &str) -> String {
     url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| rest.to_owned())
 }
 

@@ -65,7 +65,7 @@ impl Anonymous {
 }
 
 impl Accounts {
-    /// The accounts of the server of `config`. `operator` asks for their tokens.
+    /// The accounts of the server of `config`, for tests. `operator` asks for their tokens.
     #[must_use]
     pub fn of(config: &Config, operator: Client, buckets: Buckets) -> Self {
         Self::new(operator, Anonymous::of(config), buckets)
@@ -83,10 +83,17 @@ impl Accounts {
                 acting_as(Keeper::new(account, operator, buckets), anonymous)
             }
             // The operator's own client was made of the same CA: only a file that has changed since.
-            Err(error) => refusing(Fault::new(
-                Reason::Unreachable,
-                format!("no client for {account}: {error}; check the CA of the API server"),
-            )),
+            // What is wrong with them is for the operator's log: tenants read the fault.
+            Err(error) => {
+                tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
+                refusing(Fault::new(
+                    Reason::Unreachable,
+                    format!(
+                        "no client for {account}: the operator's certificates or proxy cannot be used; check \
+                         the CA of the API server"
+                    ),
+                ))
+            }
         }
     }
 }

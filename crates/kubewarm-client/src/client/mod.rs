@@ -72,12 +72,14 @@ pub enum ConnectError {
         /// Where it comes from.
         origin: String,
     },
-    /// A proxy variable of the environment is not a URL.
+    /// A proxy is not a URL, or has a scheme that is not supported.
     #[error(
-        "the proxy {url:?} is not a URL such as http://proxy.example:3128; correct HTTPS_PROXY"
+        "the proxy {url:?} is not a URL with the scheme http, https or socks5, such as \
+         http://proxy.example:3128; correct proxy-url of the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or \
+         ALL_PROXY"
     )]
     InvalidProxy {
-        /// The variable's value, without a user and a password.
+        /// The URL, without a user and a password.
         url: String,
     },
     /// No client could be made from a readable configuration.
@@ -141,6 +143,13 @@ impl Connection {
         // `NO_PROXY` does not override the kubeconfig's `proxy-url`.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;
+        }
+        // kube's error would print the password of the proxy.
+        if let Some(url) = &config.proxy_url
+            && !matches!(url.scheme_str(), Some("http" | "https" | "socks5"))
+        {
+            let url = proxy::without_userinfo(&url.to_string());
+            return Err(ConnectError::InvalidProxy { url });
         }
         config.headers.push(agent());
         let anonymous = Anonymous::of(&config);

@@ -147,6 +147,16 @@ async fn a_kubeconfig_that_skips_tls_verification_is_refused() {
 }
 
 #[tokio::test]
+async fn a_proxy_of_another_scheme_is_refused_without_its_password() {
+    let text = KUBECONFIG.replace("http://proxy.example", "socks5h://jane:s3cret@proxy.example");
+    let error = load(&text, Some("two")).unwrap_err();
+    assert!(matches!(error, ConnectError::InvalidProxy { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains("proxy.example:3128") && message.contains("socks5"), "{message}");
+    assert!(!format!("{error:?}{message}").contains("s3cret"), "{message}");
+}
+
+#[tokio::test]
 async fn a_broken_kubeconfig_is_an_error_that_names_it() {
     for (text, context) in [("{", None), (KUBECONFIG, Some("four"))] {
         let message = load(text, context).unwrap_err().to_string();
