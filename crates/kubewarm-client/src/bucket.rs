@@ -26,7 +26,8 @@ pub struct KeyedBucket<K> {
 /// The buckets of the requests that are made for the profiles of a namespace.
 ///
 /// Tokens, Events and forecasts wait for their turn, each after those before it. Checks of access, and what readers
-/// need, have buckets of their own: they draw, and come again later where nothing is left.
+/// need, have buckets of their own: they draw, and come again later where nothing is left. For another limit with such
+/// keys, wrap a [`KeyedBucket`]: `draw_spare` and `default` are for these limits only.
 pub type Buckets = KeyedBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedBucket<K> {
@@ -45,12 +46,23 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
         self.burst.saturating_sub(u32::try_from(drawn).unwrap_or(u32::MAX))
     }
 
-    /// Draws so many at once, and leaves `reserve` at least.
+    /// Draws so many at once.
     ///
     /// # Errors
     ///
     /// When there will be as many, if nothing else is drawn meanwhile; then nothing is drawn.
-    pub fn draw(&self, key: &K, count: usize, reserve: u32, now: Instant) -> Result<(), Instant> {
+    pub fn draw(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
+        self.draw_beside(0, key, count, now)
+    }
+
+    /// The same, if `reserve` are left then.
+    fn draw_beside(
+        &self,
+        reserve: u32,
+        key: &K,
+        count: usize,
+        now: Instant,
+    ) -> Result<(), Instant> {
         let wait = self.draw_within(Duration::ZERO, key, count, reserve, now);
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
@@ -101,7 +113,7 @@ impl Buckets {
     ///
     /// As for [`KeyedBucket::draw`].
     pub fn draw_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
-        self.draw(namespace, 1, SPARE, now)
+        self.draw_beside(SPARE, namespace, 1, now)
     }
 }
 
@@ -120,24 +132,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_bucket_lasts_for_a_burst_and_fills_again() {
         let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
-        assert_eq!(buckets.draw(&a, 39, 0, now), Ok(()));
-        assert_eq!(buckets.draw(&a, 2, 0, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 1, 0, now), Ok(()));
-        assert_eq!(buckets.draw(&a, 1, 0, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 1, 0, now + EVERY), Ok(()));
+        assert_eq!(buckets.draw(&a, 39, now), Ok(()));
+        assert_eq!(buckets.draw(&a, 2, now), Err(now + EVERY));
+        assert_eq!(buckets.draw(&a, 1, now), Ok(()));
+        assert_eq!(buckets.draw(&a, 1, now), Err(now + EVERY));
+        assert_eq!(buckets.draw(&a, 1, now + EVERY), Ok(()));
         let later = now + Duration::from_secs(9);
         assert_eq!((buckets.left(&a, now), buckets.left(&a, later)), (0, 40));
-        assert_eq!(buckets.draw(&a, 40, 0, later), Ok(()));
-        assert!(buckets.draw(&"b".into(), 1, 0, now).is_ok(), "of another namespace");
+        assert_eq!(buckets.draw(&a, 40, later), Ok(()));
+        assert!(buckets.draw(&"b".into(), 1, now).is_ok(), "of another namespace");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_charged_is_waited_for_by_what_is_drawn() {
         let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
         buckets.charge(&a, 60, now);
-        assert_eq!(buckets.draw(&a, 3, 0, now), Err(now + EVERY * 23));
-        assert_eq!(buckets.draw(&"b".into(), 40, 0, now), Ok(()), "another waits for nothing");
-        assert_eq!(buckets.draw(&a, 3, 0, now + EVERY * 23), Ok(()));
+        assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
+        assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another waits for nothing");
+        assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -159,7 +171,7 @@ mod tests {
             assert_eq!(buckets.draw_spare(&a, now), Ok(()));
         }
         assert_eq!(buckets.draw_spare(&a, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 20, 0, now), Ok(()), "checks are not kept waiting");
+        assert_eq!(buckets.draw(&a, 20, now), Ok(()), "checks are not kept waiting");
         assert_eq!(buckets.draw_spare(&a, now + EVERY), Err(now + EVERY * 21));
     }
 

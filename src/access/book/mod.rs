@@ -183,7 +183,7 @@ impl Book {
                 return None;
             }
             let permit = self.under_way.try_acquire(payer);
-            let permit = permit.filter(|_| self.buckets.draw(payer, cost, 0, now).is_ok());
+            let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
             if permit.is_none() {
                 // What does not fit waits, instead of letting the cheaper ones pass for ever.
                 full.insert(Arc::clone(payer));
