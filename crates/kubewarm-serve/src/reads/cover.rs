@@ -3,7 +3,7 @@
 use super::{
     access::AccessTerms,
     fields::Fields,
-    kinds::Kind,
+    kind::Kind,
     offers::{Offering, Offers},
 };
 use kubewarm_api::model::{

@@ -1,7 +1,7 @@
 //! What a kind can be selected by: which fields the API server knows of it, and where they are; and what
 //! indexes are declared of it.
 
-use super::kinds::Kind;
+use super::kind::Kind;
 use kubewarm_api::model::{
     CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
     Operator, Projection, Resource,

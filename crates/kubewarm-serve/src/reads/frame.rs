@@ -1,6 +1,6 @@
 //! What the objects of an answer are written as: items of a list, rows of a table, or one alone.
 
-use super::kinds::Kind;
+use super::kind::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::Object;

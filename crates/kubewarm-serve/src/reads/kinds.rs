@@ -1,47 +1,312 @@
-//! What is known of a kind beside what is held of it.
+//! What a kind is: from discovery, and from definitions where there are any.
 
-use kubewarm_api::model::ResourceInfo;
-use kubewarm_client::{Definition, SelectableFields};
-use kubewarm_wire::tables::Printer;
-use std::sync::Arc;
+use super::kind::Kind;
+use futures::future::{BoxFuture, FutureExt as _};
+use kube::{Client, CustomResourceExt as _};
+use kubewarm_api::{
+    model::{Fault, GroupResource, Reason, Resource},
+    v1alpha1::{self, CacheProfile},
+};
+use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
+use parking_lot::Mutex;
+use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, sync::watch};
 
-/// A kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
-    /// As discovery has it.
-    pub(super) document: ResourceInfo,
-    /// Its `CustomResourceDefinition`. `None` if the API server itself serves the kind, or another API server, which the
-    /// administrator says hides nothing from anybody.
-    pub(super) definition: Option<Arc<Definition>>,
+/// How long a definition counts: fields may be added to it, which discovery does not tell. Also where there is none, or
+/// it may not be seen, and where the API server did not answer when it was asked for again.
+const FRESH: Duration = Duration::from_mins(1);
+/// How long it counts on while it is asked for again: what nobody asked about for longer is waited for.
+const STALE: Duration = Duration::from_mins(5);
+/// Kinds whose definitions are remembered.
+const REMEMBERED: u64 = 1_024;
+
+/// Asks for the definition of a kind.
+type Ask = Arc<
+    dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
+>;
+/// What was found of definitions.
+type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
+
+/// Looks kinds up.
+pub struct Kinds {
+    ask: Ask,
+    served: watch::Receiver<Option<Arc<Served>>>,
+    /// `--serve-aggregated-groups`.
+    aggregated: BTreeSet<String>,
+    /// Sends the requests: its connections outlive those of the server.
+    runtime: Handle,
+    /// By which snapshot of discovery: in another, everything may be otherwise.
+    definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
+    /// That of our own kind.
+    own: Option<Arc<Definition>>,
 }
 
-impl Kind {
-    /// The `apiVersion` of an object, such as `apps/v1`.
-    pub(super) fn api_version(&self) -> Arc<str> {
-        self.document.resource.api_version().into()
+impl Kinds {
+    /// By what discovery last `served`, and by definitions, which `client` asks for on `runtime`. Kinds of the `aggregated`
+    /// groups are served, too.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let ask: Ask = Arc::new(move |of| {
+            let client = client.clone();
+            async move { definition(&client, &of).await }.boxed()
+        });
+        Self::asking(ask, served, aggregated, runtime)
     }
 
-    /// The kind of a list, such as `DeploymentList`.
-    pub(super) fn list_kind(&self) -> Arc<str> {
-        match &self.definition {
-            Some(definition) => Arc::clone(&definition.list_kind),
-            None => format!("{}List", self.document.kind).into(),
-        }
+    fn asking(
+        ask: Ask,
+        served: watch::Receiver<Option<Arc<Served>>>,
+        aggregated: &[String],
+        runtime: Handle,
+    ) -> Self {
+        let aggregated = aggregated.iter().cloned().collect();
+        let (definitions, own) = (Mutex::default(), own_definition());
+        Self { ask, served, aggregated, runtime, definitions, own }
     }
 
-    /// The fields that the definition lets its objects be selected by.
-    pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
-        self.definition.as_ref()?.fields.get(self.document.resource.version())
-    }
-
-    /// How its objects are printed as rows.
-    pub(super) fn printer(&self) -> Printer {
-        let of = &self.document.resource;
-        match &self.definition {
-            Some(definition) => {
-                Printer::custom(definition.columns.get(of.version()).cloned().unwrap_or_default())
+    /// What a kind is; `None` for one that is not served to readers: discovery does not know it, or it is an aggregated
+    /// API's, which may hide some objects from some callers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] while the API server has not said so.
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Kind>, Fault> {
+        let (served, definitions) = self.now()?;
+        let Some(document) = served.described(resource).cloned() else { return Ok(None) };
+        let definition = match resource.group() {
+            group if is_builtin_group(group) => {
+                return Ok(Some(Kind { document, definition: None }));
             }
-            None => Printer::built_in(of.group(), of.version(), of.resource()),
+            // No Role has to let kubewarm get the definition of its own kind.
+            v1alpha1::GROUP => self.own.clone(),
+            _ => self.definition(resource, &definitions).await?,
+        };
+        let is_served = definition.is_some() || self.aggregated.contains(resource.group());
+        Ok(is_served.then_some(Kind { document, definition }))
+    }
+
+    /// The newest snapshot of discovery, and what was found of it.
+    fn now(&self) -> Result<(Arc<Served>, Definitions), Fault> {
+        let mut held = self.definitions.lock();
+        let unknown = || Fault::new(Reason::Unreachable, "discovery has not answered yet");
+        let served = self.served.borrow().clone().ok_or_else(unknown)?;
+        if let Some((of, definitions)) = &*held
+            && Arc::ptr_eq(of, &served)
+        {
+            return Ok((served, definitions.clone()));
         }
+        let definitions = Definitions::new(REMEMBERED, FRESH);
+        *held = Some((Arc::clone(&served), definitions.clone()));
+        Ok((served, definitions))
+    }
+
+    /// What is known of the definition. Whoever reads does not wait while it is asked for again: the API server may be
+    /// away.
+    async fn definition(
+        &self,
+        resource: &Resource,
+        definitions: &Definitions,
+    ) -> Result<Option<Arc<Definition>>, Fault> {
+        let of = resource.group_resource();
+        let known = definitions.get_stale(of);
+        let last = known.clone();
+        let fetch = || fetch(Arc::clone(&self.ask), resource.clone(), last);
+        let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
+        let mut fetching = pin!(fetching);
+        let found = match fetching.as_mut().now_or_never() {
+            Some(found) => found?,
+            None => match known.filter(|it| it.asked_at.elapsed() < FRESH + STALE) {
+                Some(known) => known,
+                None => fetching.await?,
+            },
+        };
+        Ok(found.value)
+    }
+}
+
+/// Asks for the definition. The `last` one counts on where nobody answers.
+async fn fetch(
+    ask: Ask,
+    resource: Resource,
+    last: Option<CacheEntry<Option<Arc<Definition>>>>,
+) -> Result<Option<Arc<Definition>>, Fault> {
+    match ask(resource.group_resource().clone()).await {
+        Ok(found) => Ok(found.map(Arc::new)),
+        Err(fault) if fault.reason() == Reason::Forbidden => {
+            tracing::warn!(
+                %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
+                 as an aggregated API's and is not served"
+            );
+            Ok(None)
+        }
+        Err(fault) => last.map(|it| it.value).ok_or(fault),
+    }
+}
+
+/// The definition of the one kind in our group. `None` never happens: it is made of constants.
+fn own_definition() -> Option<Arc<Definition>> {
+    let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
+    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
+    Definition::of(applied, &of).map(Arc::new)
+}
+
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kinds").field("aggregated", &self.aggregated).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::{join_all, ready};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use tokio::{
+        task::yield_now,
+        time::{Instant, advance, sleep},
+    };
+
+    /// What is served of a kind that has no definition, unless it is our own.
+    async fn served(group: &str, aggregated: &[&str]) -> Option<Kind> {
+        let of = GroupResource::new(group, "cacheprofiles").unwrap();
+        let resource = Resource::new(of, "v1alpha1").unwrap();
+        let snapshot = Served::with(&resource, "CacheProfile");
+        let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
+        let ask: Ask = Arc::new(|_| ready(Ok(None)).boxed());
+        let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
+        let kinds = Kinds::asking(ask, now, &aggregated, Handle::current());
+        kinds.look(&resource).await.unwrap()
+    }
+
+    /// What is asked about a custom resource, how often, what is answered, and after how long.
+    struct Asked {
+        kinds: Kinds,
+        resource: Resource,
+        times: Arc<AtomicUsize>,
+        answers: Arc<Mutex<Result<Option<Definition>, Fault>>>,
+        breaks_off: Arc<AtomicBool>,
+        delay: Arc<Mutex<Duration>>,
+        served: watch::Sender<Option<Arc<Served>>>,
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            let resource =
+                Resource::new(GroupResource::new("example.com", "widgets").unwrap(), "v1").unwrap();
+            let snapshot = Arc::new(Served::with(&resource, "Widget"));
+            let (served, now) = watch::channel(Some(snapshot));
+            let times = Arc::new(AtomicUsize::new(0));
+            let list_kind = "Widgets".into();
+            let known = Definition { list_kind, ..Definition::default() };
+            let answers = Arc::new(Mutex::new(Ok(Some(known))));
+            let (counted, said) = (Arc::clone(&times), Arc::clone(&answers));
+            let breaks_off = Arc::new(AtomicBool::new(false));
+            let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
+            let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
+            let ask: Ask = Arc::new(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                assert!(!breaks.load(Ordering::Relaxed), "it breaks off");
+                let (answer, delay) = (said.lock().clone(), *lasts.lock());
+                async move {
+                    sleep(delay).await;
+                    answer
+                }
+                .boxed()
+            });
+            let kinds = Kinds::asking(ask, now, &[], Handle::current());
+            Self { kinds, resource, times, answers, breaks_off, delay, served }
+        }
+
+        fn discover(&self) {
+            self.served.send_replace(Some(Arc::new(Served::with(&self.resource, "Widget"))));
+        }
+
+        /// Whether it is what its definition says, how long that took, and how often was asked so far.
+        async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
+            let began = Instant::now();
+            let found = self.kinds.look(&self.resource).await;
+            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
+            let found = found.map_err(|fault| fault.reason());
+            let took = began.elapsed();
+            // What is asked for whoever comes next is asked by a task.
+            yield_now().await;
+            (found, took, self.times.load(Ordering::Relaxed))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_asks_for_all_and_nobody_waits_for_what_is_asked_anew() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        for found in join_all((0..50).map(|_| asked.look())).await {
+            assert_eq!(found, (Ok(true), second, 1));
+        }
+        advance(FRESH).await;
+        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        for _ in 0..50 {
+            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "while it is asked");
+        }
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await.2, 2, "not again at once");
+        sleep(FRESH).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
+        *asked.answers.lock() = Ok(None);
+        sleep(2 * FRESH).await;
+        assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
+        sleep(2 * second).await;
+        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "what is said counts");
+        sleep(FRESH + STALE).await;
+        assert_eq!(asked.look().await, (Ok(false), second, 5), "of long ago it does not");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_breaks_off_is_asked_again() {
+        let asked = Asked::new();
+        asked.breaks_off.store(true, Ordering::Relaxed);
+        assert!(asked.look().await.0.is_err());
+        asked.breaks_off.store(false, Ordering::Relaxed);
+        assert_eq!(asked.look().await, (Ok(true), Duration::from_secs(1), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_discovery_knows_is_asked_and_waited_for() {
+        let asked = Asked::new();
+        let second = Duration::from_secs(1);
+        assert_eq!(asked.look().await, (Ok(true), second, 1));
+        asked.discover();
+        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        for times in [2, 3] {
+            assert_eq!(asked.look().await, (Err(Reason::Unreachable), second, times));
+        }
+        *asked.answers.lock() = Ok(None);
+        for (first, times) in [(second, 5), (3 * second, 7)] {
+            *asked.delay.lock() = first;
+            let (found, ()) = tokio::join!(asked.look(), async {
+                sleep(second / 2).await;
+                *asked.delay.lock() = second;
+                asked.discover();
+                assert_eq!(asked.look().await, (Ok(false), second, times));
+            });
+            assert_eq!(found.0, Ok(false));
+            let again = asked.look().await;
+            assert_eq!(again, (Ok(false), Duration::ZERO, times), "the later one counts");
+            asked.discover();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
+        assert!(served("metrics.x", &[]).await.is_none());
+        assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
+        let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
+        assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
+        let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
+        assert!(own.definition.is_some(), "what is known counts");
+        assert_eq!(&*own.list_kind(), "CacheProfileList");
     }
 }

@@ -1,7 +1,8 @@
 //! Which cells answer a read, and what they answer.
 //!
-//! Whoever asks has been allowed to before anything here is asked. Nothing is fetched: what no profile
-//! keeps warm is refused in a way that no client takes for "deleted" or for "empty".
+//! Callers have passed an access review before anything here is called. No object is fetched: what no profile keeps warm
+//! is refused in a way that no client takes for "deleted" or for "empty". Only definitions of custom resources are fetched
+//! (`kinds.rs`).
 
 mod access;
 mod allowed;
@@ -10,9 +11,9 @@ mod cover;
 mod fields;
 mod floors;
 mod frame;
+mod kind;
 mod kinds;
 mod list;
-mod look_up;
 mod offers;
 mod retry;
 mod route;
@@ -22,12 +23,12 @@ mod watch;
 
 pub use self::{
     answer::{Answer, Body, Cut, PART_BYTES, PIECE_BYTES, Pages, Source},
-    look_up::Kinds,
+    kinds::Kinds,
     offers::{Offering, Offers},
     watch::{Feed, Piece, Progress},
 };
 
-use self::{cover::Candidate, floors::Floors, kinds::Kind, retry::NotYet, route::Route};
+use self::{cover::Candidate, floors::Floors, kind::Kind, retry::NotYet, route::Route};
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
 use kubewarm_cache::{
@@ -60,7 +61,7 @@ pub struct Surroundings {
     pub metrics: ReadMetrics,
     /// What profiles offer; `None` before they have been listed. Asked at every read.
     pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
-    /// What a kind is.
+    /// Looks kinds up.
     pub kinds: Kinds,
     /// The operator's namespace, whose profiles answer for every namespace.
     pub home: Arc<str>,

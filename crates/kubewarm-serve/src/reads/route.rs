@@ -4,7 +4,7 @@ use super::{
     RETRY_AFTER_SECONDS, Reads,
     cover::{Candidate, Coverage, MAY_FILTER, not_cached},
     fields::Fields,
-    kinds::Kind,
+    kind::Kind,
     list::remembers,
     retry::NotYet,
 };

@@ -1,7 +1,7 @@
 //! Requests, cells and offers for the tests of this layer.
 
 use super::{
-    kinds::Kind,
+    kind::Kind,
     offers::{Offering, Offers},
 };
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 use super::{feed::Progress, lines::Lines, opened::Shared};
 use crate::{
     metrics::WatchClosed,
-    reads::{allowed::Allowed, answer::PIECE_BYTES, kinds::Kind},
+    reads::{allowed::Allowed, answer::PIECE_BYTES, kind::Kind},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;

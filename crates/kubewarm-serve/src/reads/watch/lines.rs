@@ -1,6 +1,6 @@
 //! What the events of a watch are written as: the one place where their form is chosen.
 
-use crate::reads::kinds::Kind;
+use crate::reads::kind::Kind;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{EventType, Form, Part, TableForm, TableFrame, tables::Printer};
@@ -92,6 +92,7 @@ impl Lines {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
+            // Not used: the table of an event has one row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
