@@ -27,11 +27,12 @@ const COMPARED: Duration = Duration::from_secs(1);
 fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
     let profile = ProfileRef { namespace: NAMESPACE.into(), name: "all".into() };
-    let key = CellKey::all(
+    let of_own = CellKey::all(
         Resource::new(of, kind.version)?,
         Extent::Namespace(NAMESPACE.into()),
         Projection::Full(ManagedFields::Drop),
     );
+    let key = CellKey { declared_in: Some(NAMESPACE.into()), ..of_own };
     let mut spec = CellSpec::new(key, profile);
     spec.tuning.strategy = kind.strategy;
     spec.tuning.page_size = 20;

@@ -50,7 +50,7 @@ spec: {SPEC}
     let own = cells(&operator)?.into_iter().filter(|cell| cell["resource"] == "cacheprofiles");
     let own: Vec<_> = own.collect();
     let [own] = own.as_slice() else { return Err(format!("{own:#?}").into()) };
-    assert_eq!((&own["projection"], &own["objects"]), (&"Profile".into(), &103.into()));
+    assert_eq!((&own["projection"], &own["objects"]), (&"Full".into(), &103.into()));
 
     world.cluster.run(["delete", "cprof", "p050", "-n", &crowd])?;
     of("p100").await_condition("Ready", "True", None, SOON)?;

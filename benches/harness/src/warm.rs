@@ -114,11 +114,12 @@ fn is_warm(reports: &Reports, key: &CellKey) -> bool {
 }
 
 fn pods(strategy: Strategy) -> Result<CellSpec> {
-    let key = CellKey::all(
+    let of_own = CellKey::all(
         Resource::new(GroupResource::new("", "pods")?, "v1")?,
         Extent::AllNamespaces,
         Projection::Full(ManagedFields::Drop),
     );
+    let key = CellKey { declared_in: Some("bench".into()), ..of_own };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {
         Strategy::Whole => ListStrategy::Whole,
