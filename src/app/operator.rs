@@ -145,7 +145,7 @@ fn spawn_controller(
         Timing::default(),
     );
     let admits = admission.clone();
-    // Profiles are read, too: no more of them are stored than are admitted.
+    // kubewarm's own informers read profiles and nothing else. No more profiles are stored than are admitted.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });

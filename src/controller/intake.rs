@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) status_bytes: usize,
 }
 
-/// What the table has of a profile.
+/// What is read of a profile from the API server, and what the store has of it.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Stored<'a> {
     #[serde(default)]
@@ -123,6 +123,7 @@ fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
+    // It is never compared with a list: profiles that are left out are not in the store.
     let key = CellKey::all(resource, extent, Projection::Full(ManagedFields::Drop));
     // No Role lets anyone ask for a namespace that is gone: it went, too.
     let mut cell = CellSpec::new(key, profile);

@@ -14,6 +14,7 @@ pub struct OperatorLimits {
     pub namespace_informers: usize,
 }
 
+#[cfg(test)]
 impl Default for OperatorLimits {
     /// The defaults of the flags, without a limit of memory.
     fn default() -> Self {

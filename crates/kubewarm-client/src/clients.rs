@@ -4,8 +4,8 @@ use kube::Client;
 use kubewarm_api::model::Identity;
 use std::sync::Arc;
 
-/// Hands out the client of each identity. A port: one implementation mints tokens, others act as
-/// one identity only.
+/// Returns the client of each identity. A port: `Accounts` mints tokens, and `kubewarm plan` acts as the user of
+/// the command.
 pub trait Clients: Send + Sync + 'static {
     /// The client that acts as `identity`, for list and watch: it never retries by itself, nor times
     /// out on its own. Two identities' clients share neither credentials nor connections.

@@ -30,10 +30,9 @@ pub struct TableForm {
 }
 
 /// The versions of `meta.k8s.io` that have Tables and metadata alone. They differ in name only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
-    #[default]
     V1,
     /// `v1beta1`.
     V1Beta1,

@@ -15,7 +15,7 @@ pub struct ListFrame {
     /// Of the list: `PodList`, or what a CRD calls it.
     pub list_kind: Arc<str>,
     /// Whether the items are custom resources. Into each of those the API server writes `apiVersion` and `kind`;
-    /// their list has `continue` even on the last page.
+    /// their list has `continue` even on the last page, if whole objects are sent.
     pub is_custom: bool,
     /// What of each item.
     pub of: Part,

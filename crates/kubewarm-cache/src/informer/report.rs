@@ -182,10 +182,10 @@ pub struct Quantiles {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellReport {
-    /// What its store holds.
+    /// What its store holds; nothing in a [`Reports::glance`](super::Reports::glance).
     #[serde(flatten)]
     pub usage: Usage,
-    /// Stored records that did not decode, each a bug of kubewarm.
+    /// Stored records that did not decode, each a bug of kubewarm; 0 in a glance.
     #[serde(skip)]
     pub undecodable_records: u64,
     /// Where it stands.

@@ -28,7 +28,8 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokens>,
 }
 
-/// A caller whose credentials were accepted.
+/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::Callers::admit) has returned
+/// has passed an access review.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Who it is.

@@ -34,8 +34,8 @@ impl Authorizer {
         Self { reviews, key, runtime, verdicts: Expiring::new(REMEMBERED, TTL), queue }
     }
 
-    /// Lets `caller` pass if it may do what `access` says; `by` tells who says so. Returns when the older of the two
-    /// answers was asked for: whose credentials these are, and whether that user may.
+    /// Lets `caller` pass if it may do what `access` says; `by` tells who says so. Returns when the oldest of these
+    /// answers was asked for: this one, and those in [`Caller::asked`].
     ///
     /// # Errors
     ///

@@ -135,8 +135,9 @@ impl Callers {
         self.reviews.passes_impersonation_on()
     }
 
-    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says. The permit is the
-    /// request's, until the answer has ended.
+    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says. The request
+    /// counts against the limit of its user until the permit is dropped: keep it in the response. `let (caller, _)`
+    /// drops it at once.
     ///
     /// # Errors
     ///
