@@ -14,9 +14,8 @@ pub struct OperatorLimits {
     pub namespace_informers: usize,
 }
 
-#[cfg(test)]
 impl Default for OperatorLimits {
-    /// The defaults of the flags, without a limit of memory.
+    /// For tests: the defaults of the flags, without a limit of memory.
     fn default() -> Self {
         Self { bytes: None, namespace_bytes: None, informers: 10_000, namespace_informers: 1_000 }
     }
