@@ -69,7 +69,7 @@ for job in "${jobs[@]}"; do wait "$job"; done
 kubectl get deployments,configmaps -A --no-headers | grep -Ev 'kube-' || true
 
 step 'Installing the CacheProfile resource and the operator account, which may read nothing yet'
-kubectl apply -f crds/kubewarm.io_cacheprofiles.yaml -f deploy/operator-rbac.yaml
+kubectl apply -f crds/kubewarm.io_cacheprofiles.yaml -f deploy/operator-rbac.yaml -f deploy/read-api.yaml
 await_kind cacheprofiles.kubewarm.io
 
 step 'Starting kubewarm as that account'
@@ -81,7 +81,9 @@ as_operator=(kubectl --kubeconfig "$work/operator.kubeconfig" config)
 "${as_operator[@]}" set-context --current --user=operator >/dev/null
 "${as_operator[@]}" delete-user user >/dev/null
 "$bin/kubewarm" run --kubeconfig "$work/operator.kubeconfig" --operator-namespace kubewarm-system \
-    --admin-addr 127.0.0.1:0 --api-addr= >"$work/kubewarm.log" 2>&1 &
+    --admin-addr 127.0.0.1:0 --api-addr 127.0.0.1:0 \
+    --tls-cert-file "$work/cluster/pki/server.crt" --tls-private-key-file "$work/cluster/pki/server.key" \
+    >"$work/kubewarm.log" 2>&1 &
 operator=$!
 
 step 'Applying deploy/examples/quickstart.yaml, and a profile of the world with the Roles it needs'
@@ -118,13 +120,29 @@ kubectl get cprof world -n kubewarm-system -o jsonpath='{range .status.targets[*
 echo
 kubectl get cprof quickstart -n shop -o jsonpath='{.status.access.manifests}'
 
-address=$(grep -o 'admin listening.*' "$work/kubewarm.log" | grep -oE '127\.0\.0\.1:[0-9]+' | head -n 1)
+address_of() { grep -m 1 "$1" "$work/kubewarm.log" | grep -oE '127\.0\.0\.1:[0-9]+' | head -n 1; }
+
+step 'The same list from both servers (each time includes the start of kubectl)'
+cache=$work/cache.kubeconfig
+kubectl create token reader -n factory --duration=24h >"$work/token"
+"$bin/kubewarm" kubeconfig --server "https://$(address_of 'serving reads')" --token-file "$work/token" \
+    --certificate-authority "$work/cluster/pki/ca.crt" --output "$cache"
+list_parts() {
+    local begin=$EPOCHREALTIME count
+    count=$(kubectl --kubeconfig "$2" get --raw "$parts_of_steel" | grep -o '"uid"' | wc -l)
+    printf '%-12s %d Parts of steel in %d ms\n' "$1" "$count" $(((${EPOCHREALTIME/./} - ${begin/./}) / 1000))
+}
+readonly parts_of_steel='/apis/factory.example.com/v1/namespaces/factory/parts?labelSelector=material%3Dsteel'
+list_parts 'API server' "$KUBECONFIG"
+list_parts kubewarm "$cache"
+
 step 'Try next'
 cat <<NEXT
   export KUBECONFIG=$KUBECONFIG PATH=$work/cluster/bin:\$PATH
-  kubectl create configmap news --from-literal=a=b -n billing; $bin/kubewarm status world -n kubewarm-system
+  kubectl --kubeconfig $cache get parts -n factory -l material=brass
+  kubectl create configmap news --from-literal=a=b -n billing; $(realpath "$bin")/kubewarm status world -n kubewarm-system
   kubectl delete crd parts.factory.example.com; kubectl get cprof -A -o wide -w
-  curl -s http://$address/metrics | grep ^kubewarm_
+  curl -s http://$(address_of 'admin listening')/metrics | grep ^kubewarm_
 NEXT
 [[ -n ${DEMO_EXIT:-} ]] && exit 0
 step 'Running until Ctrl-C'
