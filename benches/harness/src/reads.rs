@@ -302,6 +302,11 @@ impl Served {
             &certificate,
             "--tls-private-key-file",
             &key,
+            // One user opens a connection for each of its 1,000 watches; the defaults allow it 256.
+            "--max-connections",
+            "2048",
+            "--user-share",
+            "100",
         ];
         let kubeconfig = reading.cluster.kubeconfig();
         let mut operator = Operator::start_with(programs, kubeconfig, "reads", &more)?;
