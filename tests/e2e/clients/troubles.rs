@@ -108,8 +108,12 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     world.cluster.run(["delete", "clusterrolebinding", "reader"])?;
     eventually(SOON, || {
         let all = cells(&served.operator)?;
-        let is_fenced =
-            |kind| all.iter().any(|it| it["resource"] == kind && it["state"] == "Fenced");
+        // After an edit two informers of one resource can exist for a moment.
+        let is_fenced = |kind| {
+            let mut states =
+                all.iter().filter(|it| it["resource"] == kind).map(|it| &it["state"]).peekable();
+            states.peek().is_some() && states.all(|state| state == "Fenced")
+        };
         if is_fenced("configmaps") && is_fenced("parts") {
             Ok(())
         } else {
