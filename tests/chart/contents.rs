@@ -219,6 +219,8 @@ replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleA
 replicas Deployment ENV/KUBEWARM_NAMESPACE_SHARE "50"
 replicas Deployment ENV/KUBEWARM_MEMORY_LIMIT "160Mi"
 replicas Deployment ENV/KUBEWARM_SHUTDOWN_DELAY "15s"
+replicas Deployment ENV/KUBEWARM_MAX_WATCHES "1000000"
+replicas Deployment ENV/KUBEWARM_USER_SHARE "50"
 replicas PodDisruptionBudget /spec/maxUnavailable "50%"
 replicas PodDisruptionBudget /spec/unhealthyPodEvictionPolicy "AlwaysAllow"
 watch-namespaces Deployment ENV/KUBEWARM_WATCH_NAMESPACES "shop,orders"
@@ -228,6 +230,7 @@ image Deployment POD/imagePullSecrets [{"name": "registry"}]
 scheduling Deployment POD/topologySpreadConstraints/1 null
 scheduling Deployment POD/hostUsers false
 openshift Deployment POD/securityContext/runAsUser null
+network-policy Deployment ENV/HTTPS_PROXY "http://proxy.example.com:3128"
 network-policy NetworkPolicy /spec/policyTypes ["Ingress", "Egress"]
 network-policy NetworkPolicy /spec/egress/0/ports [{"protocol": "TCP", "port": 16443}]
 network-policy NetworkPolicy /spec/egress/0/to/1/ipBlock/cidr "2001:db8::/32"
@@ -239,6 +242,7 @@ service-monitor ServiceMonitor /spec/endpoints/0/port "admin"
 service-monitor ServiceMonitor /spec/sampleLimit 2000000
 service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
+pod-monitor PodMonitor /metadata/labels/release "prometheus"
 pod-monitor PodMonitor /spec/sampleLimit null
 service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
 metrics-auth Deployment ENV/KUBEWARM_AUDIENCE "kubewarm"

@@ -73,6 +73,13 @@ networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without C
 {{- end -}}
 {{- end -}}
 
+{{/* The kind of the monitor, empty if none is enabled. The checks refuse both at once. */}}
+{{- define "kubewarm.monitor.kind" -}}
+{{- with .Values.metrics -}}
+{{- if .serviceMonitor.enabled -}}ServiceMonitor{{- else if .podMonitor.enabled -}}PodMonitor{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whom a scraper expects the certificate to be for. */}}
 {{- define "kubewarm.metrics.serverName" -}}
 {{- .Values.metrics.tls.serverName | default (printf "%s.%s.svc" (include "kubewarm.fullname" .) .Release.Namespace) -}}
