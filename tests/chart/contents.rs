@@ -205,6 +205,7 @@ service-monitor ServiceMonitor /spec/endpoints/0/tlsConfig {"ca": {"secret": {"n
 cert-manager Certificate /spec/issuerRef {"name": "internal", "kind": "ClusterIssuer", "group": "cert-manager.io"}
 cert-manager Certificate /spec/ipAddresses ["127.0.0.1", "::1", "192.0.2.7"]
 cert-manager Certificate /spec/dnsNames/2 "kubewarm.kubewarm-system.svc"
+cert-manager Certificate /spec/dnsNames/3 "kubewarm.kubewarm-system.svc.cluster.example.com"
 cert-manager PodMonitor /spec/podMetricsEndpoints/0/tlsConfig/serverName "warm.example.com"
 watch-namespaces Deployment ENV/KUBEWARM_METRICS_AUTH "loopback"
 watch-namespaces-scrapers Deployment ENV/KUBEWARM_METRICS_AUTH "none"
@@ -214,6 +215,7 @@ watch-namespaces Deployment ENV/KUBEWARM_API_ADDR "[::]:8443"
 watch-namespaces Deployment ENV/KUBEWARM_AUTH "caller-token"
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
 replicas Deployment POD/terminationGracePeriodSeconds 42
+replicas Deployment /spec/strategy {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "100%"}}
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
 replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
 replicas Deployment ENV/KUBEWARM_NAMESPACE_SHARE "50"
@@ -229,6 +231,7 @@ image Deployment POD/containers/0/imagePullPolicy "Always"
 image Deployment POD/imagePullSecrets [{"name": "registry"}]
 scheduling Deployment POD/topologySpreadConstraints/1 null
 scheduling Deployment POD/hostUsers false
+scheduling Deployment /spec/strategy {"type": "Recreate"}
 openshift Deployment POD/securityContext/runAsUser null
 network-policy Deployment ENV/HTTPS_PROXY "http://proxy.example.com:3128"
 network-policy NetworkPolicy /spec/policyTypes ["Ingress", "Egress"]
@@ -264,6 +267,10 @@ autoscaled VerticalPodAutoscaler /spec/resourcePolicy/containerPolicies/0/maxAll
 autoscaled Deployment POD/dnsPolicy "None"
 autoscaled Deployment POD/dnsConfig/nameservers ["192.0.2.53"]
 autoscaled Deployment /metadata/annotations {"reloader.stakater.com/auto": "true"}
+extra Deployment POD/containers/0/args ["run", "--max-watches=2048", "--log-format", "json"]
+extra Deployment ENV/SSL_CERT_FILE "/etc/proxy/ca.crt"
+extra Deployment POD/volumes/2 {"name": "proxy", "configMap": {"name": "proxy-ca", "optional": true}}
+extra Deployment POD/containers/0/volumeMounts/2 {"name": "proxy", "mountPath": "/etc/proxy", "readOnly": true}
 names Deployment /metadata/name "team-a-warm"
 names Deployment POD/serviceAccountName "warm"
 names Deployment /spec/template/metadata/labels/example.com~1team "a"

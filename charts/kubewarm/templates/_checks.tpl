@@ -55,6 +55,12 @@
 {{- end -}}
 {{- end -}}
 
+{{- range $index, $volume := .Values.extraVolumes -}}
+{{- if has $volume.name (list "api-access" "tls" "client-ca") -}}
+{{- fail (printf "extraVolumes[%d].name: the chart itself uses the name %s; use another name" $index $volume.name) -}}
+{{- end -}}
+{{- end -}}
+
 {{- with .Values.readApi -}}
 {{- if and .enabled $watched (eq .auth "delegated") -}}
 {{- fail "readApi.auth: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it empty, or say caller-token" -}}

@@ -55,7 +55,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names := list -}}
 {{- range list $service (printf "%s-metrics" $service) -}}
 {{- $there := printf "%s.%s" . $.Release.Namespace -}}
-{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.cluster.local" $there)) -}}
+{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.%s" $there $.Values.clusterDomain)) -}}
 {{- end -}}
 {{- concat $names (list "localhost" "127.0.0.1" "::1") .Values.tls.names | uniq | toYaml -}}
 {{- end -}}
