@@ -182,6 +182,9 @@ default Deployment POD/volumes/0/projected/sources/0/serviceAccountToken {"path"
 default Service/kubewarm-metrics /spec/publishNotReadyAddresses true
 default Service/kubewarm /spec/ports [{"name": "api", "port": 443, "targetPort": "api", "appProtocol": "https"}]
 default Service/kubewarm /spec/publishNotReadyAddresses null
+default Service/kubewarm /spec/type "ClusterIP"
+default Service/kubewarm /spec/sessionAffinity "None"
+default Service/kubewarm /spec/trafficDistribution null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
 default Deployment ENV/KUBEWARM_METRICS_AUTH "delegated"
@@ -196,6 +199,11 @@ read-api Deployment ENV/KUBEWARM_API_ADDR "[::]:6443"
 read-api Deployment ENV/KUBEWARM_FORWARD "true"
 read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
+read-api Service/kubewarm /spec/type "LoadBalancer"
+read-api Service/kubewarm /spec/sessionAffinity "ClientIP"
+read-api Service/kubewarm /spec/trafficDistribution "PreferClose"
+read-api Service/kubewarm /metadata/labels/example.com~1team "platform"
+read-api Service/kubewarm /metadata/labels/app.kubernetes.io~1name "kubewarm"
 read-api Deployment POD/volumes/1/secret/secretName "serving"
 read-api NetworkPolicy /spec/ingress/1/from/0/namespaceSelector {"matchLabels": {"reads": "kubewarm"}}
 pod-monitor Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin"}
@@ -214,6 +222,7 @@ watch-namespaces-scrapers NetworkPolicy /spec/ingress/0/from/0/namespaceSelector
 watch-namespaces Deployment ENV/KUBEWARM_API_ADDR "[::]:8443"
 watch-namespaces Deployment ENV/KUBEWARM_AUTH "caller-token"
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
+replicas Service/kubewarm /spec/sessionAffinity "ClientIP"
 replicas Deployment POD/terminationGracePeriodSeconds 42
 replicas Deployment /spec/strategy {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "100%"}}
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
@@ -230,6 +239,7 @@ image Deployment POD/containers/0/image "mirror.example.com:5000/hub/team/kubewa
 image Deployment POD/containers/0/imagePullPolicy "Always"
 image Deployment POD/imagePullSecrets [{"name": "registry"}]
 scheduling Deployment POD/topologySpreadConstraints/1 null
+scheduling Service/kubewarm /spec/sessionAffinity "None"
 scheduling Deployment POD/hostUsers false
 scheduling Deployment /spec/strategy {"type": "Recreate"}
 openshift Deployment POD/securityContext/runAsUser null

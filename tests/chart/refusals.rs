@@ -36,6 +36,9 @@ const REFUSED: &[(&str, &[&str])] = &[
         "profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}, scop: {}}]}}]",
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
+    ("readApi: {service: {type: ExternalName}}", &["/readApi/service/type", "'NodePort'"]),
+    ("readApi: {service: {sessionAffinity: Cookie}}", &["/sessionAffinity", "'ClientIP'"]),
+    ("readApi: {service: {trafficDistribution: Near}}", &["/trafficDistribution", "'PreferClose'"]),
     ("strategy: {type: OnDelete}", &["/strategy/type", "'Recreate'"]),
     ("strategy: {rollingUpdate: {maxSurge: one}}", &["/maxSurge", "does not match"]),
     ("clusterDomain: 'cluster local'", &["/clusterDomain", "does not match"]),
@@ -57,6 +60,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         "{watchNamespaces: [shop], readApi: {clientCA: {configMap: people}}}",
         &["readApi.clientCA", "caller-token"],
+    ),
+    (
+        "readApi: {forward: true, service: {sessionAffinity: None}}",
+        &["readApi.service.sessionAffinity", "set ClientIP"],
     ),
     ("readApi: {port: 9090}", &["readApi.port", "operator.adminPort"]),
     ("extraVolumes: [{name: tls, emptyDir: {}}]", &["extraVolumes[0].name", "another name"]),

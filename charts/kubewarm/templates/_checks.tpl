@@ -68,6 +68,9 @@
 {{- if and .enabled (eq (int64 .port) (int64 $root.Values.operator.adminPort)) -}}
 {{- fail "readApi.port: that is operator.adminPort; take another" -}}
 {{- end -}}
+{{- if and .enabled .forward (eq .service.sessionAffinity "None") -}}
+{{- fail "readApi.service.sessionAffinity: with readApi.forward=true, None could send a client's read to a replica that does not know the client's last write; leave it empty, or set ClientIP" -}}
+{{- end -}}
 {{- $asksThem := or (eq .auth "caller-token") $watched -}}
 {{- if and $asksThem .clientCA.configMap -}}
 {{- fail "readApi.clientCA: whoever is known by a certificate has no token to ask the API server with, which caller-token (watchNamespaces) does; leave configMap empty" -}}
