@@ -182,6 +182,9 @@ default Deployment POD/volumes/0/projected/sources/0/serviceAccountToken {"path"
 default Service/kubewarm-metrics /spec/publishNotReadyAddresses true
 default Service/kubewarm /spec/ports [{"name": "api", "port": 443, "targetPort": "api", "appProtocol": "https"}]
 default Service/kubewarm /spec/publishNotReadyAddresses null
+default Service/kubewarm /spec/type "ClusterIP"
+default Service/kubewarm /spec/sessionAffinity "None"
+default Service/kubewarm /spec/trafficDistribution null
 default Secret /type "kubernetes.io/tls"
 default Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 8443}
 default Deployment ENV/KUBEWARM_METRICS_AUTH "delegated"
@@ -196,6 +199,11 @@ read-api Deployment ENV/KUBEWARM_API_ADDR "[::]:6443"
 read-api Deployment ENV/KUBEWARM_FORWARD "true"
 read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
+read-api Service/kubewarm /spec/type "LoadBalancer"
+read-api Service/kubewarm /spec/sessionAffinity "ClientIP"
+read-api Service/kubewarm /spec/trafficDistribution "PreferClose"
+read-api Service/kubewarm /metadata/labels/example.com~1team "platform"
+read-api Service/kubewarm /metadata/labels/app.kubernetes.io~1name "kubewarm"
 read-api Deployment POD/volumes/1/secret/secretName "serving"
 read-api NetworkPolicy /spec/ingress/1/from/0/namespaceSelector {"matchLabels": {"reads": "kubewarm"}}
 pod-monitor Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin"}
@@ -205,6 +213,7 @@ service-monitor ServiceMonitor /spec/endpoints/0/tlsConfig {"ca": {"secret": {"n
 cert-manager Certificate /spec/issuerRef {"name": "internal", "kind": "ClusterIssuer", "group": "cert-manager.io"}
 cert-manager Certificate /spec/ipAddresses ["127.0.0.1", "::1", "192.0.2.7"]
 cert-manager Certificate /spec/dnsNames/2 "kubewarm.kubewarm-system.svc"
+cert-manager Certificate /spec/dnsNames/3 "kubewarm.kubewarm-system.svc.cluster.example.com"
 cert-manager PodMonitor /spec/podMetricsEndpoints/0/tlsConfig/serverName "warm.example.com"
 watch-namespaces Deployment ENV/KUBEWARM_METRICS_AUTH "loopback"
 watch-namespaces-scrapers Deployment ENV/KUBEWARM_METRICS_AUTH "none"
@@ -213,12 +222,16 @@ watch-namespaces-scrapers NetworkPolicy /spec/ingress/0/from/0/namespaceSelector
 watch-namespaces Deployment ENV/KUBEWARM_API_ADDR "[::]:8443"
 watch-namespaces Deployment ENV/KUBEWARM_AUTH "caller-token"
 default CustomResourceDefinition /metadata/annotations/helm.sh~1resource-policy "keep"
+replicas Service/kubewarm /spec/sessionAffinity "ClientIP"
 replicas Deployment POD/terminationGracePeriodSeconds 42
+replicas Deployment /spec/strategy {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "100%"}}
 replicas Deployment POD/topologySpreadConstraints/1/topologyKey "topology.kubernetes.io/zone"
 replicas Deployment POD/topologySpreadConstraints/1/whenUnsatisfiable "ScheduleAnyway"
 replicas Deployment ENV/KUBEWARM_NAMESPACE_SHARE "50"
 replicas Deployment ENV/KUBEWARM_MEMORY_LIMIT "160Mi"
 replicas Deployment ENV/KUBEWARM_SHUTDOWN_DELAY "15s"
+replicas Deployment ENV/KUBEWARM_MAX_WATCHES "1000000"
+replicas Deployment ENV/KUBEWARM_USER_SHARE "50"
 replicas PodDisruptionBudget /spec/maxUnavailable "50%"
 replicas PodDisruptionBudget /spec/unhealthyPodEvictionPolicy "AlwaysAllow"
 watch-namespaces Deployment ENV/KUBEWARM_WATCH_NAMESPACES "shop,orders"
@@ -226,8 +239,11 @@ image Deployment POD/containers/0/image "mirror.example.com:5000/hub/team/kubewa
 image Deployment POD/containers/0/imagePullPolicy "Always"
 image Deployment POD/imagePullSecrets [{"name": "registry"}]
 scheduling Deployment POD/topologySpreadConstraints/1 null
+scheduling Service/kubewarm /spec/sessionAffinity "None"
 scheduling Deployment POD/hostUsers false
+scheduling Deployment /spec/strategy {"type": "Recreate"}
 openshift Deployment POD/securityContext/runAsUser null
+network-policy Deployment ENV/HTTPS_PROXY "http://proxy.example.com:3128"
 network-policy NetworkPolicy /spec/policyTypes ["Ingress", "Egress"]
 network-policy NetworkPolicy /spec/egress/0/ports [{"protocol": "TCP", "port": 16443}]
 network-policy NetworkPolicy /spec/egress/0/to/1/ipBlock/cidr "2001:db8::/32"
@@ -239,6 +255,7 @@ service-monitor ServiceMonitor /spec/endpoints/0/port "admin"
 service-monitor ServiceMonitor /spec/sampleLimit 2000000
 service-monitor ServiceMonitor /spec/selector/matchLabels/app.kubernetes.io~1component "metrics"
 pod-monitor PodMonitor /spec/podMetricsEndpoints/0/path "/metrics"
+pod-monitor PodMonitor /metadata/labels/release "prometheus"
 pod-monitor PodMonitor /spec/sampleLimit null
 service-monitor ServiceMonitor /spec/endpoints/0/bearerTokenFile "/var/run/secrets/kubernetes.io/serviceaccount/token"
 metrics-auth Deployment ENV/KUBEWARM_AUDIENCE "kubewarm"
@@ -260,6 +277,10 @@ autoscaled VerticalPodAutoscaler /spec/resourcePolicy/containerPolicies/0/maxAll
 autoscaled Deployment POD/dnsPolicy "None"
 autoscaled Deployment POD/dnsConfig/nameservers ["192.0.2.53"]
 autoscaled Deployment /metadata/annotations {"reloader.stakater.com/auto": "true"}
+extra Deployment POD/containers/0/args ["run", "--max-watches=2048", "--log-format", "json"]
+extra Deployment ENV/SSL_CERT_FILE "/etc/proxy/ca.crt"
+extra Deployment POD/volumes/2 {"name": "proxy", "configMap": {"name": "proxy-ca", "optional": true}}
+extra Deployment POD/containers/0/volumeMounts/2 {"name": "proxy", "mountPath": "/etc/proxy", "readOnly": true}
 names Deployment /metadata/name "team-a-warm"
 names Deployment POD/serviceAccountName "warm"
 names Deployment /spec/template/metadata/labels/example.com~1team "a"

@@ -23,7 +23,7 @@ fn rules_and_dashboard_are_the_files_but_for_the_links() -> Outcome {
         let data = &rendered.only("ConfigMap/kubewarm-dashboard")?["data"]["kubewarm.json"];
         assert_eq!(data.as_str(), Some(text("dashboard.json")?.trim()), "{}", helm.name());
 
-        let plain = ["--set", "metrics.renderMode=always,metrics.rules.enabled=true"];
+        let plain = ["--set", "metrics.renderMode=always,metrics.prometheusRule.enabled=true"];
         let spec = render(&helm, &plain)?.only("PrometheusRule")?["spec"].clone();
         assert_eq!(spec, serde_saphyr::from_str::<Value>(&rules)?, "{}", helm.name());
     }

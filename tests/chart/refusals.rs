@@ -22,8 +22,12 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("rbac: {read: [{group: '*', resource: pods}]}", &["/rbac/read/0/group", "does not match"]),
     ("serviceAccount: {name: ''}", &["/serviceAccount/name", "minLength"]),
     ("serviceAccount: {token: {expirationSeconds: 60}}", &["/expirationSeconds", "minimum"]),
-    ("metrics: {monitor: {kind: ScrapeConfig}}", &["/metrics/monitor/kind", "PodMonitor"]),
-    ("metrics: {rules: {runbookUrl: 'wiki#page'}}", &["/metrics/rules/runbookUrl", "match"]),
+    ("metrics: {monitor: {kind: PodMonitor}}", &["/metrics/monitor", "'kind' not allowed"]),
+    (
+        "metrics: {prometheusRule: {runbookBaseUrl: 'wiki#page'}}",
+        &["/metrics/prometheusRule/runbookBaseUrl", "match"],
+    ),
+    ("readApi: {limits: {maxWatches: 0}}", &["/readApi/limits/maxWatches", "minimum"]),
     ("podDisruptionBudget: {maxUnavailable: half}", &["/maxUnavailable", "does not match"]),
     ("resources: {limit: {memory: 1Gi}}", &["/resources", "'limit'"]),
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),
@@ -32,6 +36,15 @@ const REFUSED: &[(&str, &[&str])] = &[
         "profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}, scop: {}}]}}]",
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
+    ("readApi: {service: {type: ExternalName}}", &["/readApi/service/type", "'NodePort'"]),
+    ("readApi: {service: {sessionAffinity: Cookie}}", &["/sessionAffinity", "'ClientIP'"]),
+    ("readApi: {service: {trafficDistribution: Near}}", &["/trafficDistribution", "'PreferClose'"]),
+    ("strategy: {type: OnDelete}", &["/strategy/type", "'Recreate'"]),
+    ("strategy: {rollingUpdate: {maxSurge: one}}", &["/maxSurge", "does not match"]),
+    ("clusterDomain: 'cluster local'", &["/clusterDomain", "does not match"]),
+    ("extraArgs: --forward", &["/extraArgs", "want array"]),
+    ("extraVolumes: [{emptyDir: {}}]", &["/extraVolumes/0", "'name'"]),
+    ("extraVolumeMounts: [{name: a}]", &["/extraVolumeMounts/0", "'mountPath'"]),
     ("readApi: {auth: none}", &["/readApi/auth", "caller-token"]),
     ("readApi: {port: 443}", &["/readApi/port", "minimum"]),
     ("readApi: {serveAggregatedGroups: [metrics]}", &["/serveAggregatedGroups/0", "match"]),
@@ -48,12 +61,17 @@ const REFUSED: &[(&str, &[&str])] = &[
         "{watchNamespaces: [shop], readApi: {clientCA: {configMap: people}}}",
         &["readApi.clientCA", "caller-token"],
     ),
+    (
+        "readApi: {forward: true, service: {sessionAffinity: None}}",
+        &["readApi.service.sessionAffinity", "set ClientIP"],
+    ),
     ("readApi: {port: 9090}", &["readApi.port", "operator.adminPort"]),
+    ("extraVolumes: [{name: tls, emptyDir: {}}]", &["extraVolumes[0].name", "another name"]),
     ("tls: {source: Secret}", &["tls.secretName", "say which"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),
     (
-        "{tls: {source: Process}, metrics: {monitor: {kind: ServiceMonitor}}}",
-        &["metrics.monitor.kind", "Prometheus cannot verify"],
+        "{tls: {source: Process}, metrics: {serviceMonitor: {enabled: true}}}",
+        &["metrics.serviceMonitor.enabled", "Prometheus cannot verify"],
     ),
     (
         "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}}]}}]}",
@@ -66,20 +84,24 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("rbac: {read: [{resource: secrets}]}", &["rbac.read[0].resource", "rbac.allowSecrets"]),
     ("rbac: {create: false, read: [{resource: pods}]}", &["rbac.read", "rbac.create=false"]),
     (
-        "metrics: {service: {enabled: false}, monitor: {kind: ServiceMonitor}}",
-        &["metrics.monitor.kind", "metrics.service.enabled=true"],
+        "metrics: {service: {enabled: false}, serviceMonitor: {enabled: true}}",
+        &["metrics.serviceMonitor.enabled", "metrics.service.enabled=true"],
     ),
     (
-        "metrics: {renderMode: failIfMissing, monitor: {kind: PodMonitor}}",
+        "metrics: {renderMode: failIfMissing, podMonitor: {enabled: true}}",
         &["metrics.renderMode", "no PodMonitor"],
     ),
     (
-        "{watchNamespaces: [shop], metrics: {monitor: {kind: ServiceMonitor}}}",
-        &["metrics.monitor.kind", "loopback alone", "networkPolicy.scrapers"],
+        "{watchNamespaces: [shop], metrics: {serviceMonitor: {enabled: true}}}",
+        &["metrics.serviceMonitor.enabled", "loopback alone", "networkPolicy.scrapers"],
     ),
     (
-        "metrics: {monitor: {kind: PodMonitor}}",
-        &["metrics.monitor.kind", "metrics.auth.tokenSecret"],
+        "metrics: {podMonitor: {enabled: true}}",
+        &["metrics.podMonitor.enabled", "metrics.auth.tokenSecret"],
+    ),
+    (
+        "metrics: {serviceMonitor: {enabled: true}, podMonitor: {enabled: true}}",
+        &["metrics.podMonitor.enabled", "scraped twice"],
     ),
     (
         "metrics: {auth: {enabled: false, readers: [{namespace: a, name: b}]}}",
@@ -91,7 +113,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("metrics: {auth: {readers: [{name: b}]}}", &["/metrics/auth/readers/0", "'namespace'"]),
     (
-        "metrics: {renderMode: failIfMissing, rules: {enabled: true}}",
+        "metrics: {renderMode: failIfMissing, prometheusRule: {enabled: true}}",
         &["metrics.renderMode", "no PrometheusRule"],
     ),
 ];
@@ -135,8 +157,8 @@ fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
 #[test]
 fn what_the_cluster_does_not_know_is_left_out() -> Outcome {
     for (kind, set) in [
-        ("PodMonitor", "metrics.monitor.kind=PodMonitor,metrics.auth.tokenSecret.name=scraper"),
-        ("PrometheusRule", "metrics.rules.enabled=true"),
+        ("PodMonitor", "metrics.podMonitor.enabled=true,metrics.auth.tokenSecret.name=scraper"),
+        ("PrometheusRule", "metrics.prometheusRule.enabled=true"),
     ] {
         let set = ["--set", set];
         let api = format!("monitoring.coreos.com/v1/{kind}");

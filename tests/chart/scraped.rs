@@ -43,7 +43,7 @@ fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
 /// scraped; and after the Secret has changed, by whoever trusts the new one.
 pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path) -> Outcome {
     let cluster = release.cluster;
-    let monitors = ["--set", "metrics.renderMode=always,metrics.monitor.kind=ServiceMonitor"];
+    let monitors = ["--set", "metrics.renderMode=always,metrics.serviceMonitor.enabled=true"];
     let rendered = render(release.helm, &monitors)?;
     let monitor = rendered.only("ServiceMonitor")?;
     let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];

@@ -18,7 +18,7 @@ const MORE: &str = "networkPolicy: {enabled: true}
 flowSchema: {enabled: true}
 metrics:
   auth: {enabled: true, readers: [{namespace: shop, name: prometheus}]}
-  dashboard: {enabled: true}
+grafanaDashboard: {enabled: true}
 rbac:
   read: [{resource: configmaps, namespaces: [shop]}]
 ";

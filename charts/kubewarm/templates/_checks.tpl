@@ -30,17 +30,22 @@
 {{- fail "rbac.read: no role is created with rbac.create=false; leave it empty, or set rbac.create to true" -}}
 {{- end -}}
 
-{{- if and (eq .Values.metrics.monitor.kind "ServiceMonitor") (not .Values.metrics.service.enabled) -}}
-{{- fail "metrics.monitor.kind: a ServiceMonitor needs metrics.service.enabled=true; set that, or take a PodMonitor" -}}
+{{- $monitor := include "kubewarm.monitor.kind" . -}}
+{{- $monitorValue := printf "metrics.%s.enabled" (untitle $monitor) -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
+{{- fail "metrics.podMonitor.enabled: with metrics.serviceMonitor.enabled=true each replica would be scraped twice; enable one of them" -}}
+{{- end -}}
+{{- if and (eq $monitor "ServiceMonitor") (not .Values.metrics.service.enabled) -}}
+{{- fail "metrics.serviceMonitor.enabled: a ServiceMonitor needs metrics.service.enabled=true; set that, or enable metrics.podMonitor" -}}
 {{- end -}}
 
 {{- with .Values.metrics.auth -}}
 {{- $auth := include "kubewarm.metrics.auth" $root -}}
-{{- if and (eq $auth "loopback") $root.Values.metrics.monitor.kind -}}
-{{- fail "metrics.monitor.kind: with watchNamespaces no Role lets kubewarm review tokens, so metrics are served to loopback alone; set networkPolicy.enabled, and name those who may scrape in networkPolicy.scrapers" -}}
+{{- if and (eq $auth "loopback") $monitor -}}
+{{- fail (printf "%s: with watchNamespaces no Role lets kubewarm review tokens, so metrics are served to loopback alone; set networkPolicy.enabled, and name the scrapers' pods in networkPolicy.scrapers" $monitorValue) -}}
 {{- end -}}
-{{- if and (eq $auth "delegated") (eq $root.Values.metrics.monitor.kind "PodMonitor") (not .tokenSecret.name) -}}
-{{- fail "metrics.monitor.kind: a PodMonitor cannot send the token of Prometheus; name a Secret with one in metrics.auth.tokenSecret, or take a ServiceMonitor" -}}
+{{- if and (eq $auth "delegated") (eq $monitor "PodMonitor") (not .tokenSecret.name) -}}
+{{- fail "metrics.podMonitor.enabled: a PodMonitor cannot send Prometheus' own token; name a Secret with a token in metrics.auth.tokenSecret, or enable metrics.serviceMonitor" -}}
 {{- end -}}
 {{- if and .readers (ne $auth "delegated") -}}
 {{- fail "metrics.auth.readers: no token is asked for with metrics.auth.enabled=false, nor with watchNamespaces; leave it empty" -}}
@@ -50,12 +55,21 @@
 {{- end -}}
 {{- end -}}
 
+{{- range $index, $volume := .Values.extraVolumes -}}
+{{- if has $volume.name (list "api-access" "tls" "client-ca") -}}
+{{- fail (printf "extraVolumes[%d].name: the chart itself uses the name %s; use another name" $index $volume.name) -}}
+{{- end -}}
+{{- end -}}
+
 {{- with .Values.readApi -}}
 {{- if and .enabled $watched (eq .auth "delegated") -}}
 {{- fail "readApi.auth: TokenReviews and SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; with watchNamespaces leave it empty, or say caller-token" -}}
 {{- end -}}
 {{- if and .enabled (eq (int64 .port) (int64 $root.Values.operator.adminPort)) -}}
 {{- fail "readApi.port: that is operator.adminPort; take another" -}}
+{{- end -}}
+{{- if and .enabled .forward (eq .service.sessionAffinity "None") -}}
+{{- fail "readApi.service.sessionAffinity: with readApi.forward=true, None could send a client's read to a replica that does not know the client's last write; leave it empty, or set ClientIP" -}}
 {{- end -}}
 {{- $asksThem := or (eq .auth "caller-token") $watched -}}
 {{- if and $asksThem .clientCA.configMap -}}
@@ -73,17 +87,17 @@
 {{- if and (eq .source "CertManager") (not .issuer.name) (include "kubewarm.tls.isMounted" $root) -}}
 {{- fail "tls.issuer.name: tls.source is CertManager; say who issues the certificate" -}}
 {{- end -}}
-{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled $root.Values.metrics.monitor.kind -}}
-{{- fail "metrics.monitor.kind: tls.source is Process, and Prometheus cannot verify a certificate that each replica makes for itself; take another source" -}}
+{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled $monitor -}}
+{{- fail (printf "%s: tls.source is Process, and Prometheus cannot verify a certificate that each replica makes for itself; take another source" $monitorValue) -}}
 {{- end -}}
 {{- end -}}
 
-{{- if .Values.crds.install -}}
+{{- if .Values.crds.enabled -}}
 {{- $served := (.Files.Get "files/operator.yaml" | fromYaml).versions -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "cacheprofiles.kubewarm.io" -}}
 {{- range $version := dig "status" "storedVersions" (list) $crd -}}
 {{- if not (has $version $served) -}}
-{{- fail (printf "crds.install: profiles are stored as %s in this cluster, which this chart's CRD does not have; upgrade by way of a chart that has both, or set crds.install to false" $version) -}}
+{{- fail (printf "crds.enabled: profiles are stored as %s in this cluster, which this chart's CRD does not have; upgrade by way of a chart that has both, or set crds.enabled to false" $version) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -55,7 +55,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names := list -}}
 {{- range list $service (printf "%s-metrics" $service) -}}
 {{- $there := printf "%s.%s" . $.Release.Namespace -}}
-{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.cluster.local" $there)) -}}
+{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.%s" $there $.Values.clusterDomain)) -}}
 {{- end -}}
 {{- concat $names (list "localhost" "127.0.0.1" "::1") .Values.tls.names | uniq | toYaml -}}
 {{- end -}}
@@ -70,6 +70,13 @@ networkPolicy.scrapers decides; `loopback`, nobody but a port-forward. Without C
 {{- ternary "none" "loopback" (and $policy.enabled (not (empty $policy.scrapers))) -}}
 {{- else -}}
 {{- ternary "delegated" "none" .Values.metrics.auth.enabled -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The kind of the monitor, empty if none is enabled. The checks refuse both at once. */}}
+{{- define "kubewarm.monitor.kind" -}}
+{{- with .Values.metrics -}}
+{{- if .serviceMonitor.enabled -}}ServiceMonitor{{- else if .podMonitor.enabled -}}PodMonitor{{- end -}}
 {{- end -}}
 {{- end -}}
 

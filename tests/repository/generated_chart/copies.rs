@@ -22,7 +22,7 @@ pub(crate) fn crd() -> String {
     let crd = manifests::crd_yaml().expect("the CRD serializes");
     let crd = crd.strip_prefix(HEADER).expect("a generated file begins so");
     let name = "  name: cacheprofiles.kubewarm.io\n";
-    template(".Values.crds.install", crd, name, &format!("{name}{LABELS}{KEEP}"))
+    template(".Values.crds.enabled", crd, name, &format!("{name}{LABELS}{KEEP}"))
 }
 
 /// `deploy/account-policy.yaml` as a template.

@@ -97,12 +97,13 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
     let values = yaml("values.yaml");
     let (operator, reads) = (&values["operator"], &values["readApi"]);
     let number = |value: &Value| value.as_u64().expect("a number").to_string();
-    let (whole, limit) = (|name: &str| number(&operator[name]), |name: &str| number(&reads[name]));
+    let (whole, limit) =
+        (|name: &str| number(&operator[name]), |name: &str| number(&reads["limits"][name]));
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
     let expected = [
         ("KUBEWARM_ADDRESS_CONNECTIONS", limit("addressConnections")),
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
-        ("KUBEWARM_API_ADDR", format!("[::]:{}", limit("port"))),
+        ("KUBEWARM_API_ADDR", format!("[::]:{}", number(&reads["port"]))),
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
