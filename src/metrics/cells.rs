@@ -18,11 +18,11 @@ const OF_RESOURCE: &[GaugeRow] = &[
         "How far the first lists are, 0 to 1: the mean over the cells. A list whose end the server does not foretell counts as 0 until it is done.",
         |cells| Some(sum(cells, progress) / sum(cells, |_| 1.0)),
     ),
-    ("kubewarm_watch_active", "Watches that are open.", |cells| {
+    ("kubewarm_upstream_watches", "Watches that are open.", |cells| {
         Some(sum(cells, |cell| f64::from(u8::from(is_watching(cell)))))
     }),
     (
-        "kubewarm_watch_backoff_seconds",
+        "kubewarm_upstream_backoff_seconds",
         "The longest wait between two attempts that a cell is in; 0 if none waits.",
         |cells| Some(cells.iter().map(|cell| wait(cell)).fold(0.0, f64::max)),
     ),
@@ -69,7 +69,7 @@ const OF_SCOPE: &[GaugeRow] = &[
         |cells| current(cells).filter_map(|it| it.bookmark_time).min().map(seconds),
     ),
     (
-        "kubewarm_last_progress_timestamp_seconds",
+        "kubewarm_last_confirmed_timestamp_seconds",
         "When a list, an event, a bookmark or a probe last proved the cell current, in the cell where that is longest ago. Paused and fenced cells are left out.",
         |cells| current(cells).filter_map(|it| it.current_time).min().map(seconds),
     ),

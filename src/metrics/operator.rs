@@ -16,7 +16,7 @@ use std::time::Duration;
 use strum::VariantArray as _;
 
 /// A run over all profiles, from one to thousands.
-const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
+const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
 /// How a write of a profile's status ends, as the label says it.
 pub const STATUS_WRITES: [&str; 2] = ["written", "failed"];
@@ -48,7 +48,7 @@ impl OperatorMetrics {
         let metrics = Self {
             reconcile: histograms(
                 "kubewarm_reconcile_duration_seconds",
-                RECONCILE,
+                RECONCILE_BUCKETS,
                 &["outcome"],
                 "Seconds of one run over all profiles.",
             )?,
@@ -68,12 +68,12 @@ impl OperatorMetrics {
                 "Targets that were stopped because of a limit, tries included.",
             )?,
             decisions: counters(
-                "kubewarm_authz_decisions_total",
+                "kubewarm_read_authorizations_total",
                 &["source", "decision"],
                 "Decisions on whether a caller may, who it is included, and each check of an open watch; by who said so: the API server now (api), or what it had said a moment ago (cache).",
             )?,
             decision_duration: histograms(
-                "kubewarm_authz_duration_seconds",
+                "kubewarm_read_authorization_duration_seconds",
                 REQUEST_BUCKETS,
                 &["source"],
                 "Seconds until that was decided, the wait for a turn to ask included.",
@@ -85,7 +85,7 @@ impl OperatorMetrics {
             )?
             .with_label_values(&[LEASE]),
             memory_limit: gauges(
-                "kubewarm_memory_limit_bytes",
+                "kubewarm_store_limit_bytes",
                 &[],
                 "Bytes that all stores and informers may take together (75 % of --memory-limit); absent without a limit.",
             )?,

@@ -72,7 +72,7 @@ pub(super) fn profile_families(
     )?;
     let targets = gauges("kubewarm_profile_targets", &["state"], "Targets in this state.")?;
     let missing = gauges(
-        "kubewarm_rbac_missing",
+        "kubewarm_missing_permissions",
         &["group", "version", "resource", "verb"],
         "Cells that the API server refuses for want of this permission; absent where there are none.",
     )?;

@@ -288,14 +288,14 @@ fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
     assert!(!open.to_string().contains("reader"), "{open:#}");
     let (_, metrics) = served.operator.ask("/metrics")?;
     for line in [
-        r#"kubewarm_http_watch_clients{group="",resource="configmaps",version="v1"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="refused"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="slow"} 20"#,
-        r#"kubewarm_http_watch_ends_total{reason="expired"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="timeout"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="client"} "#,
-        "kubewarm_http_watch_events_total ",
-        r#"kubewarm_http_requests_total{code="200",handler="watch",method="GET"} "#,
+        r#"kubewarm_read_watches{group="",resource="configmaps",version="v1"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="refused"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="slow"} 20"#,
+        r#"kubewarm_read_watch_ends_total{reason="expired"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="timeout"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="client"} "#,
+        "kubewarm_read_watch_events_total ",
+        r#"kubewarm_read_requests_total{code="200",handler="watch",method="GET"} "#,
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }

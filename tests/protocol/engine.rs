@@ -101,12 +101,12 @@ impl Engine {
     }
 
     pub(crate) fn relists(&self) -> u64 {
-        self.count(|of| sum(&of.relists, RelistReason::VARIANTS))
+        self.count(|of| sum(&of.upstream_relists, RelistReason::VARIANTS))
     }
 
     /// Requests that failed.
     pub(crate) fn failures(&self) -> u64 {
-        self.count(|of| sum(&of.watch_errors, &CODES))
+        self.count(|of| sum(&of.upstream_request_errors, &CODES))
     }
 
     /// Ends every cell.

@@ -19,7 +19,7 @@ use std::{
 };
 
 fn failed_lists(engine: &Engine) -> u64 {
-    engine.count(|of| of.list_duration.with_label_values(&["failure"]).get_sample_count())
+    engine.count(|of| of.upstream_list_duration.with_label_values(&["failure"]).get_sample_count())
 }
 
 #[tokio::test]

@@ -11,10 +11,10 @@ use prometheus::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Reads, from memory to a wait for a first list.
-const READ: &[f64] =
+const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// From one request upstream to the longest wait for a first list.
-const WAIT: &[f64] =
+const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
 /// What is asked for.
@@ -125,35 +125,35 @@ impl ReadMetrics {
         };
         Ok(Self {
             requests: counters(
-                "kubewarm_http_requests_total",
+                "kubewarm_read_requests_total",
                 &["handler", "method", "code"],
                 "Requests of the read API, by HTTP status; absent without --api-addr.",
             )?,
             duration: histograms(
-                "kubewarm_http_request_duration_seconds",
-                READ,
+                "kubewarm_read_duration_seconds",
+                READ_BUCKETS,
                 &["handler", "cache"],
                 "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.",
             )?,
             waits: histograms(
                 "kubewarm_read_wait_seconds",
-                WAIT,
+                READ_WAIT_BUCKETS,
                 &["reason", "outcome"],
                 "Seconds of reads that had to wait for something, by what they waited for last; absent until one has.",
             )?,
             clients: register_int_gauge_vec_with_registry!(
-                "kubewarm_http_watch_clients",
+                "kubewarm_read_watches",
                 "Watches that clients of the read API have open; absent for what nobody watches.",
                 &RESOURCE_LABELS,
                 registry
             )?,
             events: counters(
-                "kubewarm_http_watch_events_total",
+                "kubewarm_read_watch_events_total",
                 &[],
                 "Events that were sent to those who watch, bookmarks and errors included; absent without --api-addr.",
             )?,
             ends: counters(
-                "kubewarm_http_watch_ends_total",
+                "kubewarm_read_watch_ends_total",
                 &["reason"],
                 "Watches of clients that ended, by what ended them; absent without --api-addr.",
             )?,

@@ -20,7 +20,7 @@ const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
 /// Of panels that may have nothing to show here, how the query begins. A server that has just started
 /// tells some to wait, or none.
-const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:throttled:ratio"];
+const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
 
 fn dashboard() -> Result<Value, Failure> {
     Ok(serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?)
@@ -257,7 +257,7 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     for times in [1, 20] {
         for (resource, code) in [("pods", 421), ("services", 429)] {
             read(served, &scene.token, times, &path(resource), code)?;
-            let answered = format!("kubewarm_http_requests_total{{code=\"{code}\"}}");
+            let answered = format!("kubewarm_read_requests_total{{code=\"{code}\"}}");
             eventually(SOON, || match prometheus.query(&answered)?.as_slice() {
                 [] => Err(format!("no {answered}").into()),
                 _ => Ok(()),

@@ -69,8 +69,8 @@ fn a_small_input_gives_exactly_this_text() {
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
     let counted = metrics.engine().of(&pods);
     counted.listed(true, Duration::from_millis(300));
-    counted.list_items.inc_by(3);
-    counted.list_bytes.inc_by(9_000);
+    counted.upstream_list_items.inc_by(3);
+    counted.upstream_list_bytes.inc_by(9_000);
     counted.relisted(RelistReason::Gone, 1, 2);
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
@@ -95,7 +95,7 @@ fn names_and_help_texts_have_one_form() {
 #[test]
 fn the_memory_limit_is_told_where_there_is_one() {
     let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
-    let name = "kubewarm_memory_limit_bytes";
+    let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
     metrics.operator().set_memory_limit(1 << 20);
     let text = metrics.render().expect("it renders");
@@ -140,7 +140,7 @@ fn series_end_where_they_began_when_the_cells_are_gone() {
     assert_ne!(metrics.render().expect("it renders"), before);
     cells.lock().clear();
     // The last word of a task that is being stopped.
-    metrics.engine().of(&pods).watch_starts.inc();
+    metrics.engine().of(&pods).upstream_watch_starts.inc();
     assert_eq!(metrics.render().expect("it renders"), before);
 }
 
@@ -228,13 +228,13 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
         of.listed(is_complete, took);
     }
     of.relisted(RelistReason::Gone, 1, 1);
-    of.watch_starts.inc();
+    of.upstream_watch_starts.inc();
     of.watch_ended(WatchEnd::Eof, took);
     of.event(EventKind::Added, Some(took));
     of.undecodable(Stage::WatchLine);
     of.read(took);
     of.compared(Comparison::Equal);
-    of.rv_rollbacks.inc();
+    of.resource_version_rollbacks.inc();
     for strategy in [Strategy::Whole, Strategy::Streaming, Strategy::Paged] {
         of.warmed(strategy, took);
     }

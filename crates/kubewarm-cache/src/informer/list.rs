@@ -217,7 +217,7 @@ impl Task {
                 Err(_elapsed) => return Err(too_slow().into()),
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            self.metrics.list_bytes.inc_by(length);
+            self.metrics.upstream_list_bytes.inc_by(length);
             window.1 += length;
             if window.1 >= timing.list_least {
                 window = (Instant::now() + timing.list_window, 0);
@@ -239,7 +239,7 @@ impl Task {
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
-            self.metrics.list_items.inc_by(arrived);
+            self.metrics.upstream_list_items.inc_by(arrived);
             self.informer.status().report.listed += arrived;
         }
         if !splitter.is_complete() {

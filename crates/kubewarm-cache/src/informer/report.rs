@@ -302,7 +302,7 @@ impl CellReport {
     }
 }
 
-/// Why a watch ended: the label of `kubewarm_watch_ends_total`.
+/// Why a watch ended: the label of `kubewarm_upstream_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WatchEnd {
@@ -331,7 +331,7 @@ pub enum WatchEnd {
     Shutdown,
 }
 
-/// The type of a watch event: the label of `kubewarm_watch_events_total`.
+/// The type of a watch event: the label of `kubewarm_upstream_watch_events_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
@@ -348,7 +348,7 @@ pub enum EventKind {
     Error,
 }
 
-/// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
+/// Where undecodable bytes were met: the label of `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {

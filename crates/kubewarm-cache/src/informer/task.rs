@@ -255,7 +255,7 @@ impl Task {
             version = self.version().map(|version| version.to_string()),
             "resource versions went back, as after an etcd restore: listing anew"
         );
-        self.metrics.rv_rollbacks.inc();
+        self.metrics.resource_version_rollbacks.inc();
         self.purge();
         Next::List(Some(RelistReason::Rollback))
     }

@@ -101,11 +101,11 @@ mod tests {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..MAX_RESOURCES + 50).map(resource).collect();
         for resource in &all {
-            metrics.of(resource).rv_rollbacks.inc();
+            metrics.of(resource).resource_version_rollbacks.inc();
         }
         assert_eq!(metrics.all().len(), MAX_RESOURCES + 1);
         let other = metrics.of(&all[MAX_RESOURCES]);
-        assert_eq!((other.labels()[2].as_str(), other.rv_rollbacks.get()), (OTHER, 50));
+        assert_eq!((other.labels()[2].as_str(), other.resource_version_rollbacks.get()), (OTHER, 50));
     }
 
     #[test]

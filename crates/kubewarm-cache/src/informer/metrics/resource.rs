@@ -19,15 +19,15 @@ pub const LIST_OUTCOMES: [&str; 2] = ["success", "failure"];
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 /// The range of the API server's own cache initialisation.
-const WARMUP: &[f64] =
+const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 /// Watches are asked to last 5 to 10 minutes; the low end shows trouble.
-const WATCH: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
+const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
 /// From what a quiet machine does to what a person notices.
-const LAG: &[f64] =
+const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// From an event just now to the largest bound that a profile sets.
-const FRESH: &[f64] =
+const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
 /// The handles of one resource. Its series end when it is dropped.
@@ -39,23 +39,23 @@ pub struct ResourceMetrics {
     labels: [String; 3],
     registry: Registry,
     pub warmup_duration: HistogramVec,
-    pub list_duration: HistogramVec,
-    pub list_pages: IntCounter,
-    pub list_items: IntCounter,
-    pub list_bytes: IntCounter,
-    pub relists: IntCounterVec,
-    pub replaced_objects: IntCounter,
-    pub gap_deletes: IntCounter,
-    pub watch_starts: IntCounter,
-    pub watch_ends: IntCounterVec,
-    pub watch_duration: Histogram,
-    pub watch_events: IntCounterVec,
-    pub event_lag: Histogram,
+    pub upstream_list_duration: HistogramVec,
+    pub upstream_list_pages: IntCounter,
+    pub upstream_list_items: IntCounter,
+    pub upstream_list_bytes: IntCounter,
+    pub upstream_relists: IntCounterVec,
+    pub upstream_relist_replaced_objects: IntCounter,
+    pub upstream_relist_deleted_objects: IntCounter,
+    pub upstream_watch_starts: IntCounter,
+    pub upstream_watch_ends: IntCounterVec,
+    pub upstream_watch_duration: Histogram,
+    pub upstream_watch_events: IntCounterVec,
+    pub event_processing: Histogram,
     /// Begins with the first read.
-    pub freshness: HistogramVec,
-    pub watch_errors: IntCounterVec,
-    pub decode_errors: IntCounterVec,
-    pub rv_rollbacks: IntCounter,
+    pub read_staleness: HistogramVec,
+    pub upstream_request_errors: IntCounterVec,
+    pub upstream_decode_errors: IntCounterVec,
+    pub resource_version_rollbacks: IntCounter,
     pub consistency_checks: IntCounterVec,
 }
 
@@ -112,69 +112,69 @@ impl ResourceMetrics {
         let metrics = Self {
             warmup_duration: new.histograms(
                 "kubewarm_warmup_duration_seconds",
-                WARMUP,
+                WARMUP_BUCKETS,
                 &["strategy"],
                 "Seconds from the declaration of a cell to its first complete list.",
             )?,
-            list_duration: new.histograms(
-                "kubewarm_list_duration_seconds",
+            upstream_list_duration: new.histograms(
+                "kubewarm_upstream_list_duration_seconds",
                 REQUEST_BUCKETS,
                 &["outcome"],
                 "Seconds from the request to the last byte of a list, or of a page of it.",
             )?,
-            list_pages: new.counter("kubewarm_list_pages_total", "Lists and pages received.")?,
-            list_items: new.counter("kubewarm_list_items_total", "Objects received in lists.")?,
-            list_bytes: new.counter(
-                "kubewarm_list_bytes_total",
+            upstream_list_pages: new.counter("kubewarm_upstream_list_pages_total", "Lists and pages received.")?,
+            upstream_list_items: new.counter("kubewarm_upstream_list_items_total", "Objects received in lists.")?,
+            upstream_list_bytes: new.counter(
+                "kubewarm_upstream_list_bytes_total",
                 "Bytes received in lists, as sent by the API server.",
             )?,
-            relists: new.counters(
-                "kubewarm_relists_total",
+            upstream_relists: new.counters(
+                "kubewarm_upstream_relists_total",
                 "reason",
                 "Complete lists of cells that were already synced.",
             )?,
-            replaced_objects: new.counter(
-                "kubewarm_replaced_objects_total",
+            upstream_relist_replaced_objects: new.counter(
+                "kubewarm_upstream_relist_replaced_objects_total",
                 "Objects that a relist found under the same name with another UID: deleted and created anew unseen.",
             )?,
-            gap_deletes: new.counter(
-                "kubewarm_gap_deletes_total",
+            upstream_relist_deleted_objects: new.counter(
+                "kubewarm_upstream_relist_deleted_objects_total",
                 "Objects that a relist found gone; replaced ones are not counted.",
             )?,
-            watch_starts: new.counter(
-                "kubewarm_watch_starts_total",
+            upstream_watch_starts: new.counter(
+                "kubewarm_upstream_watch_starts_total",
                 "Watches that the API server began to answer.",
             )?,
-            watch_ends: new.counters("kubewarm_watch_ends_total", "reason", "Watches that ended.")?,
-            watch_duration: new.histogram(
-                "kubewarm_watch_duration_seconds",
-                WATCH,
+            upstream_watch_ends: new.counters("kubewarm_upstream_watch_ends_total", "reason", "Watches that ended.")?,
+            upstream_watch_duration: new.histogram(
+                "kubewarm_upstream_watch_duration_seconds",
+                WATCH_DURATION_BUCKETS,
                 "Seconds that a watch was open.",
             )?,
-            watch_events: new.counters("kubewarm_watch_events_total", "type", "Events of watches.")?,
-            event_lag: new.histogram(
-                "kubewarm_event_lag_seconds",
-                LAG,
+            upstream_watch_events: new.counters("kubewarm_upstream_watch_events_total", "type", "Events of watches.")?,
+            event_processing: new.histogram(
+                "kubewarm_event_processing_seconds",
+                EVENT_PROCESSING_BUCKETS,
                 "Seconds from the bytes of an event read to the event processed by every observer.",
             )?,
-            freshness: new.histograms(
-                "kubewarm_freshness_seconds",
-                FRESH,
+            read_staleness: new.histograms(
+                "kubewarm_read_staleness_seconds",
+                STALENESS_BUCKETS,
                 &[],
                 "Seconds since a table was last proved current, at each read that it answered; absent until there is one.",
             )?,
-            watch_errors: new.counters(
-                "kubewarm_watch_errors_total",
+            upstream_request_errors: new.counters(
+                "kubewarm_upstream_request_errors_total",
                 "code",
                 "Lists and watches that failed, by HTTP status; none if there was no answer.",
             )?,
-            decode_errors: new.counters(
-                "kubewarm_decode_errors_total",
+            upstream_decode_errors: new.counters(
+                "kubewarm_upstream_decode_errors_total",
                 "stage",
                 "Bytes from the API server that made no sense.",
             )?,
-            rv_rollbacks: new.counter(
-                "kubewarm_rv_rollbacks_total",
+            resource_version_rollbacks: new.counter(
+                "kubewarm_resource_version_rollbacks_total",
                 "Times that resource versions went back: an etcd restore.",
             )?,
             consistency_checks: new.counters(
@@ -185,13 +185,13 @@ impl ResourceMetrics {
             registry: new.registry,
             labels,
         };
-        begin::<RelistReason>(&metrics.relists);
-        begin::<WatchEnd>(&metrics.watch_ends);
-        begin::<EventKind>(&metrics.watch_events);
+        begin::<RelistReason>(&metrics.upstream_relists);
+        begin::<WatchEnd>(&metrics.upstream_watch_ends);
+        begin::<EventKind>(&metrics.upstream_watch_events);
         begin::<Comparison>(&metrics.consistency_checks);
-        begin::<Stage>(&metrics.decode_errors);
+        begin::<Stage>(&metrics.upstream_decode_errors);
         for outcome in LIST_OUTCOMES {
-            let _begun = metrics.list_duration.with_label_values(&[outcome]);
+            let _begun = metrics.upstream_list_duration.with_label_values(&[outcome]);
         }
         Ok(metrics)
     }
@@ -212,8 +212,8 @@ impl ResourceMetrics {
     pub fn listed(&self, is_complete: bool, took: Duration) {
         let [success, failure] = LIST_OUTCOMES;
         let outcome = if is_complete { success } else { failure };
-        self.list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
-        self.list_pages.inc();
+        self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
+        self.upstream_list_pages.inc();
     }
 
     /// Counts a first list that was completed.
@@ -223,34 +223,34 @@ impl ResourceMetrics {
 
     /// Counts a relist, and what it found that no event had told.
     pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_in_gap: u64) {
-        self.relists.with_label_values(&[reason]).inc();
-        self.replaced_objects.inc_by(replaced);
-        self.gap_deletes.inc_by(deleted_in_gap);
+        self.upstream_relists.with_label_values(&[reason]).inc();
+        self.upstream_relist_replaced_objects.inc_by(replaced);
+        self.upstream_relist_deleted_objects.inc_by(deleted_in_gap);
     }
 
     /// Counts a request that failed with this HTTP status, or without any answer.
     pub fn failed(&self, code: Option<u16>) {
-        self.watch_errors.with_label_values(&[code_label(code)]).inc();
+        self.upstream_request_errors.with_label_values(&[code_label(code)]).inc();
     }
 
     /// Counts an event of a watch; `lag` is the time from its bytes read to it being processed, which
     /// bookmarks and errors do not have.
     pub fn event(&self, kind: EventKind, lag: Option<Duration>) {
-        self.watch_events.with_label_values(&[kind]).inc();
+        self.upstream_watch_events.with_label_values(&[kind]).inc();
         if let Some(lag) = lag {
-            self.event_lag.observe(lag.as_secs_f64());
+            self.event_processing.observe(lag.as_secs_f64());
         }
     }
 
     /// Counts bytes that made no sense.
     pub fn undecodable(&self, stage: Stage) {
-        self.decode_errors.with_label_values(&[stage]).inc();
+        self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
     /// Counts a watch that ended.
     pub fn watch_ended(&self, reason: WatchEnd, lasted: Duration) {
-        self.watch_ends.with_label_values(&[reason]).inc();
-        self.watch_duration.observe(lasted.as_secs_f64());
+        self.upstream_watch_ends.with_label_values(&[reason]).inc();
+        self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
 
     /// Counts a comparison of a table with a list.
@@ -260,7 +260,7 @@ impl ResourceMetrics {
 
     /// Counts a read that a table answered which had been proved current so long before.
     pub fn read(&self, age: Duration) {
-        self.freshness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
+        self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
 }
 

@@ -128,7 +128,7 @@ impl Served {
     /// Requests that no handler has counted.
     fn refused(&self, code: &str, method: &str) -> u64 {
         let of = format!(
-            "kubewarm_http_requests_total{{code=\"{code}\",handler=\"other\",method=\"{method}\"}} "
+            "kubewarm_read_requests_total{{code=\"{code}\",handler=\"other\",method=\"{method}\"}} "
         );
         let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
         said.lines().find_map(|line| line.strip_prefix(&of)).map_or(0, |it| it.parse().unwrap())
