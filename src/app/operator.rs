@@ -249,7 +249,7 @@ fn spawn_status(
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
     let view = view.clone();
     let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
-    let count = move |is_written| metrics.status_written(is_written);
+    let count = move |outcome| metrics.count_status_write(outcome);
     let leads = move || lease.borrow().is_leader();
     tasks.begin("status writer", async move {
         status::run(round, count, sink, leads, started, stop).await;
@@ -286,7 +286,7 @@ fn observe(
 /// Tells the metrics who leads, and the log when that changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
-        metrics.set_lease(&state.borrow_and_update());
+        metrics.set_leader(&state.borrow_and_update());
         if state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

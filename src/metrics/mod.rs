@@ -8,7 +8,9 @@ mod profiles;
 
 pub use self::{
     build::BuildInfo,
-    operator::{OperatorMetrics, STATUS_WRITES},
+    operator::{
+        ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, OperatorMetrics, STATUS_WRITE_OUTCOMES,
+    },
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 

@@ -539,17 +539,20 @@ fn without_place(bookmark: &Value) -> Value {
 /// As often as a profile may have it, while all of the above was written.
 fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
-    let ended = |resource: &str, result: &str| -> Result<f64, Failure> {
-        let labels = [format!("resource=\"{resource}\""), format!("result=\"{result}\"")];
-        let labels = [&*labels[0], &*labels[1]];
-        Ok(Exposition::read(&served.operator)?.sum("kubewarm_consistency_checks_total", &labels))
+    let checked = |resource: &str| -> Result<[f64; 2], Failure> {
+        let resource = format!("resource=\"{resource}\"");
+        let figures = Exposition::read(&served.operator)?;
+        let labels = [&*resource, "outcome=\"success\""];
+        let completed = figures.sum("kubewarm_consistency_checks_total", &labels);
+        let different = figures.sum("kubewarm_consistency_differences_total", &[&*resource]);
+        Ok([completed - different, different])
     };
     for resource in ["configmaps", "parts"] {
-        eventually(SOON, || match ended(resource, "equal")? {
-            0.0..2.0 => Err(format!("{resource}: nothing was found equal").into()),
+        eventually(SOON, || match checked(resource)? {
+            [0.0..2.0, _] => Err(format!("{resource}: nothing was found equal").into()),
             _ => Ok(()),
         })?;
-        assert!(ended(resource, "different")? < 1.0, "{resource}");
+        assert!(checked(resource)?[1] < 1.0, "{resource}");
     }
     let profile = Profile { world, namespace: NAMESPACE, name: "everything" }.read()?;
     for name in ["settings", "parts"] {

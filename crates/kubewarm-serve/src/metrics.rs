@@ -1,7 +1,7 @@
 //! What the read API is asked, and how it answers.
 
 use http::Method;
-use kubewarm_api::model::Resource;
+use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::Mutex;
 use prometheus::{
@@ -59,8 +59,8 @@ pub enum WaitFor {
     Proof,
 }
 
-/// How a wait of a read ends, as the label says it.
-pub const WAIT_OUTCOMES: [&str; 2] = ["met", "refused"];
+/// The outcomes of a read that waited.
+pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
 /// What ended a client's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
@@ -161,11 +161,10 @@ impl ReadMetrics {
         })
     }
 
-    /// Counts a read that waited for `reason`, and was answered or refused `took` after it came.
-    pub fn waited(&self, reason: WaitFor, is_met: bool, took: Duration) {
-        let [met, refused] = WAIT_OUTCOMES;
-        let outcome = if is_met { met } else { refused };
-        self.waits.with_label_values(&[reason.as_ref(), outcome]).observe(took.as_secs_f64());
+    /// Observes a read that waited, last for `reason`. `took` is the time from request to outcome.
+    pub fn observe_wait(&self, reason: WaitFor, outcome: MetricOutcome, took: Duration) {
+        let labels = [reason.as_ref(), outcome.as_ref()];
+        self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     /// Counts a request that was answered with `code`, `took` after its head had come. `method` is a

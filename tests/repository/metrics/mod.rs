@@ -10,24 +10,24 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{BuildInfo, Metrics, ProfileSnapshot};
+use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
-        CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+        CellKey, DecidedBy, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
-        CellFault, CellReport, Comparison, EventKind, Phase, RelistReason, Stage, Strategy, Verb,
-        Warmed, WatchEnd,
+        CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, Phase, RelistReason, Stage,
+        Strategy, Verb, Warmed, WatchEnd,
     },
     store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{CacheUse, Handler, WaitFor, WatchClosed};
+use kubewarm_serve::metrics::{CacheUse, Handler, WAIT_OUTCOMES, WaitFor, WatchClosed};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,14 +68,14 @@ fn a_small_input_gives_exactly_this_text() {
     metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
     let counted = metrics.engine().of(&pods);
-    counted.listed(true, Duration::from_millis(300));
+    counted.count_list(MetricOutcome::Success, Duration::from_millis(300));
     counted.upstream_list_items.inc_by(3);
     counted.upstream_list_bytes.inc_by(9_000);
     counted.relisted(RelistReason::Gone, 1, 2);
     counted.failed(Some(403));
     counted.event(EventKind::Added, Some(Duration::from_millis(2)));
-    metrics.operator().set_lease(&LeaseState::Leader { until: tokio::time::Instant::now() });
-    metrics.operator().status_written(true);
+    metrics.operator().set_leader(&LeaseState::Leader { until: tokio::time::Instant::now() });
+    metrics.operator().count_status_write(MetricOutcome::Success);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
 
@@ -97,7 +97,7 @@ fn the_memory_limit_is_told_where_there_is_one() {
     let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
     let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
-    metrics.operator().set_memory_limit(1 << 20);
+    metrics.operator().set_store_limit(1 << 20);
     let text = metrics.render().expect("it renders");
     assert!(text.lines().any(|line| line == format!("{name} 1048576")), "{text}");
 }
@@ -173,8 +173,8 @@ fn full(kinds: usize, profiles: usize) -> String {
     for resource in &resources {
         measure_everything(&metrics, resource);
     }
-    metrics.operator().set_memory_limit(192 << 20);
-    metrics.operator().reconciled(Duration::from_millis(3));
+    metrics.operator().set_store_limit(192 << 20);
+    metrics.operator().observe_reconcile(Duration::from_millis(3));
     read_everything(&metrics);
     let _open: Vec<_> = resources.iter().map(|of| metrics.reads().watching(of)).collect();
     metrics.render().expect("it renders")
@@ -195,13 +195,13 @@ fn read_everything(metrics: &Metrics) {
         }
     }
     for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
-        for is_met in [true, false] {
-            metrics.reads().waited(reason, is_met, took);
+        for outcome in WAIT_OUTCOMES {
+            metrics.reads().observe_wait(reason, outcome, took);
         }
     }
     for by in [DecidedBy::Cache, DecidedBy::Api] {
-        for decision in [Decision::Allow, Decision::Deny, Decision::Error] {
-            metrics.operator().decided(by, decision, took);
+        for outcome in AUTHORIZATION_OUTCOMES {
+            metrics.operator().observe_authorization(by, outcome, took);
         }
     }
     for why in [
@@ -224,8 +224,8 @@ fn read_everything(metrics: &Metrics) {
 fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.engine().of(resource);
-    for is_complete in [true, false] {
-        of.listed(is_complete, took);
+    for outcome in LIST_OUTCOMES {
+        of.count_list(outcome, took);
     }
     of.relisted(RelistReason::Gone, 1, 1);
     of.upstream_watch_starts.inc();
@@ -233,7 +233,14 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
     of.event(EventKind::Added, Some(took));
     of.undecodable(Stage::WatchLine);
     of.read(took);
-    of.compared(Comparison::Equal);
+    for result in [
+        ConsistencyResult::Equal,
+        ConsistencyResult::Different,
+        ConsistencyResult::Skipped,
+        ConsistencyResult::Failed,
+    ] {
+        of.count_consistency_check(result);
+    }
     of.resource_version_rollbacks.inc();
     for strategy in [Strategy::Whole, Strategy::Streaming, Strategy::Paged] {
         of.warmed(strategy, took);

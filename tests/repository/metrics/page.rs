@@ -3,13 +3,16 @@
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use http::Method;
 use kubewarm::{
-    access::{Check, CheckOutcome},
-    metrics::{CONDITION_STATUSES, STATUS_WRITES, TargetState},
+    access::Check,
+    metrics::{
+        ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, CONDITION_STATUSES, STATUS_WRITE_OUTCOMES,
+        TargetState,
+    },
 };
-use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb};
+use kubewarm_api::model::{DecidedBy, Measure, MetricOutcome, Mode, Verb};
 use kubewarm_cache::informer::{
-    Comparison, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
-    WatchEnd, code_label,
+    CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage,
+    Strategy, WatchEnd, code_label,
 };
 use kubewarm_serve::metrics::{
     CacheUse, Handler, WAIT_OUTCOMES, WaitFor, WatchClosed, method_label,
@@ -100,6 +103,7 @@ const SECTIONS: [Section; 4] = [
             "kubewarm_read_staleness_seconds",
             "kubewarm_resource_version_rollbacks_total",
             "kubewarm_consistency_checks_total",
+            "kubewarm_consistency_differences_total",
         ],
     ),
     (
@@ -119,7 +123,7 @@ const SECTIONS: [Section; 4] = [
 ];
 
 /// Labels in the order of reading; the exposition has them by name.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 16] = [
     "group",
     "version",
     "resource",
@@ -133,7 +137,6 @@ const ORDER: [&str; 17] = [
     "code",
     "reason",
     "source",
-    "decision",
     "condition",
     "status",
     "outcome",
@@ -185,12 +188,11 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 }
 
 /// Metric, label and its values.
-fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 27] {
     [
-        ("kubewarm_reconcile_duration_seconds", "outcome", vec!["ok"]),
-        ("kubewarm_status_writes_total", "outcome", STATUS_WRITES.to_vec()),
+        ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
-        ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
+        ("kubewarm_access_checks_total", "outcome", outcomes(&ACCESS_CHECK_OUTCOMES)),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
         ("kubewarm_read_requests_total", "handler", values::<Handler>()),
         ("kubewarm_read_requests_total", "method", methods()),
@@ -198,28 +200,32 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_read_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_read_duration_seconds", "cache", values::<CacheUse>()),
         ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
-        ("kubewarm_read_wait_seconds", "outcome", WAIT_OUTCOMES.to_vec()),
+        ("kubewarm_read_wait_seconds", "outcome", outcomes(&WAIT_OUTCOMES)),
         ("kubewarm_read_watch_ends_total", "reason", values::<WatchClosed>()),
         ("kubewarm_read_authorizations_total", "source", values::<DecidedBy>()),
-        ("kubewarm_read_authorizations_total", "decision", values::<Decision>()),
+        ("kubewarm_read_authorizations_total", "outcome", outcomes(&AUTHORIZATION_OUTCOMES)),
         ("kubewarm_read_authorization_duration_seconds", "source", values::<DecidedBy>()),
         ("kubewarm_profile_info", "mode", values::<Mode>()),
         ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
         ("kubewarm_missing_permissions", "verb", verbs()),
         ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
-        ("kubewarm_upstream_list_duration_seconds", "outcome", LIST_OUTCOMES.to_vec()),
+        ("kubewarm_upstream_list_duration_seconds", "outcome", outcomes(&LIST_OUTCOMES)),
         ("kubewarm_upstream_relists_total", "reason", values::<RelistReason>()),
         ("kubewarm_upstream_watch_ends_total", "reason", values::<WatchEnd>()),
         ("kubewarm_upstream_watch_events_total", "type", values::<EventKind>()),
         ("kubewarm_upstream_request_errors_total", "code", codes()),
         ("kubewarm_upstream_decode_errors_total", "stage", values::<Stage>()),
-        ("kubewarm_consistency_checks_total", "result", values::<Comparison>()),
+        ("kubewarm_consistency_checks_total", "outcome", outcomes(&CONSISTENCY_OUTCOMES)),
     ]
 }
 
 fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
     L::VARIANTS.iter().map(AsRef::as_ref).collect()
+}
+
+fn outcomes(all: &'static [MetricOutcome]) -> Vec<&'static str> {
+    all.iter().map(AsRef::as_ref).collect()
 }
 
 fn methods() -> Vec<&'static str> {

@@ -11,7 +11,7 @@ use super::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion, Tuning};
+use kubewarm_api::model::{Delta, Fault, MetricOutcome, Outcome, Reason, Reread, ResourceVersion, Tuning};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -195,10 +195,13 @@ impl Task {
     /// Counts a list, or a page of it, that has ended.
     pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
         let took = started.elapsed();
-        if received.is_ok() {
+        let outcome = if received.is_ok() {
             self.informer.status().list_took(took);
-        }
-        self.metrics.listed(received.is_ok(), took);
+            MetricOutcome::Success
+        } else {
+            MetricOutcome::Error
+        };
+        self.metrics.count_list(outcome, took);
     }
 
     async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {

@@ -41,10 +41,10 @@ mod watch;
 pub use self::{
     cell::OwnAccess,
     changes::Changes,
-    compare::Comparison,
+    compare::ConsistencyResult,
     metrics::{
-        InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics,
-        code_label,
+        CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
+        RESOURCE_LABELS, ResourceMetrics, code_label,
     },
     plan::{Desired, Plan, plan},
     proof::{Proof, Proofs},

@@ -38,7 +38,7 @@ use self::{
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{DecidedBy, Decision, Fault};
+use kubewarm_api::model::{DecidedBy, Fault, MetricOutcome};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
@@ -46,8 +46,8 @@ use tokio::{runtime::Handle, time::Instant};
 /// What bytes that are not written are counted in.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Takes note of a decision: who made it, what it is, how long it took.
-pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
+/// Observes each decision about a caller: its source, its outcome, its duration.
+pub type Note = Box<dyn Fn(DecidedBy, MetricOutcome, Duration) + Send + Sync>;
 
 /// What one user has of something, such as the turns in which large answers are written.
 #[derive(Clone, Debug)]
@@ -250,8 +250,8 @@ impl Callers {
     ) -> Result<T, Refused> {
         let (mut by, began) = (DecidedBy::Cache, Instant::now());
         let decided = deciding(&mut by).await;
-        let decision = decided.as_ref().err().map_or(Decision::Allow, Refused::decision);
-        (self.note)(by, decision, began.elapsed());
+        let outcome = decided.as_ref().err().map_or(MetricOutcome::Success, Refused::outcome);
+        (self.note)(by, outcome, began.elapsed());
         decided
     }
 }
@@ -264,10 +264,12 @@ impl UserPermits {
 }
 
 impl Refused {
-    const fn decision(&self) -> Decision {
+    const fn outcome(&self) -> MetricOutcome {
         match self {
-            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
-            Self::Busy | Self::Undecided(_) => Decision::Error,
+            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => {
+                MetricOutcome::Rejected
+            }
+            Self::Busy | Self::Undecided(_) => MetricOutcome::Error,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
 use crate::metrics::WaitFor;
-use kubewarm_api::model::{CellKey, ProfileRef, ResourceVersion};
+use kubewarm_api::model::{CellKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::Proof;
 use kubewarm_wire::{Failure, Objects};
 use std::{sync::Arc, time::Duration};
@@ -120,7 +120,9 @@ impl Reads {
         };
         let answered = answered.await;
         if let Some(reason) = waited {
-            self.from.metrics.waited(reason, answered.is_ok(), began.elapsed());
+            let outcome =
+                if answered.is_ok() { MetricOutcome::Success } else { MetricOutcome::Error };
+            self.from.metrics.observe_wait(reason, outcome, began.elapsed());
         }
         Ok((answered?, waited.is_some()))
     }

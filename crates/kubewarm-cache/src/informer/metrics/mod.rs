@@ -3,7 +3,8 @@
 mod resource;
 
 pub use self::resource::{
-    LIST_OUTCOMES, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+    CONSISTENCY_OUTCOMES, LIST_OUTCOMES, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics,
+    code_label,
 };
 
 use kubewarm_api::model::Resource;

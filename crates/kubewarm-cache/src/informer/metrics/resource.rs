@@ -1,6 +1,7 @@
 //! What is counted of one resource.
 
-use crate::informer::{Comparison, EventKind, RelistReason, Stage, Strategy, WatchEnd};
+use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, Strategy, WatchEnd};
+use kubewarm_api::model::MetricOutcome;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     proto::MetricFamily, register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -12,8 +13,12 @@ use strum::VariantArray;
 /// The labels of a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
-/// How a list or a page of it ended: it was received and applied completely, or it failed.
-pub const LIST_OUTCOMES: [&str; 2] = ["success", "failure"];
+/// The outcomes of a list or of one page. A success was received and applied completely.
+pub const LIST_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
+
+/// The outcomes of a consistency check.
+pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
+    [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Cancelled];
 
 /// The buckets of client-go's `rest_client_request_duration_seconds`, so that dashboards compare.
 pub const REQUEST_BUCKETS: &[f64] =
@@ -57,6 +62,7 @@ pub struct ResourceMetrics {
     pub upstream_decode_errors: IntCounterVec,
     pub resource_version_rollbacks: IntCounter,
     pub consistency_checks: IntCounterVec,
+    pub consistency_differences: IntCounter,
 }
 
 /// Makes metrics of one resource, and registers them.
@@ -179,8 +185,12 @@ impl ResourceMetrics {
             )?,
             consistency_checks: new.counters(
                 "kubewarm_consistency_checks_total",
-                "result",
-                "Comparisons of a table with a list of its version (freshness.verifyIntervalSeconds).",
+                "outcome",
+                "Comparisons of a store with the API server at the same version. cancelled: not comparable.",
+            )?,
+            consistency_differences: new.counter(
+                "kubewarm_consistency_differences_total",
+                "Consistency checks that found a difference.",
             )?,
             registry: new.registry,
             labels,
@@ -188,10 +198,12 @@ impl ResourceMetrics {
         begin::<RelistReason>(&metrics.upstream_relists);
         begin::<WatchEnd>(&metrics.upstream_watch_ends);
         begin::<EventKind>(&metrics.upstream_watch_events);
-        begin::<Comparison>(&metrics.consistency_checks);
         begin::<Stage>(&metrics.upstream_decode_errors);
         for outcome in LIST_OUTCOMES {
             let _begun = metrics.upstream_list_duration.with_label_values(&[outcome]);
+        }
+        for outcome in CONSISTENCY_OUTCOMES {
+            let _begun = metrics.consistency_checks.with_label_values(&[outcome]);
         }
         Ok(metrics)
     }
@@ -208,10 +220,8 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Counts a list or a page of it that has ended. Its objects and bytes are counted as they arrive.
-    pub fn listed(&self, is_complete: bool, took: Duration) {
-        let [success, failure] = LIST_OUTCOMES;
-        let outcome = if is_complete { success } else { failure };
+    /// Counts a list or one page, at its end. Its objects and bytes are counted as they arrive.
+    pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
         self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.upstream_list_pages.inc();
     }
@@ -253,9 +263,12 @@ impl ResourceMetrics {
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
 
-    /// Counts a comparison of a table with a list.
-    pub fn compared(&self, result: Comparison) {
-        self.consistency_checks.with_label_values(&[result]).inc();
+    /// Counts a consistency check.
+    pub fn count_consistency_check(&self, result: ConsistencyResult) {
+        self.consistency_checks.with_label_values(&[result.outcome()]).inc();
+        if result == ConsistencyResult::Different {
+            self.consistency_differences.inc();
+        }
     }
 
     /// Counts a read that a table answered which had been proved current so long before.
