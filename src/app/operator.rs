@@ -127,7 +127,10 @@ fn spawn_controller(
     metrics: &Metrics,
     frame: &Frame,
 ) -> Result<(View, Proofs), Error> {
-    let catalog = Catalog::new();
+    let counted = metrics.informers();
+    let catalog = Catalog::new().with_error_counter(move |resource| {
+        counted.for_resource(resource).store_decode_errors.inc();
+    });
     let Frame { namespace, started, stop, clients, memory, forecasts, .. } = frame;
     // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
     let checks = Buckets::default();
@@ -140,7 +143,7 @@ fn spawn_controller(
     let registry = Registry::new(
         Arc::clone(clients),
         catalog.clone(),
-        metrics.engine(),
+        metrics.informers(),
         bounds,
         Timing::default(),
     );
@@ -267,7 +270,7 @@ fn observe(
     let all = || view.clone();
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
-    metrics.observe_cells(move || scraped.all())?;
+    metrics.observe_informers(move || scraped.all())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(Admin {

@@ -238,7 +238,7 @@ mod tests {
         let registry = Registry::new(
             Arc::new(Accounts::of(&nowhere, client.clone(), Buckets::default())),
             catalog.clone(),
-            metrics.engine(),
+            metrics.informers(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
             Timing::default(),
         );

@@ -1,9 +1,9 @@
-//! What the operator itself does: reconciles, writes status, holds the lease, decides about callers.
+//! The metrics of the operator: reconciles, status writes, access checks, the lease and authorizations.
 
 use crate::access::Check;
 use kubewarm_api::{
     manifests::LEASE,
-    model::{DecidedBy, Measure, MetricOutcome},
+    model::{DecisionSource, Measure, MetricOutcome},
 };
 use kubewarm_cache::informer::REQUEST_BUCKETS;
 use kubewarm_client::LeaseState;
@@ -15,7 +15,7 @@ use prometheus::{
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// A run over all profiles, from one to thousands.
+/// A reconcile of one profile to one of thousands.
 const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
 /// The outcomes of a status write.
@@ -56,35 +56,35 @@ impl OperatorMetrics {
         let metrics = Self {
             reconcile: register_histogram_with_registry!(
                 "kubewarm_reconcile_duration_seconds",
-                "Seconds of one run over all profiles.",
+                "Duration of one reconcile of all profiles.",
                 RECONCILE_BUCKETS.to_vec(),
                 registry
             )?,
             status_writes: counters(
                 "kubewarm_status_writes_total",
                 &["outcome"],
-                "Writes of a profile's status.",
+                "Writes of profile statuses to the API server.",
             )?,
             access_checks: counters(
                 "kubewarm_access_checks_total",
                 &["check", "outcome"],
-                "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules is a success when it was answered.",
+                "Checks of kubewarm's own permissions: list and watch requests, rules reviews, access reviews.",
             )?,
             limit_rejections: counters(
                 "kubewarm_limit_rejections_total",
                 &["limit"],
-                "Targets that were stopped because of a limit, tries included.",
+                "Targets stopped by a memory or object limit, retries included.",
             )?,
             authorizations: counters(
                 "kubewarm_read_authorizations_total",
                 &["source", "outcome"],
-                "Decisions on whether a caller may, who it is included, and each check of an open watch; by who said so: the API server now (api), or what it had said a moment ago (cache).",
+                "Authentication and authorization results for callers, rechecks of open watches and scrapes included.",
             )?,
             authorization_duration: histograms(
                 "kubewarm_read_authorization_duration_seconds",
                 REQUEST_BUCKETS,
                 &["source"],
-                "Seconds until that was decided, the wait for a turn to ask included.",
+                "Time to authenticate and authorize a caller, queueing included.",
             )?,
             leader: gauges(
                 "leader_election_master_status",
@@ -95,7 +95,7 @@ impl OperatorMetrics {
             store_limit: gauges(
                 "kubewarm_store_limit_bytes",
                 &[],
-                "Bytes that all stores and informers may take together (75 % of --memory-limit); absent without a limit.",
+                "Limit for the memory of all stores: 75 % of --memory-limit. Absent without a limit.",
             )?,
         };
         metrics.begin();
@@ -139,9 +139,14 @@ impl OperatorMetrics {
     }
 
     /// Observes one authentication and authorization of a caller.
-    pub fn observe_authorization(&self, by: DecidedBy, outcome: MetricOutcome, took: Duration) {
-        self.authorizations.with_label_values(&[by.as_ref(), outcome.as_ref()]).inc();
-        self.authorization_duration.with_label_values(&[by]).observe(took.as_secs_f64());
+    pub fn observe_authorization(
+        &self,
+        source: DecisionSource,
+        outcome: MetricOutcome,
+        took: Duration,
+    ) {
+        self.authorizations.with_label_values(&[source.as_ref(), outcome.as_ref()]).inc();
+        self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
     }
 
     /// Sets the limit of all stores, in bytes. Without a limit there is no series.

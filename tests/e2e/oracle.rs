@@ -96,7 +96,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         .map_err(|error| format!("{}: {error}; {}", kind.plural, states(&registry.reports())))?;
     }
     for kind in KINDS {
-        let counted = metrics.of(&spec(kind)?.key.resource);
+        let counted = metrics.for_resource(&spec(kind)?.key.resource);
         let checked = counted.consistency_checks.with_label_values(&[MetricOutcome::Success]);
         let count_equal = || checked.get() - counted.consistency_differences.get();
         let before = count_equal();

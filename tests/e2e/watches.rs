@@ -289,7 +289,7 @@ fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
     let (_, metrics) = served.operator.ask("/metrics")?;
     for line in [
         r#"kubewarm_read_watches{group="",resource="configmaps",version="v1"} "#,
-        r#"kubewarm_read_watch_ends_total{reason="refused"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="rejected"} "#,
         r#"kubewarm_read_watch_ends_total{reason="slow"} 20"#,
         r#"kubewarm_read_watch_ends_total{reason="expired"} "#,
         r#"kubewarm_read_watch_ends_total{reason="timeout"} "#,

@@ -14,7 +14,7 @@ use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnaps
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
-        CellKey, DecidedBy, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
+        CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
@@ -22,12 +22,12 @@ use kubewarm_api::{
 use kubewarm_cache::{
     informer::{
         CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, Phase, RelistReason, Stage,
-        Strategy, Verb, Warmed, WatchEnd,
+        ListMethod, Verb, Warmed, WatchEnd,
     },
     store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{CacheUse, Handler, WAIT_OUTCOMES, WaitFor, WatchClosed};
+use kubewarm_serve::metrics::{ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -65,15 +65,15 @@ fn a_small_input_gives_exactly_this_text() {
     waiting.fault = Some(fault());
     let mut till = snapshot(&pods, namespace("till"), waiting);
     till.1.usage.objects = 1;
-    metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
+    metrics.observe_informers(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
-    let counted = metrics.engine().of(&pods);
+    let counted = metrics.informers().for_resource(&pods);
     counted.count_list(MetricOutcome::Success, Duration::from_millis(300));
     counted.upstream_list_items.inc_by(3);
     counted.upstream_list_bytes.inc_by(9_000);
-    counted.relisted(RelistReason::Gone, 1, 2);
-    counted.failed(Some(403));
-    counted.event(EventKind::Added, Some(Duration::from_millis(2)));
+    counted.count_relist(RelistReason::Gone, 1, 2);
+    counted.count_request_error(Verb::List, Some(403));
+    counted.count_event(EventKind::Added, Some(Duration::from_millis(2)));
     metrics.operator().set_leader(&LeaseState::Leader { until: tokio::time::Instant::now() });
     metrics.operator().count_status_write(MetricOutcome::Success);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
@@ -132,7 +132,7 @@ fn series_end_where_they_began_when_the_cells_are_gone() {
     let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
     let cells = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&cells);
-    metrics.observe_cells(move || read.lock().clone()).expect("once");
+    metrics.observe_informers(move || read.lock().clone()).expect("once");
     let before = metrics.render().expect("it renders");
     let pods = resource("", "pods");
     cells.lock().push(snapshot(&pods, Extent::AllNamespaces, synced(1_000)));
@@ -140,7 +140,7 @@ fn series_end_where_they_began_when_the_cells_are_gone() {
     assert_ne!(metrics.render().expect("it renders"), before);
     cells.lock().clear();
     // The last word of a task that is being stopped.
-    metrics.engine().of(&pods).upstream_watch_starts.inc();
+    metrics.informers().for_resource(&pods).upstream_watch_starts.inc();
     assert_eq!(metrics.render().expect("it renders"), before);
 }
 
@@ -163,7 +163,7 @@ fn full(kinds: usize, profiles: usize) -> String {
                 .map(|extent| snapshot(resource, extent, synced(1_000)))
         })
         .collect();
-    metrics.observe_cells(move || cells.clone()).expect("once");
+    metrics.observe_informers(move || cells.clone()).expect("once");
     metrics
         .observe_profiles(move || (0..profiles).map(profile_without_rights).collect())
         .expect("once");
@@ -176,7 +176,7 @@ fn full(kinds: usize, profiles: usize) -> String {
     metrics.operator().set_store_limit(192 << 20);
     metrics.operator().observe_reconcile(Duration::from_millis(3));
     read_everything(&metrics);
-    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().watching(of)).collect();
+    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().open_watch(of)).collect();
     metrics.render().expect("it renders")
 }
 
@@ -190,49 +190,53 @@ fn read_everything(metrics: &Metrics) {
         (Handler::Discovery, "GET"),
         (Handler::Other, "other"),
     ] {
-        for (code, from) in [(200, CacheUse::Hit), (429, CacheUse::Wait), (503, CacheUse::Miss)] {
-            metrics.reads().answered((handler, method), code, from, took);
+        for (code, source) in [
+            (200, ResponseSource::Hit),
+            (429, ResponseSource::Wait),
+            (503, ResponseSource::Rejected),
+        ] {
+            metrics.reads().observe_response((handler, method), code, source, took);
         }
     }
-    for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
+    for reason in [WaitReason::Sync, WaitReason::ResourceVersion, WaitReason::FreshnessCheck] {
         for outcome in WAIT_OUTCOMES {
             metrics.reads().observe_wait(reason, outcome, took);
         }
     }
-    for by in [DecidedBy::Cache, DecidedBy::Api] {
+    for source in [DecisionSource::Cache, DecisionSource::ApiServer] {
         for outcome in AUTHORIZATION_OUTCOMES {
-            metrics.operator().observe_authorization(by, outcome, took);
+            metrics.operator().observe_authorization(source, outcome, took);
         }
     }
-    for why in [
-        WatchClosed::Timeout,
-        WatchClosed::Expired,
-        WatchClosed::Future,
-        WatchClosed::Slow,
-        WatchClosed::CellGone,
-        WatchClosed::Refused,
-        WatchClosed::Client,
-        WatchClosed::Shutdown,
+    for end in [
+        ClientWatchEnd::Timeout,
+        ClientWatchEnd::Expired,
+        ClientWatchEnd::FutureVersion,
+        ClientWatchEnd::Slow,
+        ClientWatchEnd::InformerGone,
+        ClientWatchEnd::Rejected,
+        ClientWatchEnd::Client,
+        ClientWatchEnd::Shutdown,
     ] {
-        let mut watching = metrics.reads().watching(&resource("", "pods"));
-        watching.sent(1);
-        watching.close(why);
+        let mut watch = metrics.reads().open_watch(&resource("", "pods"));
+        watch.count_events(1);
+        watch.set_end(end);
     }
 }
 
 /// One of each label value; three status codes, as a bad day has them.
 fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
-    let of = metrics.engine().of(resource);
+    let of = metrics.informers().for_resource(resource);
     for outcome in LIST_OUTCOMES {
         of.count_list(outcome, took);
     }
-    of.relisted(RelistReason::Gone, 1, 1);
+    of.count_relist(RelistReason::Gone, 1, 1);
     of.upstream_watch_starts.inc();
-    of.watch_ended(WatchEnd::Eof, took);
-    of.event(EventKind::Added, Some(took));
-    of.undecodable(Stage::WatchLine);
-    of.read(took);
+    of.observe_watch_end(WatchEnd::Eof, took);
+    of.count_event(EventKind::Added, Some(took));
+    of.count_decode_error(Stage::WatchLine);
+    of.observe_staleness(took);
     for result in [
         ConsistencyResult::Equal,
         ConsistencyResult::Different,
@@ -241,12 +245,15 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
     ] {
         of.count_consistency_check(result);
     }
+    of.store_decode_errors.inc();
     of.resource_version_rollbacks.inc();
-    for strategy in [Strategy::Whole, Strategy::Streaming, Strategy::Paged] {
-        of.warmed(strategy, took);
+    for method in [ListMethod::List, ListMethod::WatchList, ListMethod::PagedList] {
+        of.observe_warmup(method, took);
     }
-    for code in [None, Some(429), Some(503)] {
-        of.failed(code);
+    for verb in [Verb::List, Verb::Watch] {
+        for code in [None, Some(429), Some(503)] {
+            of.count_request_error(verb, code);
+        }
     }
 }
 
@@ -271,7 +278,7 @@ fn at(second: i64) -> Timestamp {
 fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> (CellKey, CellReport) {
     let key = CellKey::all(resource.clone(), extent, Projection::Full(ManagedFields::Drop));
     let usage = Usage { objects: 3, bytes: 4_096 };
-    (key, CellReport { usage, undecodable_records: 2, ..report })
+    (key, CellReport { usage, ..report })
 }
 
 fn listing() -> CellReport {
@@ -285,7 +292,7 @@ fn synced(second: i64) -> CellReport {
             started: at(second - 2),
             synced: at(second),
             took: Duration::from_secs(2),
-            strategy: Strategy::Whole,
+            strategy: ListMethod::List,
         }),
         synced_at: Some(at(second)),
         version: ResourceVersion::parse("1234567890123456789"),

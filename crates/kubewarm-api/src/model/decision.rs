@@ -3,9 +3,9 @@
 /// The source of a decision about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum DecidedBy {
+pub enum DecisionSource {
     /// A review that kubewarm remembers.
     Cache,
     /// A review that kubewarm sent for this decision.
-    Api,
+    ApiServer,
 }

@@ -28,7 +28,7 @@ mod version;
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
     cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
-    decision::DecidedBy,
+    decision::DecisionSource,
     declared::{
         AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving, same_cells,
     },

@@ -51,7 +51,7 @@ pub use self::{
     registry::{Bounds, Registry, Reports},
     report::{
         CellFault, CellReport, EventKind, Loss, Phase, Quantiles, Relist, RelistReason, Stage,
-        Strategy, Undecodable, Warmed, WatchEnd,
+        ListMethod, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, look, try_cell},
     strategy::Strategies,

@@ -60,13 +60,13 @@ pub struct CellFault {
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Strategy {
-    /// One list parsed as it arrived.
-    Whole,
-    /// `sendInitialEvents`.
-    Streaming,
-    /// Pages.
-    Paged,
+pub enum ListMethod {
+    /// One list, parsed as it arrives.
+    List,
+    /// A watch with `sendInitialEvents`.
+    WatchList,
+    /// A list in pages.
+    PagedList,
 }
 
 /// A completed first sync.
@@ -80,7 +80,7 @@ pub struct Warmed {
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// How.
-    pub strategy: Strategy,
+    pub strategy: ListMethod,
 }
 
 /// Why a synced cell listed again.
@@ -185,9 +185,6 @@ pub struct CellReport {
     /// What its store holds; nothing in a [`Reports::glance`](super::Reports::glance).
     #[serde(flatten)]
     pub usage: Usage,
-    /// Stored records that did not decode, each a bug of kubewarm; 0 in a glance.
-    #[serde(skip)]
-    pub undecodable_records: u64,
     /// Where it stands.
     #[serde(rename = "state")]
     pub phase: Phase,

@@ -106,7 +106,7 @@ impl OpenWatch {
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.metrics.watch_ended(self.reason, self.opened.elapsed());
+        self.metrics.observe_watch_end(self.reason, self.opened.elapsed());
     }
 }
 

@@ -38,7 +38,7 @@ use self::{
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{DecidedBy, Fault, MetricOutcome};
+use kubewarm_api::model::{DecisionSource, Fault, MetricOutcome};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
@@ -47,7 +47,7 @@ use tokio::{runtime::Handle, time::Instant};
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
 /// Observes each decision about a caller: its source, its outcome, its duration.
-pub type Note = Box<dyn Fn(DecidedBy, MetricOutcome, Duration) + Send + Sync>;
+pub type Note = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// What one user has of something, such as the turns in which large answers are written.
 #[derive(Clone, Debug)]
@@ -243,15 +243,15 @@ impl Callers {
         self.watches.try_acquire(&caller.name).ok_or(Refused::Busy)
     }
 
-    /// Has `deciding` decide, and notes what it decides. Where nobody waits for it any more, there is no decision.
+    /// Runs `deciding` and notes its outcome. A future that is dropped notes nothing.
     async fn noted<T>(
         &self,
-        deciding: impl AsyncFnOnce(&mut DecidedBy) -> Result<T, Refused>,
+        deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        let (mut by, began) = (DecidedBy::Cache, Instant::now());
-        let decided = deciding(&mut by).await;
+        let (mut source, began) = (DecisionSource::Cache, Instant::now());
+        let decided = deciding(&mut source).await;
         let outcome = decided.as_ref().err().map_or(MetricOutcome::Success, Refused::outcome);
-        (self.note)(by, outcome, began.elapsed());
+        (self.note)(source, outcome, began.elapsed());
         decided
     }
 }

@@ -1,7 +1,7 @@
 //! Tries a read until it can be answered, or until nothing is left to wait for.
 
 use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
-use crate::metrics::WaitFor;
+use crate::metrics::WaitReason;
 use kubewarm_api::model::{CellKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::Proof;
 use kubewarm_wire::{Failure, Objects};
@@ -82,7 +82,7 @@ impl Reads {
                     Ok(answer) => return Ok(answer),
                     Err(NotYet::Failed(failure)) => return Err(failure),
                     Err(NotYet::Cold(wait)) => {
-                        waited = Some(WaitFor::Warmth);
+                        waited = Some(WaitReason::Sync);
                         let until = began + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
                         // Somewhere something may change all the time.
@@ -94,11 +94,11 @@ impl Reads {
                         if began.elapsed() >= VERSION_WAIT {
                             return Err(Failure::too_large_version(&wanted, newest.as_ref()));
                         }
-                        waited = Some(WaitFor::Version);
+                        waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
                     Err(NotYet::Unproven { cell, payer, since, failure }) => {
-                        waited = Some(WaitFor::Proof);
+                        waited = Some(WaitReason::FreshnessCheck);
                         let proving = self.from.proofs.prove(&cell, &payer, since);
                         proved = match timeout_at(began + PROOF_WAIT, proving).await {
                             Ok(Ok(proof)) => Some((*cell, proof)),

@@ -13,7 +13,7 @@ use crate::review;
 use crate::{
     Watchers,
     callers::{Caller, Callers, Credentials, NoCredentials, Refused},
-    metrics::{CacheUse, Handler, ReadMetrics, method_label},
+    metrics::{ResponseSource, Handler, ReadMetrics, method_label},
     reads::Reads,
 };
 use aws_lc_rs::hmac;
@@ -50,7 +50,7 @@ pub struct ReadApi {
 }
 
 /// An answer, and where it is from.
-type Answered = Result<(CacheUse, Response), Failure>;
+type Answered = Result<(ResponseSource, Response), Failure>;
 
 impl ReadApi {
     /// Answers any request of the read address.
@@ -58,10 +58,10 @@ impl ReadApi {
         let began = Instant::now();
         let method = method_label(&request.head.method);
         let (handler, answered) = self.answer(request).await;
-        let refused = |failure| (CacheUse::Miss, answer::failure(&failure));
+        let refused = |failure| (ResponseSource::Rejected, answer::failure(&failure));
         let (from, response) = answered.unwrap_or_else(refused);
         let code = response.status().as_u16();
-        self.metrics.answered((handler, method), code, from, began.elapsed());
+        self.metrics.observe_response((handler, method), code, from, began.elapsed());
         response
     }
 
@@ -81,7 +81,7 @@ impl ReadApi {
             return (Handler::Forward, Err(Failure::cannot_forward()));
         }
         let sent = forward.send(request, &self.callers).await;
-        (Handler::Forward, sent.map(|response| (CacheUse::Miss, response)))
+        (Handler::Forward, sent.map(|response| (ResponseSource::Bypass, response)))
     }
 
     /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
@@ -152,7 +152,7 @@ impl ReadApi {
                 let of = (&document, listing);
                 let response = self.document(request, of, profile.as_ref()).await?;
                 response.body().keep(self.permit(&caller, permit));
-                Ok((CacheUse::Hit, response))
+                Ok((ResponseSource::Hit, response))
             }
             What::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
@@ -161,7 +161,7 @@ impl ReadApi {
                     let callers = Arc::clone(&self.callers);
                     let review = WatchReview::new(callers, of, (accesses, allowed_at));
                     let response = self.watch(asked, review, (&caller, permit)).await?;
-                    return Ok((CacheUse::Hit, response));
+                    return Ok((ResponseSource::Hit, response));
                 }
                 self.objects(request, &objects, profile.as_ref(), (&caller, permit)).await
             }
@@ -176,7 +176,7 @@ impl ReadApi {
         (caller, permit): (&Caller, KeyedPermit),
     ) -> Answered {
         let answer = self.reads.answer(objects, profile).await?;
-        let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
+        let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let turns = self.callers.large_answers(caller);
         let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
         response.body().keep(self.permit(caller, permit));
@@ -200,7 +200,7 @@ impl ReadApi {
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
-        let counted = self.metrics.watching(&objects.resource);
+        let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
         let (request, stop) = (Some(request), self.stop.clone());
         let watch = Watch { feed, review, request, counted, _entered: entered, stop };

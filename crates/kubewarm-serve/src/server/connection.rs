@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     callers::Chain,
-    metrics::{CacheUse, Handler, method_label},
+    metrics::{ResponseSource, Handler, method_label},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -148,7 +148,7 @@ async fn respond(
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let handled = (Handler::Other, method);
-            shared.metrics.answered(handled, code, CacheUse::Miss, Duration::ZERO);
+            shared.metrics.observe_response(handled, code, ResponseSource::Rejected, Duration::ZERO);
             response
         }
     };

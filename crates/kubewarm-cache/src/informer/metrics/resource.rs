@@ -1,7 +1,7 @@
-//! What is counted of one resource.
+//! The metrics of one resource.
 
-use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, Strategy, WatchEnd};
-use kubewarm_api::model::MetricOutcome;
+use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, ListMethod, WatchEnd};
+use kubewarm_api::model::{MetricOutcome, Verb};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     proto::MetricFamily, register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -26,18 +26,18 @@ pub const REQUEST_BUCKETS: &[f64] =
 /// The range of the API server's own cache initialisation.
 const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Watches are asked to last 5 to 10 minutes; the low end shows trouble.
+/// A watch requests 5 to 10 minutes. Shorter lifetimes show failures.
 const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// From what a quiet machine does to what a person notices.
+/// From the time on an idle machine to a delay that users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// From an event just now to the largest bound that a profile sets.
+/// From an event that just arrived to the largest bound of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
 /// The handles of one resource. Its series end when it is dropped.
 ///
-/// Its fields are called after the metrics; `docs/metrics.md` says what each is.
+/// Its fields have the names of the metrics, which `docs/metrics.md` explains.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each help text is below, and would only be repeated")]
 pub struct ResourceMetrics {
@@ -60,6 +60,7 @@ pub struct ResourceMetrics {
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
+    pub store_decode_errors: IntCounter,
     pub resource_version_rollbacks: IntCounter,
     pub consistency_checks: IntCounterVec,
     pub consistency_differences: IntCounter,
@@ -89,9 +90,14 @@ impl Factory {
         register_int_counter_with_registry!(self.opts(name, help), self.registry)
     }
 
-    fn counters(&self, name: &str, label: &str, help: &str) -> prometheus::Result<IntCounterVec> {
+    fn counters(
+        &self,
+        name: &str,
+        labels: &[&str],
+        help: &str,
+    ) -> prometheus::Result<IntCounterVec> {
         let opts = self.opts(name, help);
-        register_int_counter_vec_with_registry!(opts, &[label], self.registry)
+        register_int_counter_vec_with_registry!(opts, labels, self.registry)
     }
 
     fn histogram(&self, name: &str, buckets: &[f64], help: &str) -> prometheus::Result<Histogram> {
@@ -120,15 +126,15 @@ impl ResourceMetrics {
                 "kubewarm_warmup_duration_seconds",
                 WARMUP_BUCKETS,
                 &["strategy"],
-                "Seconds from the declaration of a cell to its first complete list.",
+                "Time from an informer's declaration to its first complete list.",
             )?,
             upstream_list_duration: new.histograms(
                 "kubewarm_upstream_list_duration_seconds",
                 REQUEST_BUCKETS,
                 &["outcome"],
-                "Seconds from the request to the last byte of a list, or of a page of it.",
+                "Time from request to last byte of a list, or of one page.",
             )?,
-            upstream_list_pages: new.counter("kubewarm_upstream_list_pages_total", "Lists and pages received.")?,
+            upstream_list_pages: new.counter("kubewarm_upstream_list_pages_total", "Lists and list pages received.")?,
             upstream_list_items: new.counter("kubewarm_upstream_list_items_total", "Objects received in lists.")?,
             upstream_list_bytes: new.counter(
                 "kubewarm_upstream_list_bytes_total",
@@ -136,56 +142,60 @@ impl ResourceMetrics {
             )?,
             upstream_relists: new.counters(
                 "kubewarm_upstream_relists_total",
-                "reason",
-                "Complete lists of cells that were already synced.",
+                &["reason"],
+                "Complete lists of informers that were already synced.",
             )?,
             upstream_relist_replaced_objects: new.counter(
                 "kubewarm_upstream_relist_replaced_objects_total",
-                "Objects that a relist found under the same name with another UID: deleted and created anew unseen.",
+                "Objects that a relist found with another UID: deleted and recreated without an event.",
             )?,
             upstream_relist_deleted_objects: new.counter(
                 "kubewarm_upstream_relist_deleted_objects_total",
-                "Objects that a relist found gone; replaced ones are not counted.",
+                "Objects that a relist no longer found. Replaced objects are not included.",
             )?,
             upstream_watch_starts: new.counter(
                 "kubewarm_upstream_watch_starts_total",
-                "Watches that the API server began to answer.",
+                "Watches that the API server accepted.",
             )?,
-            upstream_watch_ends: new.counters("kubewarm_upstream_watch_ends_total", "reason", "Watches that ended.")?,
+            upstream_watch_ends: new.counters("kubewarm_upstream_watch_ends_total", &["reason"], "Watches that ended, by cause.")?,
             upstream_watch_duration: new.histogram(
                 "kubewarm_upstream_watch_duration_seconds",
                 WATCH_DURATION_BUCKETS,
-                "Seconds that a watch was open.",
+                "Lifetime of watches.",
             )?,
-            upstream_watch_events: new.counters("kubewarm_upstream_watch_events_total", "type", "Events of watches.")?,
+            upstream_watch_events: new.counters("kubewarm_upstream_watch_events_total", &["type"], "Watch events received.")?,
             event_processing: new.histogram(
                 "kubewarm_event_processing_seconds",
                 EVENT_PROCESSING_BUCKETS,
-                "Seconds from the bytes of an event read to the event processed by every observer.",
+                "Time from an event's last byte received to the event stored.",
             )?,
             read_staleness: new.histograms(
                 "kubewarm_read_staleness_seconds",
                 STALENESS_BUCKETS,
                 &[],
-                "Seconds since a table was last proved current, at each read that it answered; absent until there is one.",
+                "Age of a store's last confirmation when it answered a read. Absent until the first read.",
             )?,
             upstream_request_errors: new.counters(
                 "kubewarm_upstream_request_errors_total",
-                "code",
-                "Lists and watches that failed, by HTTP status; none if there was no answer.",
+                &["verb", "code"],
+                "Failed lists and watches, by HTTP status. none: no response.",
             )?,
             upstream_decode_errors: new.counters(
                 "kubewarm_upstream_decode_errors_total",
-                "stage",
-                "Bytes from the API server that made no sense.",
+                &["stage"],
+                "Decode failures of API server responses.",
+            )?,
+            store_decode_errors: new.counter(
+                "kubewarm_store_decode_errors_total",
+                "Stored objects that kubewarm could not decode and left out. Each is a bug.",
             )?,
             resource_version_rollbacks: new.counter(
                 "kubewarm_resource_version_rollbacks_total",
-                "Times that resource versions went back: an etcd restore.",
+                "Times that resource versions went back, which an etcd restore causes.",
             )?,
             consistency_checks: new.counters(
                 "kubewarm_consistency_checks_total",
-                "outcome",
+                &["outcome"],
                 "Comparisons of a store with the API server at the same version. cancelled: not comparable.",
             )?,
             consistency_differences: new.counter(
@@ -226,39 +236,39 @@ impl ResourceMetrics {
         self.upstream_list_pages.inc();
     }
 
-    /// Counts a first list that was completed.
-    pub fn warmed(&self, strategy: Strategy, took: Duration) {
-        self.warmup_duration.with_label_values(&[strategy]).observe(took.as_secs_f64());
+    /// Observes a first list that was completed.
+    pub fn observe_warmup(&self, method: ListMethod, took: Duration) {
+        self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
-    /// Counts a relist, and what it found that no event had told.
-    pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_in_gap: u64) {
+    /// Counts a relist, and the changes that it found without an event.
+    pub fn count_relist(&self, reason: RelistReason, replaced: u64, deleted: u64) {
         self.upstream_relists.with_label_values(&[reason]).inc();
         self.upstream_relist_replaced_objects.inc_by(replaced);
-        self.upstream_relist_deleted_objects.inc_by(deleted_in_gap);
+        self.upstream_relist_deleted_objects.inc_by(deleted);
     }
 
-    /// Counts a request that failed with this HTTP status, or without any answer.
-    pub fn failed(&self, code: Option<u16>) {
-        self.upstream_request_errors.with_label_values(&[code_label(code)]).inc();
+    /// Counts a request that failed with this HTTP status, or without a response.
+    pub fn count_request_error(&self, verb: Verb, code: Option<u16>) {
+        let labels = [verb.as_str(), code_label(code)];
+        self.upstream_request_errors.with_label_values(&labels).inc();
     }
 
-    /// Counts an event of a watch; `lag` is the time from its bytes read to it being processed, which
-    /// bookmarks and errors do not have.
-    pub fn event(&self, kind: EventKind, lag: Option<Duration>) {
+    /// Counts a watch event. `took` is the time from its last byte to the store; bookmarks and errors have none.
+    pub fn count_event(&self, kind: EventKind, took: Option<Duration>) {
         self.upstream_watch_events.with_label_values(&[kind]).inc();
-        if let Some(lag) = lag {
-            self.event_processing.observe(lag.as_secs_f64());
+        if let Some(took) = took {
+            self.event_processing.observe(took.as_secs_f64());
         }
     }
 
-    /// Counts bytes that made no sense.
-    pub fn undecodable(&self, stage: Stage) {
+    /// Counts a response, or a part of one, that did not decode.
+    pub fn count_decode_error(&self, stage: Stage) {
         self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
-    /// Counts a watch that ended.
-    pub fn watch_ended(&self, reason: WatchEnd, lasted: Duration) {
+    /// Observes a watch that ended.
+    pub fn observe_watch_end(&self, reason: WatchEnd, lasted: Duration) {
         self.upstream_watch_ends.with_label_values(&[reason]).inc();
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
@@ -271,8 +281,8 @@ impl ResourceMetrics {
         }
     }
 
-    /// Counts a read that a table answered which had been proved current so long before.
-    pub fn read(&self, age: Duration) {
+    /// Observes a read. `age` is the age of the store's last confirmation.
+    pub fn observe_staleness(&self, age: Duration) {
         self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
 }

@@ -75,18 +75,18 @@ async fn each_decision_is_noted_with_who_made_it() {
     );
     let (get, list) = (action("get", Some("web")), action("list", None));
     for (token, action, more, expected) in [
-        ("good", &get, &[] as &[_], (DecidedBy::Api, MetricOutcome::Success, 2 * delay)),
-        ("good", &get, &[], (DecidedBy::Cache, MetricOutcome::Success, Duration::ZERO)),
-        ("good", &list, &[], (DecidedBy::Api, MetricOutcome::Rejected, delay)),
-        ("good", &list, &[], (DecidedBy::Cache, MetricOutcome::Rejected, Duration::ZERO)),
-        ("bad", &get, &[], (DecidedBy::Api, MetricOutcome::Rejected, delay)),
-        ("bad", &get, &[], (DecidedBy::Cache, MetricOutcome::Rejected, Duration::ZERO)),
-        ("lost", &get, &[], (DecidedBy::Api, MetricOutcome::Error, delay)),
+        ("good", &get, &[] as &[_], (DecisionSource::ApiServer, MetricOutcome::Success, 2 * delay)),
+        ("good", &get, &[], (DecisionSource::Cache, MetricOutcome::Success, Duration::ZERO)),
+        ("good", &list, &[], (DecisionSource::ApiServer, MetricOutcome::Rejected, delay)),
+        ("good", &list, &[], (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO)),
+        ("bad", &get, &[], (DecisionSource::ApiServer, MetricOutcome::Rejected, delay)),
+        ("bad", &get, &[], (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO)),
+        ("lost", &get, &[], (DecisionSource::ApiServer, MetricOutcome::Error, delay)),
         (
             "good",
             &get,
             &[("impersonate-user", "john")],
-            (DecidedBy::Cache, MetricOutcome::Rejected, Duration::ZERO),
+            (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO),
         ),
     ] {
         let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
