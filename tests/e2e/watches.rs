@@ -294,8 +294,8 @@ fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
         r#"kubewarm_read_watch_ends_total{reason="expired"} "#,
         r#"kubewarm_read_watch_ends_total{reason="timeout"} "#,
         r#"kubewarm_read_watch_ends_total{reason="client"} "#,
-        "kubewarm_read_watch_events_total ",
-        r#"kubewarm_read_requests_total{code="200",handler="watch",method="GET"} "#,
+        r#"kubewarm_read_watch_events_total{group="",resource="configmaps",version="v1"} "#,
+        r#"kubewarm_read_requests_total{code="200",group="",handler="watch",outcome="success",resource="configmaps",version="v1"} "#,
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }

@@ -1,14 +1,17 @@
 //! Metrics of the read API.
 
-use http::Method;
 use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus::{
-    HistogramVec, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
+    HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
     register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// From a read of memory to a wait for a first list.
 const READ_BUCKETS: &[f64] =
@@ -86,11 +89,26 @@ pub enum ClientWatchEnd {
     Shutdown,
 }
 
-/// Resources that have a series of their own while they are watched; those beyond share one.
+/// How many resources have series of their own. Further resources share the series of `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// Numbers of open watches, by the labels of their resource.
 type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
+
+/// A response to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct ObservedResponse<'r> {
+    /// The kind of the request.
+    pub handler: Handler,
+    /// The resource that was requested; `None` without one, such as in discovery.
+    pub resource: Option<&'r Resource>,
+    /// The HTTP status.
+    pub code: u16,
+    /// The outcome.
+    pub outcome: MetricOutcome,
+    /// The source of the response.
+    pub source: ResponseSource,
+}
 
 /// An open watch of a client. Dropping it counts its end.
 #[derive(Debug)]
@@ -104,12 +122,15 @@ pub struct OpenClientWatch {
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
+    response_bytes: IntCounterVec,
     duration: HistogramVec,
     waits: HistogramVec,
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
     watch_ends: IntCounterVec,
     open: OpenWatches,
+    /// The resources that have series of their own. Series do not end before the process does, so this bounds them.
+    resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
 impl ReadMetrics {
@@ -128,8 +149,13 @@ impl ReadMetrics {
         Ok(Self {
             requests: counters(
                 "kubewarm_read_requests_total",
-                &["handler", "method", "code"],
+                &["group", "version", "resource", "handler", "code", "outcome"],
                 "Requests to the read API. Absent without --api-addr.",
+            )?,
+            response_bytes: counters(
+                "kubewarm_read_response_bytes_total",
+                &RESOURCE_LABELS,
+                "Bytes of response bodies handed to connections, after compression.",
             )?,
             duration: histograms(
                 "kubewarm_read_duration_seconds",
@@ -151,7 +177,7 @@ impl ReadMetrics {
             )?,
             watch_events: counters(
                 "kubewarm_read_watch_events_total",
-                &[],
+                &RESOURCE_LABELS,
                 "Watch events sent to clients, bookmarks and errors included.",
             )?,
             watch_ends: counters(
@@ -160,6 +186,7 @@ impl ReadMetrics {
                 "Client watches that ended, by cause.",
             )?,
             open: OpenWatches::default(),
+            resources: Arc::default(),
         })
     }
 
@@ -169,28 +196,50 @@ impl ReadMetrics {
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Observes the response to a request. `took` is the time from request head to response head. `method` is a
-    /// [`method_label`].
-    pub fn observe_response(
-        &self,
-        (handler, method): (Handler, &'static str),
-        code: u16,
-        from: ResponseSource,
-        took: Duration,
-    ) {
-        let labels = [handler.as_ref(), method, code_label(Some(code))];
+    /// Gives `resource` series of its own while there is room. Call this for callers that may read it, so that others
+    /// create no series.
+    pub fn admit(&self, resource: &Resource) {
+        if self.resources.read().contains(resource) {
+            return;
+        }
+        let mut resources = self.resources.write();
+        if resources.len() < MAX_RESOURCES {
+            resources.insert(resource.clone());
+        }
+    }
+
+    /// The label values of `resource`: its names, `_other` without series of its own, `""` without a resource.
+    fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
+        let Some(resource) = resource else { return [""; 3] };
+        if self.resources.read().contains(resource) {
+            [resource.group(), resource.version(), resource.resource()]
+        } else {
+            [OTHER; 3]
+        }
+    }
+
+    /// Observes a response. `took` is the time from request head to response head.
+    pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
+        let &ObservedResponse { handler, resource, code, outcome, source } = response;
+        let [group, version, resource] = self.labels(resource);
+        let (handler, code) = (handler.as_ref(), code_label(Some(code)));
+        let labels = [group, version, resource, handler, code, outcome.as_ref()];
         self.requests.with_label_values(&labels).inc();
-        let labels = [handler.as_ref(), from.as_ref()];
+        let labels = [handler, source.as_ref()];
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// The counter of the bytes of responses about `resource`.
+    #[must_use]
+    pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
+        self.response_bytes.with_label_values(&self.labels(resource))
     }
 
     /// Counts a watch of `resource` until the returned value is dropped.
     #[must_use]
     pub fn open_watch(&self, resource: &Resource) -> OpenClientWatch {
-        let of = [resource.group(), resource.version(), resource.resource()].map(str::to_owned);
+        let of = self.labels(Some(resource)).map(str::to_owned);
         let mut open = self.open.lock();
-        let is_full = open.len() >= MAX_RESOURCES && !open.contains_key(&of);
-        let of = if is_full { [OTHER; 3].map(str::to_owned) } else { of };
         let count = open.entry(of.clone()).or_default();
         *count += 1;
         self.watches.with_label_values(&of).set(*count);
@@ -199,16 +248,10 @@ impl ReadMetrics {
     }
 }
 
-/// The label of a request's method: `GET`, or `other` for all that kubewarm does not serve itself.
-#[must_use]
-pub fn method_label(method: &Method) -> &'static str {
-    if *method == Method::GET { "GET" } else { "other" }
-}
-
 impl OpenClientWatch {
     /// Counts events that are sent to the client.
     pub fn count_events(&self, events: u64) {
-        self.metrics.watch_events.with_label_values::<&str>(&[]).inc_by(events);
+        self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
     /// Sets the cause that ends the watch. The default is [`ClientWatchEnd::Client`].
@@ -246,6 +289,7 @@ mod tests {
     #[test]
     fn a_series_ends_with_the_last_watch_and_there_are_so_many_at_the_most() {
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
+        (0..MAX_RESOURCES + 5).for_each(|at| metrics.admit(&resource(at)));
         let held: Vec<_> =
             (0..MAX_RESOURCES + 5).map(|at| metrics.open_watch(&resource(at))).collect();
         let again = metrics.open_watch(&resource(0));
@@ -256,5 +300,35 @@ mod tests {
         assert_eq!((count(&again.of), metrics.open.lock().len()), (1, 1));
         drop(again);
         assert!(metrics.open.lock().is_empty());
+    }
+
+    #[test]
+    fn resources_beyond_the_bound_and_those_that_were_not_admitted_share_series() {
+        let registry = Registry::new();
+        let metrics = ReadMetrics::register(&registry).unwrap();
+        let observe = |at: usize, code: u16| {
+            let resource = resource(at);
+            let response = ObservedResponse {
+                handler: Handler::Get,
+                resource: Some(&resource),
+                code,
+                outcome: MetricOutcome::of_status(code),
+                source: ResponseSource::Hit,
+            };
+            metrics.observe_response(&response, Duration::ZERO);
+        };
+        let series = || {
+            let families = registry.gather();
+            let of = families.iter().find(|it| it.name() == "kubewarm_read_requests_total");
+            of.map_or(0, |family| family.get_metric().len())
+        };
+        for at in 0..MAX_RESOURCES + 50 {
+            metrics.admit(&resource(at));
+            observe(at, 200);
+        }
+        assert_eq!(series(), MAX_RESOURCES + 1);
+        observe(1_000, 403);
+        observe(2_000, 403);
+        assert_eq!(series(), MAX_RESOURCES + 2, "both are counted under {OTHER}");
     }
 }

@@ -27,7 +27,9 @@ use kubewarm_cache::{
     store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd};
+use kubewarm_serve::metrics::{
+    ClientWatchEnd, Handler, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -175,28 +177,34 @@ fn full(kinds: usize, profiles: usize) -> String {
     }
     metrics.operator().set_store_limit(192 << 20);
     metrics.operator().observe_reconcile(Duration::from_millis(3));
-    read_everything(&metrics);
+    read_everything(&metrics, &resources);
     let _open: Vec<_> = resources.iter().map(|of| metrics.reads().open_watch(of)).collect();
     metrics.render().expect("it renders")
 }
 
-/// One of each label value; three status codes, and what is not understood by another method.
-fn read_everything(metrics: &Metrics) {
+/// Each label value of the read API, with three status codes.
+fn read_everything(metrics: &Metrics, resources: &[Resource]) {
     let took = Duration::from_millis(3);
-    for (handler, method) in [
-        (Handler::Get, "GET"),
-        (Handler::List, "GET"),
-        (Handler::Watch, "GET"),
-        (Handler::Discovery, "GET"),
-        (Handler::Other, "other"),
-    ] {
-        for (code, source) in [
-            (200, ResponseSource::Hit),
-            (429, ResponseSource::Wait),
-            (503, ResponseSource::Rejected),
+    let observe = |handler, resource: Option<&Resource>| {
+        for (code, outcome, source) in [
+            (200, MetricOutcome::Success, ResponseSource::Hit),
+            (429, MetricOutcome::Rejected, ResponseSource::Wait),
+            (503, MetricOutcome::Error, ResponseSource::Rejected),
         ] {
-            metrics.reads().observe_response((handler, method), code, source, took);
+            let response = ObservedResponse { handler, resource, code, outcome, source };
+            metrics.reads().observe_response(&response, took);
         }
+        metrics.reads().response_bytes(resource).inc();
+    };
+    for handler in [Handler::Discovery, Handler::Forward, Handler::Other] {
+        observe(handler, None);
+    }
+    for resource in resources {
+        metrics.reads().admit(resource);
+        for handler in [Handler::Get, Handler::List, Handler::Watch] {
+            observe(handler, Some(resource));
+        }
+        metrics.reads().open_watch(resource).count_events(1);
     }
     for reason in [WaitReason::Sync, WaitReason::ResourceVersion, WaitReason::FreshnessCheck] {
         for outcome in WAIT_OUTCOMES {
@@ -219,7 +227,6 @@ fn read_everything(metrics: &Metrics) {
         ClientWatchEnd::Shutdown,
     ] {
         let mut watch = metrics.reads().open_watch(&resource("", "pods"));
-        watch.count_events(1);
         watch.set_end(end);
     }
 }

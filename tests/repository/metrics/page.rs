@@ -1,7 +1,6 @@
 //! `docs/metrics.md`, made from what kubewarm exports.
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
-use http::Method;
 use kubewarm::{
     access::Check,
     metrics::{
@@ -15,7 +14,7 @@ use kubewarm_cache::informer::{
     ListMethod, WatchEnd, code_label,
 };
 use kubewarm_serve::metrics::{
-    ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd, method_label,
+    ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd,
 };
 use std::{
     collections::BTreeSet,
@@ -36,7 +35,10 @@ memory, threads and open files.
   labels.
 - `scope` is `namespaced` for informers of one namespace and `cluster` for the others. Informers of
   several namespaces are added up.
-- The series of a resource end with its last informer, those of a profile with the profile.
+- In metrics of the read API, empty labels `group`, `version` and `resource` mean a request without a
+  resource, such as discovery.
+- The series of a resource end with its last informer, those of a profile with the profile. Series of
+  the read API end with the process.
 ";
 
 /// Title, the labels that all metrics of the section have, and their names in the order of reading.
@@ -64,6 +66,7 @@ const SECTIONS: [Section; 5] = [
         &[],
         &[
             "kubewarm_read_requests_total",
+            "kubewarm_read_response_bytes_total",
             "kubewarm_read_duration_seconds",
             "kubewarm_read_wait_seconds",
             "kubewarm_read_staleness_seconds",
@@ -128,8 +131,12 @@ const SECTIONS: [Section; 5] = [
     ),
 ];
 
+/// The outcomes of a read.
+const READ_OUTCOMES: [MetricOutcome; 3] =
+    [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Rejected];
+
 /// Labels in the order of reading; the exposition has them by name.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 15] = [
     "group",
     "version",
     "resource",
@@ -138,7 +145,6 @@ const ORDER: [&str; 16] = [
     "rustc",
     "check",
     "handler",
-    "method",
     "cache",
     "code",
     "reason",
@@ -202,7 +208,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_access_checks_total", "outcome", outcomes(&ACCESS_CHECK_OUTCOMES)),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
         ("kubewarm_read_requests_total", "handler", values::<Handler>()),
-        ("kubewarm_read_requests_total", "method", methods()),
+        ("kubewarm_read_requests_total", "outcome", outcomes(&READ_OUTCOMES)),
         ("kubewarm_read_requests_total", "code", codes()),
         ("kubewarm_read_duration_seconds", "handler", values::<Handler>()),
         ("kubewarm_read_duration_seconds", "cache", values::<ResponseSource>()),
@@ -234,10 +240,6 @@ fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
 
 fn outcomes(all: &'static [MetricOutcome]) -> Vec<&'static str> {
     all.iter().map(AsRef::as_ref).collect()
-}
-
-fn methods() -> Vec<&'static str> {
-    [Method::GET, Method::POST].map(|method| method_label(&method)).into()
 }
 
 fn verbs() -> Vec<&'static str> {

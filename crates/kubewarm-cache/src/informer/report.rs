@@ -279,6 +279,13 @@ impl CellReport {
         }
     }
 
+    /// Whether the API server rejects the informer's identity.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        let is_rejected = |fault: &CellFault| fault.reason.refuses_identity();
+        self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
+    }
+
     /// Whether its table follows the cluster, so that it could be proved current.
     #[must_use]
     pub fn is_kept_current(&self) -> bool {

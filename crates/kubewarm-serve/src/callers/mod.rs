@@ -24,7 +24,7 @@ pub use self::{
     credentials::{Credentials, NoCredentials},
     identity::Authority,
     key::random_key,
-    limits::{CallerLimits, ReaderLimits},
+    limits::{CallerLimits, ReadLimit, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
@@ -70,9 +70,8 @@ pub enum Refused {
     },
     /// The caller wants to act as somebody else, which cannot be checked here.
     Impersonation,
-    /// Too many reviews are under way, this caller has too many requests, or too many tokens of its address were not
-    /// accepted.
-    Busy,
+    /// A limit was reached.
+    Limited(ReadLimit),
     /// Nobody can say.
     Undecided(Fault),
 }
@@ -155,7 +154,9 @@ impl Callers {
     ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let permit = self.requests.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            let permit = self.requests.acquire_now(&caller.name);
+            let limits = (ReadLimit::Requests, ReadLimit::UserRequests);
+            let permit = permit.map_err(|reached| ReadLimit::reached(reached, limits))?;
             let asked = self.authorizer.authorize(&caller, access, by).await?;
             Ok((Caller { asked, ..caller }, permit))
         })
@@ -208,7 +209,9 @@ impl Callers {
     ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let place = self.forwarded.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            let place = self.forwarded.acquire_now(&caller.name);
+            let limits = (ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests);
+            let place = place.map_err(|reached| ReadLimit::reached(reached, limits))?;
             Ok((caller, place))
         })
         .await
@@ -238,9 +241,11 @@ impl Callers {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if there is none, or that user has too many.
+    /// [`Refused::Limited`] if all watches, or those of the user, are in use.
     pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
-        self.watches.try_acquire(&caller.name).ok_or(Refused::Busy)
+        let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
+        let permit = self.watches.acquire_now(&caller.name);
+        permit.map_err(|reached| ReadLimit::reached(reached, limits))
     }
 
     /// Runs `deciding` and notes its outcome. A future that is dropped notes nothing.
@@ -269,7 +274,8 @@ impl Refused {
             Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => {
                 MetricOutcome::Rejected
             }
-            Self::Busy | Self::Undecided(_) => MetricOutcome::Error,
+            Self::Limited(limit) if limit.is_callers_own() => MetricOutcome::Rejected,
+            Self::Limited(_) | Self::Undecided(_) => MetricOutcome::Error,
         }
     }
 }

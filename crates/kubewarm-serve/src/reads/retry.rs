@@ -19,8 +19,13 @@ const MAX_TRIES: usize = 4;
 
 /// Why a read has no answer yet.
 pub(super) enum NotYet {
-    /// No cell that could answer is warm. Its profiles let reads wait for so long.
-    Cold(Duration),
+    /// No cell that could answer is warm.
+    Cold {
+        /// How long the profiles let reads wait.
+        wait: Duration,
+        /// Whether all of them lack permission.
+        is_forbidden: bool,
+    },
     /// No table has reached the version.
     Behind {
         /// The version that is waited for.
@@ -66,7 +71,9 @@ impl Reads {
         let began = Instant::now();
         let mut waited = None;
         let mut changes = self.from.changes.subscribe();
-        let not_warm = || Failure::not_warm(asked.resource.group_resource(), RETRY_AFTER_SECONDS);
+        let of = asked.resource.group_resource();
+        let not_warm = || Failure::not_warm(of, RETRY_AFTER_SECONDS);
+        let access_missing = || Failure::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
         let mut proved: Option<(CellKey, Proof)> = None;
         let answered = async {
@@ -81,13 +88,13 @@ impl Reads {
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(NotYet::Failed(failure)) => return Err(failure),
-                    Err(NotYet::Cold(wait)) => {
+                    Err(NotYet::Cold { wait, is_forbidden }) => {
                         waited = Some(WaitReason::Sync);
                         let until = began + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
                         // Somewhere something may change all the time.
                         if is_over || until <= Instant::now() {
-                            return Err(not_warm());
+                            return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
                     Err(NotYet::Behind { wanted, newest }) => {

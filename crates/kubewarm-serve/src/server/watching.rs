@@ -141,7 +141,7 @@ impl WatchReview {
                 self.due = Instant::now() + REVIEW;
             }
             // Nobody says so: what is allowed for a while is not taken back at once.
-            Ok(Err(Refused::Busy | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
+            Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
             Ok(Err(_)) | Err(_) => return false,
         }
         Instant::now() < self.end()
