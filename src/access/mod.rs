@@ -14,7 +14,7 @@ mod verifier;
 pub use self::{
     book::{Check, Wanted},
     excess::Excess,
-    reports::{AccessReports, CheckOutcome},
+    reports::AccessReports,
     rule::PATIENCE,
     rules::attributes,
     standing::{CellAccess, Refused, Standing},

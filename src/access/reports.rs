@@ -6,20 +6,6 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How a check ended: a label.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
-)]
-#[strum(serialize_all = "snake_case")]
-pub enum CheckOutcome {
-    /// Allowed; of rules, answered.
-    Allowed,
-    /// Refused.
-    Refused,
-    /// Nothing that says the one or the other.
-    Undecided,
-}
-
 /// Reads what is known of permissions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AccessReports {

@@ -43,5 +43,5 @@ pub(super) fn scrapers(
 /// What is decided about callers, for the metrics.
 pub(super) fn note(metrics: &Metrics) -> Note {
     let metrics = metrics.operator().clone();
-    Box::new(move |by, decision, took| metrics.decided(by, decision, took))
+    Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))
 }

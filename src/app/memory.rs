@@ -37,7 +37,7 @@ impl MemorySplit {
         let split = Self::new(limit);
         if let Self { stores: Some(stores), readers: Some(readers) } = split {
             tracing::info!(stores, readers, "memory limit, in bytes");
-            metrics.set_memory_limit(stores);
+            metrics.set_store_limit(stores);
         } else {
             tracing::info!("no memory limit; set --memory-limit");
         }

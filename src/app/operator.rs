@@ -127,7 +127,10 @@ fn spawn_controller(
     metrics: &Metrics,
     frame: &Frame,
 ) -> Result<(View, Proofs), Error> {
-    let catalog = Catalog::new();
+    let counted = metrics.informers();
+    let catalog = Catalog::new().with_error_counter(move |resource| {
+        counted.for_resource(resource).store_decode_errors.inc();
+    });
     let Frame { namespace, started, stop, clients, memory, forecasts, .. } = frame;
     // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
     let checks = Buckets::default();
@@ -140,7 +143,7 @@ fn spawn_controller(
     let registry = Registry::new(
         Arc::clone(clients),
         catalog.clone(),
-        metrics.engine(),
+        metrics.informers(),
         bounds,
         Timing::default(),
     );
@@ -249,7 +252,7 @@ fn spawn_status(
     let sink = ApiServer::new(&connection.client(), &identity, buckets);
     let view = view.clone();
     let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
-    let count = move |is_written| metrics.status_written(is_written);
+    let count = move |outcome| metrics.count_status_write(outcome);
     let leads = move || lease.borrow().is_leader();
     tasks.begin("status writer", async move {
         status::run(round, count, sink, leads, started, stop).await;
@@ -267,7 +270,7 @@ fn observe(
     let all = || view.clone();
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
-    metrics.observe_cells(move || scraped.all())?;
+    metrics.observe_informers(move || scraped.all())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(Admin {
@@ -286,7 +289,7 @@ fn observe(
 /// Tells the metrics who leads, and the log when that changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
-        metrics.set_lease(&state.borrow_and_update());
+        metrics.set_leader(&state.borrow_and_update());
         if state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

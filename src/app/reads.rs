@@ -88,7 +88,7 @@ pub(super) fn api(
         reports: view.reports.clone(),
         changes: view.changes.clone(),
         proofs,
-        ages: metrics.engine(),
+        ages: metrics.informers(),
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
         kinds: Kinds::new(client, served, aggregated, runtime),

@@ -34,7 +34,7 @@ pub(super) fn verifier(
         reports: reports.clone(),
         changes,
         patience: PATIENCE,
-        count: Box::new(move |check, outcome| metrics.access_checked(check, outcome)),
+        count: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
     })
 }
 

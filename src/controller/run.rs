@@ -96,7 +96,7 @@ impl Controller {
             let began = Instant::now();
             self.reconcile();
             let took = began.elapsed();
-            self.metrics.reconciled(took);
+            self.metrics.observe_reconcile(took);
             let rest = (took * REST).max(DEBOUNCE);
             tokio::select! {
                 () = stop.cancelled() => return self.informers,
@@ -141,7 +141,7 @@ impl Controller {
             found.plan = self.sources.forecasts.get(&found.declared.profile);
         }
         for overrun in exceeded {
-            self.metrics.limit_exceeded(overrun.measure);
+            self.metrics.count_limit_rejection(overrun.measure);
         }
         for own in &self.own {
             desired.insert(own.key.clone(), (own.clone(), Mode::Active));
@@ -238,7 +238,7 @@ mod tests {
         let registry = Registry::new(
             Arc::new(Accounts::of(&nowhere, client.clone(), Buckets::default())),
             catalog.clone(),
-            metrics.engine(),
+            metrics.informers(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
             Timing::default(),
         );

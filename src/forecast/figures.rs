@@ -6,7 +6,7 @@ use kubewarm_api::{
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
 };
 use kubewarm_cache::{
-    informer::Strategy,
+    informer::ListMethod,
     store::{Alike, Weight},
 };
 use std::{
@@ -36,7 +36,7 @@ pub(super) struct Finding {
     /// Whether that is all of them.
     pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
-    pub(super) way: Strategy,
+    pub(super) way: ListMethod,
     /// How fast; `None` if no page came.
     pub(super) speed: Option<Speed>,
     /// What the identity may not do.
@@ -189,8 +189,8 @@ impl Seen<'_> {
 
 fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     match found.way {
-        Strategy::Whole | Strategy::Streaming => 1,
-        Strategy::Paged => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
+        ListMethod::List | ListMethod::WatchList => 1,
+        ListMethod::PagedList => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         declared("a", "p", targets.iter().map(target).collect())
     }
 
-    fn found(objects: u64, way: Strategy) -> Finding {
+    fn found(objects: u64, way: ListMethod) -> Finding {
         let millis = Duration::from_millis;
         let speed = Speed { objects: 100, took: millis(110), latency: millis(10) };
         let (refused, trouble) = (BTreeSet::new(), None);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn numbers_that_no_cluster_has_overflow_nothing() {
         let cells = [spec("pods", "a"), spec("pods", "b")];
-        let found = cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, Strategy::Paged)));
+        let found = cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = Weight { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
         let weights = [(alike(&cells[0].key), weight)].into();
         let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
@@ -247,7 +247,7 @@ mod tests {
         let cell = spec("pods", "a");
         let one = std::slice::from_ref(&cell);
         let order = order(&[("one", one), ("two", one)]);
-        let found = [(cell.key.clone(), found(1_000, Strategy::Whole))].into();
+        let found = [(cell.key.clone(), found(1_000, ListMethod::List))].into();
         let weight = Weight { objects: 100, bytes: 1_000, fixed: 50 };
         let weights = [(alike(&cell.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
@@ -261,7 +261,7 @@ mod tests {
     fn time_grows_with_objects_and_shrinks_with_lists_at_once() {
         let cells: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
         let order = order(&[("pods", &cells)]);
-        let found = cells.iter().map(|cell| (cell.key.clone(), found(1_000, Strategy::Whole)));
+        let found = cells.iter().map(|cell| (cell.key.clone(), found(1_000, ListMethod::List)));
         let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
         // Each 10 ms for the answer to begin and 1 ms an object; two at a time.
         assert_eq!(took, Duration::from_millis(2 * 1_010));
@@ -272,7 +272,7 @@ mod tests {
         let cell = spec("pods", "a");
         let order = order(&[("pods", std::slice::from_ref(&cell))]);
         for (objects, requests) in [(0, 1), (500, 1), (501, 2)] {
-            let found = [(cell.key.clone(), found(objects, Strategy::Paged))].into();
+            let found = [(cell.key.clone(), found(objects, ListMethod::PagedList))].into();
             assert_eq!(forecast(&order, &found, &BTreeMap::new()).total.requests, requests);
         }
     }
@@ -281,11 +281,11 @@ mod tests {
     fn what_was_refused_counts_by_kind_and_namespace_and_makes_the_rest_a_lower_bound() {
         let cells = [spec("pods", "a"), spec("pods", "b")];
         let order = order(&[("pods", &cells)]);
-        let mut refused = found(0, Strategy::Whole);
+        let mut refused = found(0, ListMethod::List);
         refused.refused = [Verb::List, Verb::Watch].into();
         refused.certainty = PlanCertainty::LowerBound;
         let found =
-            [(cells[0].key.clone(), found(10, Strategy::Whole)), (cells[1].key.clone(), refused)];
+            [(cells[0].key.clone(), found(10, ListMethod::List)), (cells[1].key.clone(), refused)];
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);

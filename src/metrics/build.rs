@@ -1,8 +1,8 @@
-//! `kubewarm_build_info`: which build this is.
+//! `kubewarm_build_info`.
 
 use prometheus::{Registry, register_int_gauge_vec_with_registry};
 
-/// Which build this is.
+/// The build of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildInfo {
     /// The version of the package.
@@ -27,7 +27,7 @@ impl BuildInfo {
     pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let info = register_int_gauge_vec_with_registry!(
             "kubewarm_build_info",
-            "Always 1; the labels say which build this is.",
+            "Build of this process: always 1.",
             &["version", "revision", "rustc"],
             registry
         )?;

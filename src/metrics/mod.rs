@@ -1,14 +1,16 @@
 //! Prometheus metrics: what happens is pushed, what is the case is read at each scrape.
 
 mod build;
-mod cells;
+mod informers;
 mod operator;
 mod process;
 mod profiles;
 
 pub use self::{
     build::BuildInfo,
-    operator::{OperatorMetrics, STATUS_WRITES},
+    operator::{
+        ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, OperatorMetrics, STATUS_WRITE_OUTCOMES,
+    },
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 
@@ -30,7 +32,7 @@ use std::{collections::HashMap, sync::Arc};
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    engine: Arc<InformerMetrics>,
+    informers: Arc<InformerMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
 }
@@ -46,14 +48,14 @@ impl Metrics {
         build.register(&registry)?;
         let operator = OperatorMetrics::register(&registry)?;
         let reads = ReadMetrics::register(&registry)?;
-        let engine = Arc::new(InformerMetrics::new()?);
-        Ok(Self { registry, engine, operator, reads })
+        let informers = Arc::new(InformerMetrics::new()?);
+        Ok(Self { registry, informers, operator, reads })
     }
 
-    /// Where informers count. Its series appear once [`Self::observe_cells`] has been called.
+    /// The metrics that informers count. Their series appear once [`Self::observe_informers`] has been called.
     #[must_use]
-    pub fn engine(&self) -> Arc<InformerMetrics> {
-        Arc::clone(&self.engine)
+    pub fn informers(&self) -> Arc<InformerMetrics> {
+        Arc::clone(&self.informers)
     }
 
     /// Where the controller, the status writer, the lease and decisions about callers report.
@@ -68,20 +70,19 @@ impl Metrics {
         &self.reads
     }
 
-    /// Reads `cells` at each scrape. Must return every declared cell, and must not block.
+    /// Calls `reports` at each scrape. It must return every declared informer, and must not block.
     ///
-    /// Whatever was pushed for a resource ends with its last cell: series of resources that
-    /// `cells` does not name are dropped at the next scrape.
+    /// The series of a resource end with its last informer, at the next scrape.
     ///
     /// # Errors
     ///
     /// [`MetricsError`] if called twice.
-    pub fn observe_cells<F>(&self, cells: F) -> Result<(), MetricsError>
+    pub fn observe_informers<F>(&self, reports: F) -> Result<(), MetricsError>
     where
         F: Fn() -> Vec<(CellKey, CellReport)> + Send + Sync + 'static,
     {
-        let engine = self.engine();
-        self.at_scrape("cells", move || cells::cell_families(&engine, &cells()))
+        let counted = self.informers();
+        self.at_scrape("informers", move || informers::informer_families(&counted, &reports()))
     }
 
     /// Reads `profiles` at each scrape. Must not block.
@@ -123,7 +124,7 @@ impl Metrics {
     ///
     /// # Cost
     ///
-    /// O(cells + series): about 1 ms for 40 resources and 2,000 cells.
+    /// O(informers + series): about 1 ms for 40 resources and 2,000 informers.
     pub fn render(&self) -> Result<String, MetricsError> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }

@@ -1,37 +1,45 @@
-//! What the operator itself does: reconciles, writes status, holds the lease, decides about callers.
+//! The metrics of the operator: reconciles, status writes, access checks, the lease and authorizations.
 
-use crate::access::{Check, CheckOutcome};
+use crate::access::Check;
 use kubewarm_api::{
     manifests::LEASE,
-    model::{DecidedBy, Decision, Measure},
+    model::{DecisionSource, Measure, MetricOutcome},
 };
 use kubewarm_cache::informer::REQUEST_BUCKETS;
 use kubewarm_client::LeaseState;
 use prometheus::{
-    HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
-    register_int_gauge_vec_with_registry,
+    Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    register_histogram_vec_with_registry, register_histogram_with_registry,
+    register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
 };
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// A run over all profiles, from one to thousands.
-const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
+/// A reconcile of one profile to one of thousands.
+const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// How a write of a profile's status ends, as the label says it.
-pub const STATUS_WRITES: [&str; 2] = ["written", "failed"];
+/// The outcomes of a status write.
+pub const STATUS_WRITE_OUTCOMES: [MetricOutcome; 2] =
+    [MetricOutcome::Success, MetricOutcome::Error];
+
+/// The outcomes of an access check. A rules review that was answered is a success.
+pub const ACCESS_CHECK_OUTCOMES: [MetricOutcome; 3] =
+    [MetricOutcome::Success, MetricOutcome::Rejected, MetricOutcome::Error];
+
+/// The outcomes of an authorization.
+pub const AUTHORIZATION_OUTCOMES: [MetricOutcome; 3] = ACCESS_CHECK_OUTCOMES;
 
 /// Metrics of the process as an operator. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
 pub struct OperatorMetrics {
-    reconcile: HistogramVec,
+    reconcile: Histogram,
     status_writes: IntCounterVec,
     access_checks: IntCounterVec,
     limit_rejections: IntCounterVec,
-    decisions: IntCounterVec,
-    decision_duration: HistogramVec,
+    authorizations: IntCounterVec,
+    authorization_duration: HistogramVec,
     leader: IntGauge,
-    memory_limit: IntGaugeVec,
+    store_limit: IntGaugeVec,
 }
 
 impl OperatorMetrics {
@@ -46,37 +54,37 @@ impl OperatorMetrics {
             register_histogram_vec_with_registry!(name, help, labels, buckets.to_vec(), registry)
         };
         let metrics = Self {
-            reconcile: histograms(
+            reconcile: register_histogram_with_registry!(
                 "kubewarm_reconcile_duration_seconds",
-                RECONCILE,
-                &["outcome"],
-                "Seconds of one run over all profiles.",
+                "Duration of one reconcile of all profiles.",
+                RECONCILE_BUCKETS.to_vec(),
+                registry
             )?,
             status_writes: counters(
                 "kubewarm_status_writes_total",
                 &["outcome"],
-                "Writes of a profile's status.",
+                "Writes of profile statuses to the API server.",
             )?,
             access_checks: counters(
                 "kubewarm_access_checks_total",
                 &["check", "outcome"],
-                "Checks of permissions: the real list and watch of a cell, and reviews. A review of rules counts as allowed when it was answered.",
+                "Checks of kubewarm's own permissions: list and watch requests, rules reviews, access reviews.",
             )?,
             limit_rejections: counters(
                 "kubewarm_limit_rejections_total",
                 &["limit"],
-                "Targets that were stopped because of a limit, tries included.",
+                "Targets stopped by a memory or object limit, retries included.",
             )?,
-            decisions: counters(
-                "kubewarm_authz_decisions_total",
-                &["source", "decision"],
-                "Decisions on whether a caller may, who it is included, and each check of an open watch; by who said so: the API server now (api), or what it had said a moment ago (cache).",
+            authorizations: counters(
+                "kubewarm_read_authorizations_total",
+                &["source", "outcome"],
+                "Authentication and authorization results for callers, rechecks of open watches and scrapes included.",
             )?,
-            decision_duration: histograms(
-                "kubewarm_authz_duration_seconds",
+            authorization_duration: histograms(
+                "kubewarm_read_authorization_duration_seconds",
                 REQUEST_BUCKETS,
                 &["source"],
-                "Seconds until that was decided, the wait for a turn to ask included.",
+                "Time to authenticate and authorize a caller, queueing included.",
             )?,
             leader: gauges(
                 "leader_election_master_status",
@@ -84,10 +92,10 @@ impl OperatorMetrics {
                 "Whether this process holds the lease: 1 or 0.",
             )?
             .with_label_values(&[LEASE]),
-            memory_limit: gauges(
-                "kubewarm_memory_limit_bytes",
+            store_limit: gauges(
+                "kubewarm_store_limit_bytes",
                 &[],
-                "Bytes that all stores and informers may take together (75 % of --memory-limit); absent without a limit.",
+                "Limit for the memory of all stores: 75 % of --memory-limit. Absent without a limit.",
             )?,
         };
         metrics.begin();
@@ -96,11 +104,11 @@ impl OperatorMetrics {
 
     /// Closed label sets begin at zero, so that `increase()` sees the first one.
     fn begin(&self) {
-        for outcome in STATUS_WRITES {
+        for outcome in STATUS_WRITE_OUTCOMES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
         }
         for check in Check::VARIANTS {
-            for outcome in CheckOutcome::VARIANTS {
+            for outcome in ACCESS_CHECK_OUTCOMES {
                 let labels = [check.as_ref(), outcome.as_ref()];
                 let _begun = self.access_checks.with_label_values(&labels);
             }
@@ -110,42 +118,45 @@ impl OperatorMetrics {
         }
     }
 
-    /// Takes note of how long a run over all profiles took. Its `outcome` is always `ok`: nothing ends a run early.
-    pub fn reconciled(&self, took: Duration) {
-        self.reconcile.with_label_values(&["ok"]).observe(took.as_secs_f64());
+    /// Observes one reconcile of all profiles.
+    pub fn observe_reconcile(&self, took: Duration) {
+        self.reconcile.observe(took.as_secs_f64());
     }
 
-    /// Counts a write of a profile's status, which the API server has taken or has not.
-    pub fn status_written(&self, is_written: bool) {
-        let [written, failed] = STATUS_WRITES;
-        let outcome = if is_written { written } else { failed };
+    /// Counts a status write.
+    pub fn count_status_write(&self, outcome: MetricOutcome) {
         self.status_writes.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts a check of permissions.
-    pub fn access_checked(&self, check: Check, outcome: CheckOutcome) {
+    /// Counts a check of kubewarm's own permissions.
+    pub fn count_access_check(&self, check: Check, outcome: MetricOutcome) {
         self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 
-    /// Counts a target that did not fit into a limit.
-    pub fn limit_exceeded(&self, measure: Measure) {
+    /// Counts a target that exceeds a limit.
+    pub fn count_limit_rejection(&self, measure: Measure) {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
-    /// Counts a decision about a caller that took so long.
-    pub fn decided(&self, by: DecidedBy, decision: Decision, took: Duration) {
-        self.decisions.with_label_values(&[by.as_ref(), decision.as_ref()]).inc();
-        self.decision_duration.with_label_values(&[by]).observe(took.as_secs_f64());
+    /// Observes one authentication and authorization of a caller.
+    pub fn observe_authorization(
+        &self,
+        source: DecisionSource,
+        outcome: MetricOutcome,
+        took: Duration,
+    ) {
+        self.authorizations.with_label_values(&[source.as_ref(), outcome.as_ref()]).inc();
+        self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
     }
 
-    /// Says how many bytes all tables may take together. Without a limit there is no series.
-    pub fn set_memory_limit(&self, bytes: u64) {
+    /// Sets the limit of all stores, in bytes. Without a limit there is no series.
+    pub fn set_store_limit(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.memory_limit.with_label_values::<&str>(&[]).set(bytes);
+        self.store_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
     /// Sets whether this process holds the lease. The gauge begins at 0.
-    pub fn set_lease(&self, state: &LeaseState) {
+    pub fn set_leader(&self, state: &LeaseState) {
         self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }
 }

@@ -9,10 +9,10 @@ pub(super) fn runtime_families(runtime: &Handle) -> prometheus::Result<Vec<Metri
     let metrics = runtime.metrics();
     for (name, help, value) in [
         ("tokio_workers", "Threads of the runtime.", metrics.num_workers()),
-        ("tokio_alive_tasks", "Tasks that have not ended.", metrics.num_alive_tasks()),
+        ("tokio_alive_tasks", "Unfinished tasks.", metrics.num_alive_tasks()),
         (
             "tokio_global_queue_depth",
-            "Tasks that wait for a thread in the runtime's global queue.",
+            "Tasks in the runtime's global queue.",
             metrics.global_queue_depth(),
         ),
     ] {

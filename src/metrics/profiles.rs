@@ -1,4 +1,4 @@
-//! How profiles stand, read at each scrape.
+//! The gauges of profiles, read at each scrape.
 
 use kubewarm_api::{
     model::{Mode, ProfileRef, Resource, Verb},
@@ -9,48 +9,50 @@ use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_regi
 use std::{collections::BTreeMap, sync::Arc};
 use strum::VariantArray as _;
 
-/// How many profiles have series of their own, 31 each and one for each permission that it lacks: the
-/// first by namespace and name. The rest are added up under `_other`.
+/// How many profiles have series of their own, 32 each and one for each missing permission: the first by
+/// namespace and name. The rest are added up under `_other`.
 const MAX_PROFILES: usize = 100;
 
-/// How many conditions of a profile are exported; the API has 8.
+/// How many conditions of a profile are exported. The API has 8.
 const MAX_CONDITIONS: usize = 16;
 
-/// What a condition can be.
+/// The statuses of a condition.
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// A profile as this replica sees it.
+/// The state of a profile on this replica.
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
-    /// Which profile.
+    /// The profile.
     pub profile: ProfileRef,
-    /// Whether it watches.
+    /// Its mode.
     pub mode: Mode,
-    /// The status that this replica computed last; at most 16 of its conditions are exported.
+    /// The status that this replica computed last. At most 16 of its conditions are exported.
     pub status: Arc<CacheProfileStatus>,
-    /// How many cells lack which permission.
+    /// Numbers of informers that lack a permission.
     pub missing: BTreeMap<(Resource, Verb), u64>,
 }
 
-/// How a target stands, all its cells together.
+/// The state of a target, over all its informers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TargetState {
-    /// Every cell is synced and current.
+    /// All informers are synced and current.
     Synced,
-    /// Some cell has not been synced yet, and may still be.
+    /// An informer has not completed its first list.
     Syncing,
-    /// Every cell is synced, some are not known to be current.
+    /// An informer has not completed its first list, and its requests fail.
+    Failing,
+    /// All informers are synced. Some are not confirmed as current.
     Stale,
-    /// Some cell may not be read.
+    /// An informer lacks permission.
     Forbidden,
-    /// Its kind or a namespace is not there.
+    /// The cluster has no such resource or namespace.
     Missing,
-    /// A limit has stopped it.
+    /// A limit stopped the target.
     Limited,
 }
 
-/// How `profiles` stand.
+/// The gauges of `profiles`.
 pub(super) fn profile_families(
     profiles: &mut [ProfileSnapshot],
 ) -> prometheus::Result<Vec<MetricFamily>> {
@@ -63,18 +65,18 @@ pub(super) fn profile_families(
     let info = gauges(
         "kubewarm_profile_info",
         &["mode"],
-        "Always 1; how many there are for those under _other.",
+        "Mode of the profile: always 1. Under _other: number of profiles.",
     )?;
     let conditions = gauges(
         "kubewarm_profile_condition",
         &["condition", "status"],
-        "Whether the condition has this status: 1 or 0; how many have it for those under _other.",
+        "Whether the condition has this status: 1 or 0. Under _other: number of profiles.",
     )?;
-    let targets = gauges("kubewarm_profile_targets", &["state"], "Targets in this state.")?;
+    let targets = gauges("kubewarm_profile_targets", &["state"], "Targets of the profile in this state.")?;
     let missing = gauges(
-        "kubewarm_rbac_missing",
+        "kubewarm_missing_permissions",
         &["group", "version", "resource", "verb"],
-        "Cells that the API server refuses for want of this permission; absent where there are none.",
+        "Informers that the API server rejects for lack of this permission. Absent if there are none.",
     )?;
     for (at, profile) in profiles.iter().enumerate() {
         let [namespace, name] = if at < MAX_PROFILES {
@@ -89,7 +91,7 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // Those of a profile are bounded by its targets; under `_other`, by the kinds of the cluster.
+        // A profile's targets bound these series; under `_other`, the cluster's resources do.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -107,7 +109,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// From the counts of its status.
+    /// From the counts of the target's status.
     fn of(target: &TargetStatus) -> Self {
         let Some(cells) = &target.cells else { return Self::Syncing };
         let is_false = |type_: &str| {
@@ -119,7 +121,9 @@ impl TargetState {
             Self::Forbidden
         } else if cells.missing > 0 || is_false("Accepted") {
             Self::Missing
-        } else if cells.syncing > 0 || cells.failing > 0 {
+        } else if cells.failing > 0 {
+            Self::Failing
+        } else if cells.syncing > 0 {
             Self::Syncing
         } else if cells.stale > 0 {
             Self::Stale
@@ -157,5 +161,17 @@ mod tests {
         });
         let added = rest.unwrap().get_gauge().get_value();
         assert!((added - 60.0).abs() < f64::EPSILON, "{added}");
+    }
+
+    #[test]
+    fn a_target_whose_requests_fail_is_failing_and_one_that_waits_is_syncing() {
+        let state = |cells| {
+            TargetState::of(&TargetStatus { cells: Some(cells), ..TargetStatus::default() })
+        };
+        let counts = CellCounts { total: 3, synced: 1, syncing: 1, ..CellCounts::default() };
+        assert_eq!(state(counts.clone()), TargetState::Syncing);
+        let failing = CellCounts { failing: 1, ..counts };
+        assert_eq!(state(failing.clone()), TargetState::Failing);
+        assert_eq!(state(CellCounts { missing: 1, ..failing }), TargetState::Missing);
     }
 }

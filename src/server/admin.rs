@@ -186,7 +186,7 @@ mod tests {
             scraped.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         };
-        plain.metrics.observe_cells(scrape).unwrap();
+        plain.metrics.observe_informers(scrape).unwrap();
         let cells = Box::new(move || {
             probed.fetch_add(1, Ordering::Relaxed);
             vec![snapshot(key("pods", "a"), synced())]

@@ -11,7 +11,7 @@ use kubewarm_api::model::{
     CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    informer::{CellFault, CellReport, Phase, ListMethod, Verb, Warmed},
     store::Usage,
 };
 use kubewarm_serve::Watchers;
@@ -48,7 +48,7 @@ pub(super) fn synced() -> CellReport {
             started: at(900),
             synced: at(902),
             took: Duration::from_secs(2),
-            strategy: Strategy::Whole,
+            strategy: ListMethod::List,
         }),
         synced_at: Some(at(902)),
         version: Some(ResourceVersion::from(42)),

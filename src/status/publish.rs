@@ -7,7 +7,10 @@ use super::{
     sink::{ApiServer, Outcome, Write},
 };
 use jiff::Timestamp;
-use kubewarm_api::{model::ProfileRef, v1alpha1::CacheProfileStatus};
+use kubewarm_api::{
+    model::{MetricOutcome, ProfileRef},
+    v1alpha1::CacheProfileStatus,
+};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
@@ -33,15 +36,15 @@ pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// Computes and writes statuses and sends Events until `stop`.
 ///
-/// `round` calls [`Reporter::round`] with every profile that exists now. `count` learns of each write
-/// whether the API server has taken it. The task sends a request only while `leads` is true, and checks
+/// `round` calls [`Reporter::round`] with every profile that exists now. `count` counts each write.
+/// The task sends a request only while `leads` is true, and checks
 /// that before each request: the process may have been stopped for a while at any point.
 ///
 /// What is under way when leadership is found lost is aborted; the new leader writes what differs.
 /// Cancel safe.
 pub(crate) async fn run(
     mut round: impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice>,
-    count: impl Fn(bool),
+    count: impl Fn(MetricOutcome),
     sink: ApiServer,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
@@ -59,7 +62,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
             Some(ended) = writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
-                    count(outcome == Outcome::Written);
+                    count(if outcome == Outcome::Written { MetricOutcome::Success } else { MetricOutcome::Error });
                     reporter.done(&write, outcome, Instant::now());
                 }
                 continue;

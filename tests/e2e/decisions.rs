@@ -47,7 +47,7 @@ pub(crate) fn outlast_refused_cells(
 /// How many requests the API server itself decided about so far.
 fn reviewed(served: &Served) -> Result<u64, Failure> {
     let (_, metrics) = served.operator.ask("/metrics")?;
-    let name = r#"kubewarm_authz_decisions_total{decision="allow",source="api"} "#;
+    let name = r#"kubewarm_read_authorizations_total{outcome="success",source="api_server"} "#;
     let value = metrics.lines().find_map(|line| line.strip_prefix(name));
     Ok(value.ok_or_else(|| format!("no {name} in {metrics}"))?.parse()?)
 }

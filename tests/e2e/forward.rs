@@ -488,7 +488,7 @@ fn nothing_is_sent_on_without_a_token(scene: &Scene) -> Outcome {
         assert_eq!((reply.code, &reply.json()["reason"]), (403, &json!("CannotForward")));
     }
     let (_, metrics) = scene.served.operator.ask("/metrics")?;
-    let counted = r#"kubewarm_http_requests_total{code="403",handler="forward",method="other"}"#;
+    let counted = r#"kubewarm_read_requests_total{code="403",group="",handler="forward",outcome="rejected",resource="",version=""}"#;
     assert!(metrics.contains(counted), "{metrics}");
     assert!(!scene.served.operator.process.log().contains(&scene.token), "a token is logged");
     Ok(())

@@ -55,7 +55,7 @@ fn says(operator: &Operator, condition: &str, status: &str) -> Result<bool, Fail
 
 /// Lists of cells that were synced before; the controller's own cells included.
 fn relists(operator: &Operator) -> Result<f64, Failure> {
-    Ok(Exposition::read(operator)?.sum("kubewarm_relists_total", &[]))
+    Ok(Exposition::read(operator)?.sum("kubewarm_upstream_relists_total", &[]))
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Ou
     let requests = requests(log.get(before..).unwrap_or_default());
     let figures = Exposition::read(&operator)?;
     // The server says 410 in the stream of a watch that it has answered with 200.
-    let gone = figures.sum("kubewarm_watch_ends_total", &[r#"reason="gone""#]);
+    let gone = figures.sum("kubewarm_upstream_watch_ends_total", &[r#"reason="gone""#]);
     let relists = relists(&operator)?;
     let watches = requests.iter().filter(|it| it.verb == "watch").count();
     let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list()).collect();

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, GroupResource, ManagedFields, ProfileRef, Projection, Resource,
+    CellKey, CellSpec, Extent, GroupResource, ManagedFields, MetricOutcome, ProfileRef, Projection,
+    Resource,
 };
-use kubewarm_cache::informer::{Bounds, Comparison, InformerMetrics, Registry, Timing};
+use kubewarm_cache::informer::{Bounds, InformerMetrics, Registry, Timing};
 use kubewarm_cache::store::Catalog;
 use kubewarm_client::{Buckets, Connection};
 use tokio_util::sync::CancellationToken;
@@ -95,18 +96,17 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         .map_err(|error| format!("{}: {error}; {}", kind.plural, states(&registry.reports())))?;
     }
     for kind in KINDS {
-        let counted = metrics.of(&spec(kind)?.key.resource);
-        let count = |comparison: Comparison| {
-            counted.consistency_checks.with_label_values(&[comparison]).get()
-        };
-        let before = count(Comparison::Equal);
+        let counted = metrics.for_resource(&spec(kind)?.key.resource);
+        let checked = counted.consistency_checks.with_label_values(&[MetricOutcome::Success]);
+        let count_equal = || checked.get() - counted.consistency_differences.get();
+        let before = count_equal();
         // Of what stands still now, beside those of what was being written.
         eventually(SOON, || {
-            let equal = count(Comparison::Equal);
+            let equal = count_equal();
             if equal > before + 1 { Ok(()) } else { Err(format!("{equal} were equal").into()) }
         })?;
         assert!(before > 0, "no table of {} was equal while it was written", kind.plural);
-        assert_eq!(count(Comparison::Different), 0, "{}", kind.plural);
+        assert_eq!(counted.consistency_differences.get(), 0, "{}", kind.plural);
     }
     stop.cancel();
     let looks = reader.await?.map_err(|what| format!("went back: {what}"))?;

@@ -84,11 +84,11 @@ fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Out
     })?;
     assert_eq!(warm_since(&before), warm_since(&after), "{after:#}");
     profile.await_condition("Ready", "True", None, SOON)?;
-    for counted in ["relists", "gap_deletes", "replaced_objects"] {
-        let metric = format!("kubewarm_{counted}_total");
+    for counted in ["relists", "relist_deleted_objects", "relist_replaced_objects"] {
+        let metric = format!("kubewarm_upstream_{counted}_total");
         assert!((count(&operator, &metric, CONFIGMAPS)? - 1.0).abs() < 0.1, "{counted}");
     }
-    assert!(count(&operator, "kubewarm_relists_total", r#"resource="serviceaccounts""#)? <= 1.0);
+    assert!(count(&operator, "kubewarm_upstream_relists_total", r#"resource="serviceaccounts""#)? <= 1.0);
     Ok(())
 }
 
@@ -115,7 +115,7 @@ fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
 
     held(|objects| objects < 200.0)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    assert!(count(&operator, "kubewarm_rv_rollbacks_total", CONFIGMAPS)? >= 1.0);
+    assert!(count(&operator, "kubewarm_resource_version_rollbacks_total", CONFIGMAPS)? >= 1.0);
     profile.await_that(SOON, |profile| {
         (target(profile, "settings")?.get("lastRelist")?["reason"] == "Rollback").then_some(())
     })?;

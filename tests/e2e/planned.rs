@@ -95,7 +95,7 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
 
     let listed = |operator: &Operator| -> Result<f64, Failure> {
         let figures = figures::Exposition::read(operator)?;
-        Ok(figures.sum("kubewarm_list_pages_total", &["resource=\"configmaps\""]))
+        Ok(figures.sum("kubewarm_upstream_list_pages_total", &["resource=\"configmaps\""]))
     };
     let before = listed(operator)?;
     Profile::apply(world, NAMESPACE, "planned", &spec("Active", &namespace))?;

@@ -504,9 +504,9 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     assert!(!log.contains("sesame"));
     let (_, metrics) = scene.served.operator.ask("/metrics")?;
     for line in [
-        r#"kubewarm_http_requests_total{code="200",handler="list",method="GET"}"#,
-        r#"kubewarm_http_requests_total{code="421",handler="get",method="GET"}"#,
-        r#"kubewarm_http_request_duration_seconds_count{cache="hit",handler="get"}"#,
+        r#"kubewarm_read_requests_total{code="200",group="",handler="list",outcome="success",resource="configmaps",version="v1"}"#,
+        r#"kubewarm_read_requests_total{code="421",group="",handler="get",outcome="rejected",resource="limitranges",version="v1"}"#,
+        r#"kubewarm_read_duration_seconds_count{cache="hit",handler="get"}"#,
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }

@@ -74,7 +74,7 @@ fn prepare(world: &World, namespace: &str) -> Outcome {
 fn requests(operator: &Operator, labels: &[&str]) -> Result<(f64, f64), Failure> {
     let figures = Exposition::read(operator)?;
     let sum = |metric| figures.sum(metric, labels);
-    Ok((sum("kubewarm_list_pages_total"), sum("kubewarm_watch_starts_total")))
+    Ok((sum("kubewarm_upstream_list_pages_total"), sum("kubewarm_upstream_watch_starts_total")))
 }
 
 /// Waits for this many relists because of the definition.
@@ -82,8 +82,8 @@ fn await_relists(operator: &Operator, least: f64) -> Outcome {
     eventually(SOON, || {
         let figures = Exposition::read(operator)?;
         let labels = [PARTS, &[r#"reason="redefined""#]].concat();
-        let relists = figures.sum("kubewarm_relists_total", &labels);
-        let active = figures.sum("kubewarm_watch_active", PARTS);
+        let relists = figures.sum("kubewarm_upstream_relists_total", &labels);
+        let active = figures.sum("kubewarm_upstream_watches", PARTS);
         // The next edit must find a watch.
         if relists >= least && active >= 1.0 {
             return Ok(());

@@ -225,7 +225,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     profile.await_condition("Ready", "True", None, SOON)?;
     let labels: &[&str] = &[r#"resource="limitranges""#];
     let figure = |metric| Ok::<_, Failure>(Exposition::read(operator)?.sum(metric, labels));
-    let lists = figure("kubewarm_list_pages_total")?;
+    let lists = figure("kubewarm_upstream_list_pages_total")?;
     let shown = |state: &str, objects| {
         let wanted = format!("{namespace} {state} {objects}");
         await_cells(operator, "limitranges", place, &[wanted]).map(drop)
@@ -235,7 +235,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     Profile::apply(world, &namespace, "ranges", &spec("Paused"))?;
     profile.await_condition("Ready", "False", Some("Paused"), SOON)?;
     shown("Paused", 1)?;
-    eventually(SOON, || match figure("kubewarm_watch_active")? {
+    eventually(SOON, || match figure("kubewarm_upstream_watches")? {
         ..0.5 => Ok(()),
         open => Err(format!("{open} watches are open").into()),
     })?;
@@ -246,7 +246,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     Profile::apply(world, &namespace, "ranges", &spec("Active"))?;
     profile.await_condition("Ready", "True", None, SOON)?;
     shown("Watching", 2)?;
-    assert!((figure("kubewarm_list_pages_total")? - lists).abs() < 0.5, "listed again");
-    assert!(figure("kubewarm_relists_total")? < 0.5, "relisted");
+    assert!((figure("kubewarm_upstream_list_pages_total")? - lists).abs() < 0.5, "listed again");
+    assert!(figure("kubewarm_upstream_relists_total")? < 0.5, "relisted");
     Ok(())
 }

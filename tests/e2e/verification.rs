@@ -152,7 +152,7 @@ fn verifying_thirty_cells_takes_a_request_each_beside_their_own() -> Outcome {
     // trial: sixty requests more, were they not.
     assert!((10..=40).contains(&after), "{after} requests");
     let (_, metrics) = operator.ask("/metrics")?;
-    let counted = "kubewarm_access_checks_total{check=\"rules_review\",outcome=\"allowed\"}";
+    let counted = "kubewarm_access_checks_total{check=\"rules_review\",outcome=\"success\"}";
     assert!(metrics.contains(counted), "{metrics}");
     Ok(())
 }

@@ -288,14 +288,14 @@ fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
     assert!(!open.to_string().contains("reader"), "{open:#}");
     let (_, metrics) = served.operator.ask("/metrics")?;
     for line in [
-        r#"kubewarm_http_watch_clients{group="",resource="configmaps",version="v1"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="refused"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="slow"} 20"#,
-        r#"kubewarm_http_watch_ends_total{reason="expired"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="timeout"} "#,
-        r#"kubewarm_http_watch_ends_total{reason="client"} "#,
-        "kubewarm_http_watch_events_total ",
-        r#"kubewarm_http_requests_total{code="200",handler="watch",method="GET"} "#,
+        r#"kubewarm_read_watches{group="",resource="configmaps",version="v1"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="rejected"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="slow"} 20"#,
+        r#"kubewarm_read_watch_ends_total{reason="expired"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="timeout"} "#,
+        r#"kubewarm_read_watch_ends_total{reason="client"} "#,
+        r#"kubewarm_read_watch_events_total{group="",resource="configmaps",version="v1"} "#,
+        r#"kubewarm_read_requests_total{code="200",group="",handler="watch",outcome="success",resource="configmaps",version="v1"} "#,
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
@@ -539,17 +539,20 @@ fn without_place(bookmark: &Value) -> Value {
 /// As often as a profile may have it, while all of the above was written.
 fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
-    let ended = |resource: &str, result: &str| -> Result<f64, Failure> {
-        let labels = [format!("resource=\"{resource}\""), format!("result=\"{result}\"")];
-        let labels = [&*labels[0], &*labels[1]];
-        Ok(Exposition::read(&served.operator)?.sum("kubewarm_consistency_checks_total", &labels))
+    let checked = |resource: &str| -> Result<[f64; 2], Failure> {
+        let resource = format!("resource=\"{resource}\"");
+        let figures = Exposition::read(&served.operator)?;
+        let labels = [&*resource, "outcome=\"success\""];
+        let completed = figures.sum("kubewarm_consistency_checks_total", &labels);
+        let different = figures.sum("kubewarm_consistency_differences_total", &[&*resource]);
+        Ok([completed - different, different])
     };
     for resource in ["configmaps", "parts"] {
-        eventually(SOON, || match ended(resource, "equal")? {
-            0.0..2.0 => Err(format!("{resource}: nothing was found equal").into()),
+        eventually(SOON, || match checked(resource)? {
+            [0.0..2.0, _] => Err(format!("{resource}: nothing was found equal").into()),
             _ => Ok(()),
         })?;
-        assert!(ended(resource, "different")? < 1.0, "{resource}");
+        assert!(checked(resource)?[1] < 1.0, "{resource}");
     }
     let profile = Profile { world, namespace: NAMESPACE, name: "everything" }.read()?;
     for name in ["settings", "parts"] {

@@ -5,10 +5,9 @@ use crate::{
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::CellSpec;
-use kubewarm_cache::informer::{Comparison, RelistReason};
+use kubewarm_api::model::{CellSpec, MetricOutcome};
+use kubewarm_cache::informer::{CONSISTENCY_OUTCOMES, ConsistencyResult, RelistReason};
 use std::time::Duration;
-use strum::VariantArray as _;
 
 /// Pods that are compared all the time.
 fn compared() -> CellSpec {
@@ -32,18 +31,28 @@ fn two(asked: &Asked) -> Reply {
 
 /// How many comparisons have ended.
 fn all(engine: &Engine) -> u64 {
-    engine.count(|of| sum(&of.consistency_checks, Comparison::VARIANTS))
+    engine.count(|of| sum(&of.consistency_checks, &CONSISTENCY_OUTCOMES))
 }
 
-/// How many comparisons ended so.
-fn compared_as(engine: &Engine, how: Comparison) -> u64 {
-    engine.count(|of| of.consistency_checks.with_label_values(&[how]).get())
+/// How many comparisons had this result.
+fn compared_as(engine: &Engine, result: ConsistencyResult) -> u64 {
+    engine.count(|of| {
+        let different = of.consistency_differences.get();
+        let counted =
+            |outcome: MetricOutcome| of.consistency_checks.with_label_values(&[outcome]).get();
+        match result {
+            ConsistencyResult::Equal => counted(MetricOutcome::Success) - different,
+            ConsistencyResult::Different => different,
+            ConsistencyResult::Skipped => counted(MetricOutcome::Cancelled),
+            ConsistencyResult::Failed => counted(MetricOutcome::Error),
+        }
+    })
 }
 
 /// How often a comparison ended so, once one has.
 async fn ended(
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-    expected: Comparison,
+    expected: ConsistencyResult,
 ) -> (u64, u64) {
     let pods = compared();
     let (_server, engine) = run(quick(), &[&pods], script).await;
@@ -72,13 +81,13 @@ async fn what_a_watch_left_out_is_found_and_mended() {
     let relist = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     let relist = relist.last_relist.unwrap();
     assert_eq!((relist.reason, relist.deleted_in_gap), (RelistReason::Inconsistent, 1));
-    assert_eq!(compared_as(&engine, Comparison::Different), 1);
+    assert_eq!(compared_as(&engine, ConsistencyResult::Different), 1);
     let relisted = &server.of(Kind::List)[1];
     assert_eq!(relisted.query("resourceVersion"), "", "as new as the server can prove");
     let first = &server.of(Kind::First)[0];
     assert_eq!((first.query("resourceVersionMatch"), first.query("limit")), ("Exact", "2"));
     // It is well now.
-    engine.until(&pods.key, |_| compared_as(&engine, Comparison::Equal) >= 2).await;
+    engine.until(&pods.key, |_| compared_as(&engine, ConsistencyResult::Equal) >= 2).await;
     assert_eq!(engine.relists(), 1);
 }
 
@@ -111,14 +120,14 @@ async fn what_happens_meanwhile_makes_no_difference() {
     let (_server, engine) = run(quick(), &[&pods], script).await;
     engine.until_shown(&pods.key, &["a@9", "c@5"]).await;
     engine.until(&pods.key, |_| all(&engine) >= 1).await;
-    assert_eq!(compared_as(&engine, Comparison::Equal), 1);
+    assert_eq!(compared_as(&engine, ConsistencyResult::Equal), 1);
     assert_eq!(engine.relists(), 0);
 }
 
 #[tokio::test]
 async fn nothing_is_concluded_from_what_cannot_be_compared() {
     for gone in [410, 500] {
-        let expected = if gone == 410 { Comparison::Skipped } else { Comparison::Failed };
+        let expected = if gone == 410 { ConsistencyResult::Skipped } else { ConsistencyResult::Failed };
         let script = move |asked: &Asked| match asked.kind {
             Kind::First => {
                 Reply::refused(gone, if gone == 410 { "Expired" } else { "InternalError" })
@@ -132,7 +141,7 @@ async fn nothing_is_concluded_from_what_cannot_be_compared() {
         Kind::First => Reply::json(list(8, &[])),
         _ => two(asked),
     };
-    assert_eq!(ended(script, Comparison::Skipped).await, (0, 0));
+    assert_eq!(ended(script, ConsistencyResult::Skipped).await, (0, 0));
     // What the table lacks because it makes no sense.
     let script = |asked: &Asked| match asked.kind {
         Kind::List => {
@@ -140,5 +149,5 @@ async fn nothing_is_concluded_from_what_cannot_be_compared() {
         }
         _ => two(asked),
     };
-    assert_eq!(ended(script, Comparison::Skipped).await, (0, 0));
+    assert_eq!(ended(script, ConsistencyResult::Skipped).await, (0, 0));
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use kubewarm_api::model::{
     CellKey, CellSpec, DeltaSink, Extent, GroupResource, Identity, ManagedFields, ProfileRef,
-    Projection, Resource,
+    Projection, Resource, Verb,
 };
 use kubewarm_cache::{
     informer::{
@@ -101,12 +101,19 @@ impl Engine {
     }
 
     pub(crate) fn relists(&self) -> u64 {
-        self.count(|of| sum(&of.relists, RelistReason::VARIANTS))
+        self.count(|of| sum(&of.upstream_relists, RelistReason::VARIANTS))
     }
 
     /// Requests that failed.
     pub(crate) fn failures(&self) -> u64 {
-        self.count(|of| sum(&of.watch_errors, &CODES))
+        let verbs = [Verb::List, Verb::Watch].map(Verb::as_str);
+        let failed = |of: &ResourceMetrics, verb: &str, code: &str| {
+            of.upstream_request_errors.with_label_values(&[verb, code]).get()
+        };
+        let of_verb = |of: &ResourceMetrics, verb| -> u64 {
+            CODES.iter().map(|code| failed(of, verb, code)).sum()
+        };
+        self.count(|of| verbs.iter().map(|verb| of_verb(of, verb)).sum())
     }
 
     /// Ends every cell.

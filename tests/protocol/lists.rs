@@ -6,7 +6,7 @@ use crate::{
     server::{Kind, Server},
 };
 use kubewarm_api::model::{ListStrategy, Reason};
-use kubewarm_cache::informer::Strategy;
+use kubewarm_cache::informer::ListMethod;
 
 /// The metadata of a page that another one follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
@@ -24,7 +24,7 @@ async fn a_list_goes_into_the_table() {
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5"]);
     assert_eq!(report.version.unwrap().to_string(), "7");
     assert_eq!(server.of(Kind::Watch)[0].query("resourceVersion"), "7");
-    assert_eq!(report.warmed.unwrap().strategy, Strategy::Whole);
+    assert_eq!(report.warmed.unwrap().strategy, ListMethod::List);
 }
 
 #[tokio::test]

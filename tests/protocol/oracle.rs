@@ -65,10 +65,10 @@ async fn replay(seed: u64) {
     settle(&mut reader, &engine, &spec, seed).await;
     let metrics = Arc::clone(&engine.metrics);
     engine.shut_down().await;
-    let started = count(&metrics, |of| of.watch_starts.get());
-    let ended = count(&metrics, |of| of.watch_duration.get_sample_count());
+    let started = count(&metrics, |of| of.upstream_watch_starts.get());
+    let ended = count(&metrics, |of| of.upstream_watch_duration.get_sample_count());
     assert_eq!(started, ended, "seed {seed}: every watch that began has ended");
-    assert_eq!(count(&metrics, |of| of.rv_rollbacks.get()), 0, "seed {seed}");
+    assert_eq!(count(&metrics, |of| of.resource_version_rollbacks.get()), 0, "seed {seed}");
 }
 
 /// Waits until the table is the truth, and proven current since; then it must still be the truth.

@@ -92,7 +92,7 @@ async fn versions_that_went_back_purge_and_relist() {
             report.last_relist.is_some_and(|relist| relist.reason == RelistReason::Rollback)
         })
         .await;
-    assert_eq!(engine.count(|of| of.rv_rollbacks.get()), 1);
+    assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 1);
     assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "");
 }
 
@@ -110,7 +110,7 @@ async fn what_a_list_was_for_is_not_forgotten_over_failures() {
     let report = engine.until(&widgets.key, |report| report.last_relist.is_some()).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::Redefined);
     assert_eq!((server.count(Kind::List), server.count(Kind::Newest)), (4, 0));
-    assert_eq!(engine.count(|of| of.rv_rollbacks.get()), 0);
+    assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 0);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm_api::model::{ListStrategy, Reason};
-use kubewarm_cache::informer::{Phase, RelistReason, Strategy, Timing, Verb};
+use kubewarm_cache::informer::{Phase, RelistReason, ListMethod, Timing, Verb};
 use std::time::{Duration, SystemTime};
 
 fn one(asked: &Asked) -> Reply {
@@ -193,7 +193,7 @@ async fn headers_that_never_come_are_given_up() {
     })
     .await;
     let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
-    assert_eq!(report.warmed.unwrap().strategy, Strategy::Paged);
+    assert_eq!(report.warmed.unwrap().strategy, ListMethod::PagedList);
     let fault = report.fault.unwrap();
     assert_eq!((fault.reason, fault.verb), (Reason::TimedOut, Verb::Watch));
     engine.until_watching(&pods.key).await;

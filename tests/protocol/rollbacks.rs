@@ -77,7 +77,7 @@ async fn an_older_list_purges_what_is_held_and_is_taken_again() {
             engine.until_shown(&key, &["a@3", "b@5"]).await;
             let report = engine.until(&key, |report| report.last_relist.is_some()).await;
             assert_eq!(report.last_relist.unwrap().reason, RelistReason::Rollback);
-            let rollbacks = engine.count(|of| of.rv_rollbacks.get());
+            let rollbacks = engine.count(|of| of.resource_version_rollbacks.get());
             assert_eq!(rollbacks, 1, "{strategy:?} {at:?}");
             assert_eq!(server.count(Kind::Newest), 0, "the list itself has shown it");
         }
@@ -94,7 +94,7 @@ async fn a_list_that_is_new_enough_is_no_rollback_and_brings_what_was_missed() {
         })
         .await;
         engine.until_shown(&key, &["a@3", "m@4", "n@9"]).await;
-        assert_eq!(engine.count(|of| of.rv_rollbacks.get()), 0, "{strategy:?}");
+        assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 0, "{strategy:?}");
         let lists = server
             .asked()
             .into_iter()

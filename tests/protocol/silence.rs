@@ -51,7 +51,7 @@ async fn a_watch_that_misses_what_a_probe_sees_is_opened_anew() {
     .await;
     engine.until_shown(&pods.key, &["a@9"]).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
-    let idle = engine.count(|of| of.watch_ends.with_label_values(&[WatchEnd::Idle]).get());
+    let idle = engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Idle]).get());
     assert_eq!(idle, 1);
 }
 

@@ -45,7 +45,7 @@ async fn one_bad_object_is_named_and_its_neighbours_live() {
         assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
     }
     let counted =
-        |stage: Stage| engine.count(|of| of.decode_errors.with_label_values(&[stage]).get());
+        |stage: Stage| engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get());
     assert_eq!((counted(Stage::ListItem), counted(Stage::WatchObject)), (1, 1));
 }
 

@@ -5,7 +5,9 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm_api::model::{Delta, DeltaSink, ListStrategy, NamespaceCheck, Outcome, Reason};
+use kubewarm_api::model::{
+    Delta, DeltaSink, ListStrategy, MetricOutcome, NamespaceCheck, Outcome, Reason,
+};
 use kubewarm_cache::{
     informer::{Bounds, Phase, Timing},
     store::Writer,
@@ -19,7 +21,8 @@ use std::{
 };
 
 fn failed_lists(engine: &Engine) -> u64 {
-    engine.count(|of| of.list_duration.with_label_values(&["failure"]).get_sample_count())
+    let failed = [MetricOutcome::Error];
+    engine.count(|of| of.upstream_list_duration.with_label_values(&failed).get_sample_count())
 }
 
 #[tokio::test]

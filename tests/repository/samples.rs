@@ -19,7 +19,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, Relist, RelistReason, Strategy, Warmed},
+    informer::{CellFault, CellReport, Phase, Relist, RelistReason, ListMethod, Warmed},
     store::Usage,
 };
 use kubewarm_client::Served;
@@ -62,7 +62,7 @@ impl World {
                 started: self.ago(10),
                 synced: self.ago(8),
                 took: Duration::from_millis(2_480),
-                strategy: Strategy::Whole,
+                strategy: ListMethod::List,
             }),
             synced_at: Some(self.ago(8)),
             current_at: Some(self.clock.mono),

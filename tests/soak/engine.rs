@@ -40,7 +40,7 @@ impl Engine {
         let registry = Registry::new(
             Arc::new(connection.clients(Buckets::default())),
             catalog.clone(),
-            metrics.engine(),
+            metrics.informers(),
             Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
             Timing::default(),
         );

@@ -317,7 +317,7 @@ impl Served {
     }
 
     async fn decisions(&self) -> Result<Decisions> {
-        const DECISIONS: &str = "kubewarm_authz_decisions_total";
+        const DECISIONS: &str = "kubewarm_read_authorizations_total";
         Ok(Decisions {
             all: self.operator.metric(DECISIONS, "").await?,
             cached: self.operator.metric(DECISIONS, r#"source="cache""#).await?,

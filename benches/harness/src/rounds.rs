@@ -258,7 +258,7 @@ impl Rounds<'_> {
         operator.thaw()?;
         restarted?;
         let end = Instant::now() + RELIST_PATIENCE;
-        while operator.metric("kubewarm_relists_total", "").await? < 1.0 {
+        while operator.metric("kubewarm_upstream_relists_total", "").await? < 1.0 {
             ensure!(Instant::now() < end, "no relist within {RELIST_PATIENCE:?}");
             sleep(Duration::from_millis(100)).await;
         }

@@ -17,6 +17,8 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
+    /// Permits in all.
+    size: usize,
     part: usize,
     /// Bounded by the keys that hold or wait for a permit: others are forgotten when the next one comes.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
@@ -30,19 +32,65 @@ pub struct KeyedPermit {
     _of_all: OwnedSemaphorePermit,
 }
 
+/// The limit that leaves no permit for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// The key has its part.
+    Key,
+    /// All permits are in use.
+    All,
+}
+
+/// The permits of a [`KeyedSemaphore`] at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SemaphoreUsage {
+    /// Permits in all.
+    pub size: usize,
+    /// Permits of one key at most.
+    pub part: usize,
+    /// Permits in use.
+    pub in_use: usize,
+    /// Permits in use of the key that has most.
+    pub most_of_one: usize,
+}
+
 impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// So many permits in all, of which each key has `part` at most.
     #[must_use]
     pub fn new(all: usize, part: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), part, parts: Arc::default() }
+        Self { all: Arc::new(Semaphore::new(all)), size: all, part, parts: Arc::default() }
     }
 
     /// A permit for `key`, if there is one now.
     #[must_use]
     pub fn try_acquire(&self, key: &K) -> Option<KeyedPermit> {
-        let of_part = self.part_of(key).try_acquire_owned().ok()?;
-        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
+        self.acquire_now(key).ok()
+    }
+
+    /// A permit for `key`, without a wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`]: the limit that was reached.
+    pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, Exhausted> {
+        let of_part = self.part_of(key).try_acquire_owned().map_err(|_| Exhausted::Key)?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Exhausted::All)?;
+        Ok(KeyedPermit { _of_part: of_part, _of_all: of_all })
+    }
+
+    /// The permits in use now.
+    ///
+    /// Cost: O(keys), with new keys locked out.
+    #[must_use]
+    pub fn usage(&self) -> SemaphoreUsage {
+        let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());
+        let most = self.parts.lock().values().filter_map(Weak::upgrade).map(of_key).max();
+        SemaphoreUsage {
+            size: self.size,
+            part: self.part,
+            in_use: self.size.saturating_sub(self.all.available_permits()),
+            most_of_one: most.unwrap_or_default(),
+        }
     }
 
     /// A permit for `key`, waiting for at most `patience`.
@@ -95,6 +143,25 @@ mod tests {
         drop(b);
         let _held = hold("d");
         assert_eq!(permits.parts.lock().len(), 1, "nothing is kept of keys that hold nothing");
+    }
+
+    #[test]
+    fn the_usage_has_the_permits_of_all_and_of_the_key_with_most() {
+        let permits = KeyedSemaphore::new(6, 4);
+        let usage = |in_use, most_of_one| SemaphoreUsage { size: 6, part: 4, in_use, most_of_one };
+        assert_eq!(permits.usage(), usage(0, 0));
+        let hold = |key: &'static str, count| -> Vec<_> {
+            (0..count).filter_map(|_| permits.try_acquire(&key)).collect()
+        };
+        let (a, b) = (hold("a", 4), hold("b", 1));
+        assert_eq!(permits.usage(), usage(5, 4));
+        assert_eq!(permits.acquire_now(&"a").err(), Some(Exhausted::Key));
+        let c = hold("c", 1);
+        assert_eq!(permits.acquire_now(&"b").err(), Some(Exhausted::All));
+        drop(a);
+        assert_eq!(permits.usage(), usage(2, 1));
+        drop((b, c));
+        assert_eq!(permits.usage(), usage(0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ pub use self::{
     definition::{Definition, SelectableFields, definition},
     discovery::{Discovery, Served, is_builtin_group},
     expiring::{CacheEntry, Expiring},
-    keyed_semaphore::{KeyedPermit, KeyedSemaphore},
+    keyed_semaphore::{Exhausted, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
     kubeconfig::{Present, present},
     lease::{Elector, LeaseState},
     namespace::{Existence, existence, is_leaving},

@@ -1,113 +1,136 @@
-//! What the read API is asked, and how it answers.
+//! Metrics of the read API.
 
-use http::Method;
-use kubewarm_api::model::Resource;
+use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus::{
-    HistogramVec, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
+    HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
     register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
-/// Reads, from memory to a wait for a first list.
-const READ: &[f64] =
+/// From a read of memory to a wait for a first list.
+const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// From one request upstream to the longest wait for a first list.
-const WAIT: &[f64] =
+const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Handler {
-    /// One object.
+    /// A read of one object.
     Get,
-    /// Several.
+    /// A read of several objects.
     List,
-    /// What happens to them.
+    /// A watch.
     Watch,
-    /// A document about the API.
+    /// A read of a document about the API.
     Discovery,
-    /// What is not served here, and sent on to the API server.
+    /// A request that kubewarm forwards to the API server.
     Forward,
-    /// What could not be told, because it was refused before.
+    /// A request that was rejected before its kind was known.
     Other,
 }
 
-/// Where the answer is from.
+/// The source of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum CacheUse {
-    /// A table that was warm and new enough, or what is known of the API.
+pub enum ResponseSource {
+    /// A store that was synced and current enough, or kubewarm's own discovery.
     Hit,
-    /// The same, after waiting for it.
+    /// The same, after a wait.
     Wait,
-    /// Nowhere: it was refused.
-    Miss,
+    /// The API server, to which kubewarm forwarded the request.
+    Bypass,
+    /// No source: kubewarm rejected the request.
+    Rejected,
 }
 
-/// What a read waits for.
+/// The condition that a read waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum WaitFor {
-    /// A cell that is not warm.
-    Warmth,
-    /// A version.
-    Version,
-    /// A proof that the cell is current.
-    Proof,
+pub enum WaitReason {
+    /// An informer's first complete list.
+    Sync,
+    /// A resource version that the store has not reached.
+    ResourceVersion,
+    /// A check that the store is current.
+    FreshnessCheck,
 }
 
-/// How a wait of a read ends, as the label says it.
-pub const WAIT_OUTCOMES: [&str; 2] = ["met", "refused"];
+/// The outcomes of a read that waited.
+pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
-/// What ended a client's watch.
+/// The cause that ended a client's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum WatchClosed {
-    /// Its time was over.
+pub enum ClientWatchEnd {
+    /// The watch reached its timeout.
     Timeout,
-    /// What happened is not known, or not remembered.
+    /// The event history does not reach back to the watch's version.
     Expired,
-    /// The version that it was to begin after has not come.
-    Future,
-    /// It was too slow.
+    /// The watch's first version did not arrive in time.
+    FutureVersion,
+    /// The client fell behind the event history.
     Slow,
-    /// The cell went, or may not answer any more.
-    CellGone,
-    /// Its caller may not any more, or nobody can say.
-    Refused,
-    /// Its client went.
+    /// The informer stopped, or can no longer answer.
+    InformerGone,
+    /// The caller lost access, or its access could not be checked.
+    Rejected,
+    /// The client closed the watch.
     Client,
-    /// The end of the process.
+    /// The process stops.
     Shutdown,
 }
 
-/// Resources that have a series of their own while they are watched; those beyond share one.
+/// How many resources have series of their own. Further resources share the series of `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// Watches that are open, by the labels of their resource.
-type Open = Arc<Mutex<HashMap<[String; 3], i64>>>;
+/// Numbers of open watches, by the labels of their resource.
+type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
-/// A watch that is open, until it is dropped.
-#[derive(Debug)]
-pub struct Watching {
-    metrics: ReadMetrics,
-    of: [String; 3],
-    closed: WatchClosed,
+/// A response to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct ObservedResponse<'r> {
+    /// The kind of the request.
+    pub handler: Handler,
+    /// The resource that was requested; `None` without one, such as in discovery.
+    pub resource: Option<&'r Resource>,
+    /// The HTTP status.
+    pub code: u16,
+    /// The outcome.
+    pub outcome: MetricOutcome,
+    /// The source of the response.
+    pub source: ResponseSource,
 }
 
-/// Counts what is read. Cheap to clone; clones count together.
+/// An open watch of a client. Dropping it counts its end.
+#[derive(Debug)]
+pub struct OpenClientWatch {
+    metrics: ReadMetrics,
+    of: [String; 3],
+    end: ClientWatchEnd,
+}
+
+/// Metrics of the read API. Cheap to clone; clones share their series.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
+    response_bytes: IntCounterVec,
     duration: HistogramVec,
     waits: HistogramVec,
-    clients: IntGaugeVec,
-    events: IntCounterVec,
-    ends: IntCounterVec,
-    open: Open,
+    watches: IntGaugeVec,
+    watch_events: IntCounterVec,
+    watch_ends: IntCounterVec,
+    open: OpenWatches,
+    /// The resources that have series of their own. Series do not end before the process does, so this bounds them.
+    resources: Arc<RwLock<HashSet<Resource>>>,
 }
 
 impl ReadMetrics {
@@ -125,111 +148,132 @@ impl ReadMetrics {
         };
         Ok(Self {
             requests: counters(
-                "kubewarm_http_requests_total",
-                &["handler", "method", "code"],
-                "Requests of the read API, by HTTP status; absent without --api-addr.",
+                "kubewarm_read_requests_total",
+                &["group", "version", "resource", "handler", "code", "outcome"],
+                "Requests to the read API. Absent without --api-addr.",
+            )?,
+            response_bytes: counters(
+                "kubewarm_read_response_bytes_total",
+                &RESOURCE_LABELS,
+                "Bytes of response bodies handed to connections, after compression.",
             )?,
             duration: histograms(
-                "kubewarm_http_request_duration_seconds",
-                READ,
+                "kubewarm_read_duration_seconds",
+                READ_BUCKETS,
                 &["handler", "cache"],
-                "Seconds from the head of a request of the read API to the head of its answer, the API server's word about the caller included.",
+                "Time from request head to response head, access reviews included.",
             )?,
             waits: histograms(
                 "kubewarm_read_wait_seconds",
-                WAIT,
+                READ_WAIT_BUCKETS,
                 &["reason", "outcome"],
-                "Seconds of reads that had to wait for something, by what they waited for last; absent until one has.",
+                "Duration of reads that waited, by the last reason. Absent until a read has waited.",
             )?,
-            clients: register_int_gauge_vec_with_registry!(
-                "kubewarm_http_watch_clients",
-                "Watches that clients of the read API have open; absent for what nobody watches.",
+            watches: register_int_gauge_vec_with_registry!(
+                "kubewarm_read_watches",
+                "Open client watches. Absent for resources that nobody watches.",
                 &RESOURCE_LABELS,
                 registry
             )?,
-            events: counters(
-                "kubewarm_http_watch_events_total",
-                &[],
-                "Events that were sent to those who watch, bookmarks and errors included; absent without --api-addr.",
+            watch_events: counters(
+                "kubewarm_read_watch_events_total",
+                &RESOURCE_LABELS,
+                "Watch events sent to clients, bookmarks and errors included.",
             )?,
-            ends: counters(
-                "kubewarm_http_watch_ends_total",
+            watch_ends: counters(
+                "kubewarm_read_watch_ends_total",
                 &["reason"],
-                "Watches of clients that ended, by what ended them; absent without --api-addr.",
+                "Client watches that ended, by cause.",
             )?,
-            open: Open::default(),
+            open: OpenWatches::default(),
+            resources: Arc::default(),
         })
     }
 
-    /// Counts a read that waited for `reason`, and was answered or refused `took` after it came.
-    pub fn waited(&self, reason: WaitFor, is_met: bool, took: Duration) {
-        let [met, refused] = WAIT_OUTCOMES;
-        let outcome = if is_met { met } else { refused };
-        self.waits.with_label_values(&[reason.as_ref(), outcome]).observe(took.as_secs_f64());
+    /// Observes a read that waited, last for `reason`. `took` is the time from request to outcome.
+    pub fn observe_wait(&self, reason: WaitReason, outcome: MetricOutcome, took: Duration) {
+        let labels = [reason.as_ref(), outcome.as_ref()];
+        self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a request that was answered with `code`, `took` after its head had come. `method` is a
-    /// [`method_label`].
-    pub fn answered(
-        &self,
-        (handler, method): (Handler, &'static str),
-        code: u16,
-        from: CacheUse,
-        took: Duration,
-    ) {
-        let labels = [handler.as_ref(), method, code_label(Some(code))];
+    /// Gives `resource` series of its own while there is room. Call this for callers that may read it, so that others
+    /// create no series.
+    pub fn admit(&self, resource: &Resource) {
+        if self.resources.read().contains(resource) {
+            return;
+        }
+        let mut resources = self.resources.write();
+        if resources.len() < MAX_RESOURCES {
+            resources.insert(resource.clone());
+        }
+    }
+
+    /// The label values of `resource`: its names, `_other` without series of its own, `""` without a resource.
+    fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
+        let Some(resource) = resource else { return [""; 3] };
+        if self.resources.read().contains(resource) {
+            [resource.group(), resource.version(), resource.resource()]
+        } else {
+            [OTHER; 3]
+        }
+    }
+
+    /// Observes a response. `took` is the time from request head to response head.
+    pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
+        let &ObservedResponse { handler, resource, code, outcome, source } = response;
+        let [group, version, resource] = self.labels(resource);
+        let (handler, code) = (handler.as_ref(), code_label(Some(code)));
+        let labels = [group, version, resource, handler, code, outcome.as_ref()];
         self.requests.with_label_values(&labels).inc();
-        let labels = [handler.as_ref(), from.as_ref()];
+        let labels = [handler, source.as_ref()];
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a watch of `resource` for as long as what is returned lives.
+    /// The counter of the bytes of responses about `resource`.
     #[must_use]
-    pub fn watching(&self, resource: &Resource) -> Watching {
-        let of = [resource.group(), resource.version(), resource.resource()].map(str::to_owned);
+    pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
+        self.response_bytes.with_label_values(&self.labels(resource))
+    }
+
+    /// Counts a watch of `resource` until the returned value is dropped.
+    #[must_use]
+    pub fn open_watch(&self, resource: &Resource) -> OpenClientWatch {
+        let of = self.labels(Some(resource)).map(str::to_owned);
         let mut open = self.open.lock();
-        let is_full = open.len() >= MAX_RESOURCES && !open.contains_key(&of);
-        let of = if is_full { [OTHER; 3].map(str::to_owned) } else { of };
         let count = open.entry(of.clone()).or_default();
         *count += 1;
-        self.clients.with_label_values(&of).set(*count);
+        self.watches.with_label_values(&of).set(*count);
         drop(open);
-        Watching { metrics: self.clone(), of, closed: WatchClosed::Client }
+        OpenClientWatch { metrics: self.clone(), of, end: ClientWatchEnd::Client }
     }
 }
 
-/// The label of a request's method: `GET`, or `other` for all that kubewarm does not serve itself.
-#[must_use]
-pub fn method_label(method: &Method) -> &'static str {
-    if *method == Method::GET { "GET" } else { "other" }
-}
-
-impl Watching {
-    /// Counts events that are sent.
-    pub fn sent(&self, events: u64) {
-        self.metrics.events.with_label_values::<&str>(&[]).inc_by(events);
+impl OpenClientWatch {
+    /// Counts events that are sent to the client.
+    pub fn count_events(&self, events: u64) {
+        self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
-    /// Notes what ends it; without that, it is the client.
-    pub fn close(&mut self, why: WatchClosed) {
-        self.closed = why;
+    /// Sets the cause that ends the watch. The default is [`ClientWatchEnd::Client`].
+    pub fn set_end(&mut self, end: ClientWatchEnd) {
+        self.end = end;
     }
 }
 
-impl Drop for Watching {
+impl Drop for OpenClientWatch {
     fn drop(&mut self) {
         let mut open = self.metrics.open.lock();
         let left = open.get(&self.of).map_or(0, |count| count - 1);
         if left > 0 {
             open.insert(self.of.clone(), left);
-            self.metrics.clients.with_label_values(&self.of).set(left);
+            self.metrics.watches.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
             // It was there: only other labels would make this fail.
-            let _removed = self.metrics.clients.remove_label_values(&self.of);
+            let _removed = self.metrics.watches.remove_label_values(&self.of);
         }
         drop(open);
-        self.metrics.ends.with_label_values(&[self.closed]).inc();
+        self.metrics.watch_ends.with_label_values(&[self.end]).inc();
     }
 }
 
@@ -245,9 +289,10 @@ mod tests {
     #[test]
     fn a_series_ends_with_the_last_watch_and_there_are_so_many_at_the_most() {
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
+        (0..MAX_RESOURCES + 5).for_each(|at| metrics.admit(&resource(at)));
         let held: Vec<_> =
-            (0..MAX_RESOURCES + 5).map(|at| metrics.watching(&resource(at))).collect();
-        let again = metrics.watching(&resource(0));
+            (0..MAX_RESOURCES + 5).map(|at| metrics.open_watch(&resource(at))).collect();
+        let again = metrics.open_watch(&resource(0));
         assert_eq!(metrics.open.lock().len(), MAX_RESOURCES + 1);
         let count = |of: &[String; 3]| metrics.open.lock().get(of).copied().unwrap_or_default();
         assert_eq!((count(&again.of), count(&[OTHER; 3].map(str::to_owned))), (2, 5));
@@ -255,5 +300,35 @@ mod tests {
         assert_eq!((count(&again.of), metrics.open.lock().len()), (1, 1));
         drop(again);
         assert!(metrics.open.lock().is_empty());
+    }
+
+    #[test]
+    fn resources_beyond_the_bound_and_those_that_were_not_admitted_share_series() {
+        let registry = Registry::new();
+        let metrics = ReadMetrics::register(&registry).unwrap();
+        let observe = |at: usize, code: u16| {
+            let resource = resource(at);
+            let response = ObservedResponse {
+                handler: Handler::Get,
+                resource: Some(&resource),
+                code,
+                outcome: MetricOutcome::of_status(code),
+                source: ResponseSource::Hit,
+            };
+            metrics.observe_response(&response, Duration::ZERO);
+        };
+        let series = || {
+            let families = registry.gather();
+            let of = families.iter().find(|it| it.name() == "kubewarm_read_requests_total");
+            of.map_or(0, |family| family.get_metric().len())
+        };
+        for at in 0..MAX_RESOURCES + 50 {
+            metrics.admit(&resource(at));
+            observe(at, 200);
+        }
+        assert_eq!(series(), MAX_RESOURCES + 1);
+        observe(1_000, 403);
+        observe(2_000, 403);
+        assert_eq!(series(), MAX_RESOURCES + 2, "both are counted under {OTHER}");
     }
 }

@@ -65,7 +65,10 @@ pub struct Wanted {
 )]
 pub(super) enum Job {
     /// The real list and watch of an informer.
-    #[strum_discriminants(doc = "The real list and watch of an informer.")]
+    #[strum_discriminants(
+        doc = "The real list and watch of an informer.",
+        strum(serialize = "request")
+    )]
     Trial(CellKey),
     /// A review of all rules of a place.
     #[strum_discriminants(doc = "A review of all rules of a place.")]

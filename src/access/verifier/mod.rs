@@ -5,7 +5,7 @@ mod tests;
 
 use super::{
     book::{Book, Check, Found, Job, Wanted, is_permanent},
-    reports::{AccessReports, CheckOutcome},
+    reports::AccessReports,
     rule::{Input, Order},
     rules::attributes,
     standing::{CellAccess, Standing},
@@ -13,7 +13,7 @@ use super::{
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{CellKey, Fault, Identity, Reason, Verb};
+use kubewarm_api::model::{CellKey, Fault, Identity, MetricOutcome, Reason, Verb};
 use kubewarm_cache::informer::{Changes, Reports, Trial};
 use kubewarm_client::{Buckets, Clients, KeyedPermit, is_allowed, rules_of};
 use std::{
@@ -58,7 +58,7 @@ pub struct Surroundings {
     /// How long access may go unverified; [`super::PATIENCE`], which tests shorten.
     pub patience: Duration,
     /// Counts each check.
-    pub count: Box<dyn Fn(Check, CheckOutcome) + Send>,
+    pub count: Box<dyn Fn(Check, MetricOutcome) + Send>,
 }
 
 /// The task that verifies.
@@ -242,14 +242,14 @@ impl Verifier {
     }
 }
 
-fn outcome(found: &Result<Found, Fault>) -> CheckOutcome {
+fn outcome(found: &Result<Found, Fault>) -> MetricOutcome {
     match found {
-        Ok(Found::Rules(_) | Found::Access(Input::Allowed { .. })) => CheckOutcome::Allowed,
+        Ok(Found::Rules(_) | Found::Access(Input::Allowed { .. })) => MetricOutcome::Success,
         Ok(Found::Access(Input::Reviewed { refused, .. })) if refused.is_empty() => {
-            CheckOutcome::Allowed
+            MetricOutcome::Success
         }
-        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => CheckOutcome::Refused,
-        Ok(Found::Access(_)) | Err(_) => CheckOutcome::Undecided,
+        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => MetricOutcome::Rejected,
+        Ok(Found::Access(_)) | Err(_) => MetricOutcome::Error,
     }
 }
 

@@ -14,7 +14,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, Strategy, Verb, Warmed},
+    informer::{CellFault, CellReport, Phase, ListMethod, Verb, Warmed},
     store::Usage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -103,7 +103,7 @@ impl World {
                 started,
                 synced,
                 took: Duration::from_secs(2),
-                strategy: Strategy::Whole,
+                strategy: ListMethod::List,
             }),
             synced_at: Some(synced),
             version: Some(77.into()),

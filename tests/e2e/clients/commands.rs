@@ -212,7 +212,7 @@ pub(super) fn wait_waits_until_it_is_so(scene: &Scene) -> Outcome {
     compare("--for=delete", "configmap/deleted", (short, 1))?;
 
     // By a write that comes while it is watched for.
-    let clients = r#"kubewarm_http_watch_clients{group="",resource="configmaps",version="v1"}"#;
+    let clients = r#"kubewarm_read_watches{group="",resource="configmaps",version="v1"}"#;
     let is_watched = |times: usize| {
         eventually(SOON, || {
             let (_, metrics) = served.operator.ask("/metrics")?;

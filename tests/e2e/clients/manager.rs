@@ -92,7 +92,7 @@ fn declared_kinds_come_from_the_cache(controller: &Controller<'_>, served: &Serv
     let process = controller.start("read")?;
     is_written(world, "EUR")?;
     is_written(world, "USD")?;
-    let watches = Exposition::read(&served.operator)?.sum("kubewarm_http_watch_clients", &[]);
+    let watches = Exposition::read(&served.operator)?.sum("kubewarm_read_watches", &[]);
     assert!(watches >= 1.0, "{watches} watches at kubewarm");
     let lease = ["get", "lease", ACCOUNT, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"];
     assert!(!world.cluster.run(lease)?.is_empty(), "nobody leads");

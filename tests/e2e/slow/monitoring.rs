@@ -20,7 +20,7 @@ const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
 /// Of panels that may have nothing to show here, how the query begins. A server that has just started
 /// tells some to wait, or none.
-const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:throttled:ratio"];
+const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
 
 fn dashboard() -> Result<Value, Failure> {
     Ok(serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?)
@@ -257,16 +257,20 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     for times in [1, 20] {
         for (resource, code) in [("pods", 421), ("services", 429)] {
             read(served, &scene.token, times, &path(resource), code)?;
-            let answered = format!("kubewarm_http_requests_total{{code=\"{code}\"}}");
+            let answered = format!("kubewarm_read_requests_total{{code=\"{code}\"}}");
             eventually(SOON, || match prometheus.query(&answered)?.as_slice() {
                 [] => Err(format!("no {answered}").into()),
                 _ => Ok(()),
             })?;
         }
     }
-    for alert in ["KubewarmReadsUndeclared", "KubewarmReadsUnanswered"] {
-        await_alert(prometheus, alert, &[("pod", "kubewarm")], SOON)?;
-    }
+    let undeclared = [("pod", "kubewarm"), ("resource", "pods")];
+    await_alert(prometheus, "KubewarmReadsUndeclared", &undeclared, SOON)?;
+    let others = prometheus.alerts()?.into_iter();
+    let unanswered: Vec<_> = others
+        .filter(|alert| alert["labels"]["alertname"] == "KubewarmReadsUnanswered")
+        .collect();
+    assert!(unanswered.is_empty(), "a profile lacks permission: {unanswered:#?}");
     let steady = format!("/api/v1/namespaces/{}/configmaps", Scene::OTHER);
     read(served, &scene.token, 20, &steady, 200)?;
     if std::env::var_os("PICTURE").is_some() {
@@ -307,6 +311,18 @@ fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
 
     world.cluster.apiserver().freeze()?;
     await_alert(prometheus, "KubewarmNoLeader", &[], SOON)?;
+    // No review of a caller is answered, so reads are not either.
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    // An increase is seen from a first value on.
+    for times in [1, 20] {
+        eventually(SOON, || read(&scene.served, &scene.token, times, &path, 503))?;
+        let answered = "kubewarm_read_requests_total{code=\"503\"}";
+        eventually(SOON, || match prometheus.query(answered)?.as_slice() {
+            [] => Err(format!("no {answered}").into()),
+            _ => Ok(()),
+        })?;
+    }
+    await_alert(prometheus, "KubewarmReadsUnanswered", &[("pod", "kubewarm")], SOON)?;
     await_alert(prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;
     scene.end()
 }

@@ -10,24 +10,26 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{BuildInfo, Metrics, ProfileSnapshot};
+use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
-        CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
+        CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
-        CellFault, CellReport, Comparison, EventKind, Phase, RelistReason, Stage, Strategy, Verb,
-        Warmed, WatchEnd,
+        CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, Phase, RelistReason, Stage,
+        ListMethod, Verb, Warmed, WatchEnd,
     },
     store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{CacheUse, Handler, WaitFor, WatchClosed};
+use kubewarm_serve::metrics::{
+    ClientWatchEnd, Handler, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -65,17 +67,17 @@ fn a_small_input_gives_exactly_this_text() {
     waiting.fault = Some(fault());
     let mut till = snapshot(&pods, namespace("till"), waiting);
     till.1.usage.objects = 1;
-    metrics.observe_cells(move || vec![shop.clone(), till.clone()]).expect("once");
+    metrics.observe_informers(move || vec![shop.clone(), till.clone()]).expect("once");
     metrics.observe_profiles(|| vec![profile(0)]).expect("once");
-    let counted = metrics.engine().of(&pods);
-    counted.listed(true, Duration::from_millis(300));
-    counted.list_items.inc_by(3);
-    counted.list_bytes.inc_by(9_000);
-    counted.relisted(RelistReason::Gone, 1, 2);
-    counted.failed(Some(403));
-    counted.event(EventKind::Added, Some(Duration::from_millis(2)));
-    metrics.operator().set_lease(&LeaseState::Leader { until: tokio::time::Instant::now() });
-    metrics.operator().status_written(true);
+    let counted = metrics.informers().for_resource(&pods);
+    counted.count_list(MetricOutcome::Success, Duration::from_millis(300));
+    counted.upstream_list_items.inc_by(3);
+    counted.upstream_list_bytes.inc_by(9_000);
+    counted.count_relist(RelistReason::Gone, 1, 2);
+    counted.count_request_error(Verb::List, Some(403));
+    counted.count_event(EventKind::Added, Some(Duration::from_millis(2)));
+    metrics.operator().set_leader(&LeaseState::Leader { until: tokio::time::Instant::now() });
+    metrics.operator().count_status_write(MetricOutcome::Success);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
 
@@ -95,9 +97,9 @@ fn names_and_help_texts_have_one_form() {
 #[test]
 fn the_memory_limit_is_told_where_there_is_one() {
     let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
-    let name = "kubewarm_memory_limit_bytes";
+    let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
-    metrics.operator().set_memory_limit(1 << 20);
+    metrics.operator().set_store_limit(1 << 20);
     let text = metrics.render().expect("it renders");
     assert!(text.lines().any(|line| line == format!("{name} 1048576")), "{text}");
 }
@@ -132,7 +134,7 @@ fn series_end_where_they_began_when_the_cells_are_gone() {
     let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
     let cells = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&cells);
-    metrics.observe_cells(move || read.lock().clone()).expect("once");
+    metrics.observe_informers(move || read.lock().clone()).expect("once");
     let before = metrics.render().expect("it renders");
     let pods = resource("", "pods");
     cells.lock().push(snapshot(&pods, Extent::AllNamespaces, synced(1_000)));
@@ -140,7 +142,7 @@ fn series_end_where_they_began_when_the_cells_are_gone() {
     assert_ne!(metrics.render().expect("it renders"), before);
     cells.lock().clear();
     // The last word of a task that is being stopped.
-    metrics.engine().of(&pods).watch_starts.inc();
+    metrics.informers().for_resource(&pods).upstream_watch_starts.inc();
     assert_eq!(metrics.render().expect("it renders"), before);
 }
 
@@ -163,7 +165,7 @@ fn full(kinds: usize, profiles: usize) -> String {
                 .map(|extent| snapshot(resource, extent, synced(1_000)))
         })
         .collect();
-    metrics.observe_cells(move || cells.clone()).expect("once");
+    metrics.observe_informers(move || cells.clone()).expect("once");
     metrics
         .observe_profiles(move || (0..profiles).map(profile_without_rights).collect())
         .expect("once");
@@ -173,73 +175,92 @@ fn full(kinds: usize, profiles: usize) -> String {
     for resource in &resources {
         measure_everything(&metrics, resource);
     }
-    metrics.operator().set_memory_limit(192 << 20);
-    metrics.operator().reconciled(Duration::from_millis(3));
-    read_everything(&metrics);
-    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().watching(of)).collect();
+    metrics.operator().set_store_limit(192 << 20);
+    metrics.operator().observe_reconcile(Duration::from_millis(3));
+    read_everything(&metrics, &resources);
+    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().open_watch(of)).collect();
     metrics.render().expect("it renders")
 }
 
-/// One of each label value; three status codes, and what is not understood by another method.
-fn read_everything(metrics: &Metrics) {
+/// Each label value of the read API, with three status codes.
+fn read_everything(metrics: &Metrics, resources: &[Resource]) {
     let took = Duration::from_millis(3);
-    for (handler, method) in [
-        (Handler::Get, "GET"),
-        (Handler::List, "GET"),
-        (Handler::Watch, "GET"),
-        (Handler::Discovery, "GET"),
-        (Handler::Other, "other"),
+    let observe = |handler, resource: Option<&Resource>| {
+        for (code, outcome, source) in [
+            (200, MetricOutcome::Success, ResponseSource::Hit),
+            (429, MetricOutcome::Rejected, ResponseSource::Wait),
+            (503, MetricOutcome::Error, ResponseSource::Rejected),
+        ] {
+            let response = ObservedResponse { handler, resource, code, outcome, source };
+            metrics.reads().observe_response(&response, took);
+        }
+        metrics.reads().response_bytes(resource).inc();
+    };
+    for handler in [Handler::Discovery, Handler::Forward, Handler::Other] {
+        observe(handler, None);
+    }
+    for resource in resources {
+        metrics.reads().admit(resource);
+        for handler in [Handler::Get, Handler::List, Handler::Watch] {
+            observe(handler, Some(resource));
+        }
+        metrics.reads().open_watch(resource).count_events(1);
+    }
+    for reason in [WaitReason::Sync, WaitReason::ResourceVersion, WaitReason::FreshnessCheck] {
+        for outcome in WAIT_OUTCOMES {
+            metrics.reads().observe_wait(reason, outcome, took);
+        }
+    }
+    for source in [DecisionSource::Cache, DecisionSource::ApiServer] {
+        for outcome in AUTHORIZATION_OUTCOMES {
+            metrics.operator().observe_authorization(source, outcome, took);
+        }
+    }
+    for end in [
+        ClientWatchEnd::Timeout,
+        ClientWatchEnd::Expired,
+        ClientWatchEnd::FutureVersion,
+        ClientWatchEnd::Slow,
+        ClientWatchEnd::InformerGone,
+        ClientWatchEnd::Rejected,
+        ClientWatchEnd::Client,
+        ClientWatchEnd::Shutdown,
     ] {
-        for (code, from) in [(200, CacheUse::Hit), (429, CacheUse::Wait), (503, CacheUse::Miss)] {
-            metrics.reads().answered((handler, method), code, from, took);
-        }
-    }
-    for reason in [WaitFor::Warmth, WaitFor::Version, WaitFor::Proof] {
-        for is_met in [true, false] {
-            metrics.reads().waited(reason, is_met, took);
-        }
-    }
-    for by in [DecidedBy::Cache, DecidedBy::Api] {
-        for decision in [Decision::Allow, Decision::Deny, Decision::Error] {
-            metrics.operator().decided(by, decision, took);
-        }
-    }
-    for why in [
-        WatchClosed::Timeout,
-        WatchClosed::Expired,
-        WatchClosed::Future,
-        WatchClosed::Slow,
-        WatchClosed::CellGone,
-        WatchClosed::Refused,
-        WatchClosed::Client,
-        WatchClosed::Shutdown,
-    ] {
-        let mut watching = metrics.reads().watching(&resource("", "pods"));
-        watching.sent(1);
-        watching.close(why);
+        let mut watch = metrics.reads().open_watch(&resource("", "pods"));
+        watch.set_end(end);
     }
 }
 
 /// One of each label value; three status codes, as a bad day has them.
 fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
-    let of = metrics.engine().of(resource);
-    for is_complete in [true, false] {
-        of.listed(is_complete, took);
+    let of = metrics.informers().for_resource(resource);
+    for outcome in LIST_OUTCOMES {
+        of.count_list(outcome, took);
     }
-    of.relisted(RelistReason::Gone, 1, 1);
-    of.watch_starts.inc();
-    of.watch_ended(WatchEnd::Eof, took);
-    of.event(EventKind::Added, Some(took));
-    of.undecodable(Stage::WatchLine);
-    of.read(took);
-    of.compared(Comparison::Equal);
-    of.rv_rollbacks.inc();
-    for strategy in [Strategy::Whole, Strategy::Streaming, Strategy::Paged] {
-        of.warmed(strategy, took);
+    of.count_relist(RelistReason::Gone, 1, 1);
+    of.upstream_watch_starts.inc();
+    of.observe_watch_end(WatchEnd::Eof, took);
+    of.count_event(EventKind::Added, Some(took));
+    of.count_decode_error(Stage::WatchLine);
+    of.observe_staleness(took);
+    for result in [
+        ConsistencyResult::Equal,
+        ConsistencyResult::Different,
+        ConsistencyResult::Skipped,
+        ConsistencyResult::Failed,
+    ] {
+        of.count_consistency_check(result);
     }
-    for code in [None, Some(429), Some(503)] {
-        of.failed(code);
+    of.store_decode_errors.inc();
+    of.resource_version_rollbacks.inc();
+    for method in [ListMethod::List, ListMethod::WatchList, ListMethod::PagedList] {
+        of.observe_warmup(method, took);
+    }
+    for verb in [Verb::List, Verb::Watch] {
+        for code in [None, Some(429), Some(503)] {
+            of.count_request_error(verb, code);
+        }
     }
 }
 
@@ -264,7 +285,7 @@ fn at(second: i64) -> Timestamp {
 fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> (CellKey, CellReport) {
     let key = CellKey::all(resource.clone(), extent, Projection::Full(ManagedFields::Drop));
     let usage = Usage { objects: 3, bytes: 4_096 };
-    (key, CellReport { usage, undecodable_records: 2, ..report })
+    (key, CellReport { usage, ..report })
 }
 
 fn listing() -> CellReport {
@@ -278,7 +299,7 @@ fn synced(second: i64) -> CellReport {
             started: at(second - 2),
             synced: at(second),
             took: Duration::from_secs(2),
-            strategy: Strategy::Whole,
+            strategy: ListMethod::List,
         }),
         synced_at: Some(at(second)),
         version: ResourceVersion::parse("1234567890123456789"),

@@ -1,18 +1,20 @@
 //! `docs/metrics.md`, made from what kubewarm exports.
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
-use http::Method;
 use kubewarm::{
-    access::{Check, CheckOutcome},
-    metrics::{CONDITION_STATUSES, STATUS_WRITES, TargetState},
+    access::Check,
+    metrics::{
+        ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, CONDITION_STATUSES, STATUS_WRITE_OUTCOMES,
+        TargetState,
+    },
 };
-use kubewarm_api::model::{DecidedBy, Decision, Measure, Mode, Verb};
+use kubewarm_api::model::{DecisionSource, Measure, MetricOutcome, Mode, Verb};
 use kubewarm_cache::informer::{
-    Comparison, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage, Strategy,
-    WatchEnd, code_label,
+    CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage,
+    ListMethod, WatchEnd, code_label,
 };
 use kubewarm_serve::metrics::{
-    CacheUse, Handler, WAIT_OUTCOMES, WaitFor, WatchClosed, method_label,
+    ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd,
 };
 use std::{
     collections::BTreeSet,
@@ -24,24 +26,27 @@ const HEAD: &str = "\
 <!-- Generated from what kubewarm exports; `make generate` rewrites it. -->
 # Metrics
 
-Served at `/metrics` of the admin address (`--admin-addr`, default `[::]:9090`) in Prometheus' text
-format. Besides those below there are the usual `process_*` metrics: CPU, memory, threads and open
-files.
+kubewarm serves metrics at `/metrics` of the admin address (`--admin-addr`, default `[::]:9090`), in
+Prometheus' text format. The `process_*` metrics of Prometheus' client libraries are there too: CPU,
+memory, threads and open files.
 
-- Times are timestamps, not ages: `time() - kubewarm_last_progress_timestamp_seconds`.
-- Labels are closed sets, or names of resources and profiles. Never an object's name, a message or a
-  UID.
-- `scope` is `namespaced` for cells of one namespace and `cluster` for the others. The namespace is no
-  label: cells of several namespaces are added up.
-- The series of a resource end with its last cell, those of a profile with the profile.
+- Times are timestamps, not ages: `time() - kubewarm_last_confirmed_timestamp_seconds`.
+- Labels are closed sets, or names of resources and profiles. Object names, messages and UIDs are no
+  labels.
+- `scope` is `namespaced` for informers of one namespace and `cluster` for the others. Informers of
+  several namespaces are added up.
+- In metrics of the read API, empty labels `group`, `version` and `resource` mean a request without a
+  resource, such as discovery.
+- The series of a resource end with its last informer, those of a profile with the profile. Series of
+  the read API end with the process.
 ";
 
 /// Title, the labels that all metrics of the section have, and their names in the order of reading.
 type Section = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-const SECTIONS: [Section; 4] = [
+const SECTIONS: [Section; 5] = [
     (
-        "The process",
+        "Process",
         &[],
         &[
             "kubewarm_build_info",
@@ -50,17 +55,26 @@ const SECTIONS: [Section; 4] = [
             "kubewarm_status_writes_total",
             "kubewarm_access_checks_total",
             "kubewarm_limit_rejections_total",
-            "kubewarm_memory_limit_bytes",
-            "kubewarm_http_requests_total",
-            "kubewarm_http_request_duration_seconds",
-            "kubewarm_read_wait_seconds",
-            "kubewarm_http_watch_events_total",
-            "kubewarm_http_watch_ends_total",
-            "kubewarm_authz_decisions_total",
-            "kubewarm_authz_duration_seconds",
+            "kubewarm_store_limit_bytes",
             "tokio_workers",
             "tokio_alive_tasks",
             "tokio_global_queue_depth",
+        ],
+    ),
+    (
+        "Read API",
+        &[],
+        &[
+            "kubewarm_read_requests_total",
+            "kubewarm_read_response_bytes_total",
+            "kubewarm_read_duration_seconds",
+            "kubewarm_read_wait_seconds",
+            "kubewarm_read_staleness_seconds",
+            "kubewarm_read_watches",
+            "kubewarm_read_watch_events_total",
+            "kubewarm_read_watch_ends_total",
+            "kubewarm_read_authorizations_total",
+            "kubewarm_read_authorization_duration_seconds",
         ],
     ),
     (
@@ -70,56 +84,59 @@ const SECTIONS: [Section; 4] = [
             "kubewarm_profile_info",
             "kubewarm_profile_condition",
             "kubewarm_profile_targets",
-            "kubewarm_rbac_missing",
+            "kubewarm_missing_permissions",
         ],
     ),
     (
         "Resources",
         &RESOURCE_LABELS,
         &[
-            "kubewarm_http_watch_clients",
             "kubewarm_warmup_duration_seconds",
             "kubewarm_warmup_progress_ratio",
-            "kubewarm_list_duration_seconds",
-            "kubewarm_list_pages_total",
-            "kubewarm_list_items_total",
-            "kubewarm_list_bytes_total",
-            "kubewarm_relists_total",
-            "kubewarm_replaced_objects_total",
-            "kubewarm_gap_deletes_total",
-            "kubewarm_watch_starts_total",
-            "kubewarm_watch_ends_total",
-            "kubewarm_watch_duration_seconds",
-            "kubewarm_watch_active",
-            "kubewarm_watch_events_total",
-            "kubewarm_watch_errors_total",
-            "kubewarm_watch_backoff_seconds",
-            "kubewarm_decode_errors_total",
+            "kubewarm_upstream_list_duration_seconds",
+            "kubewarm_upstream_list_pages_total",
+            "kubewarm_upstream_list_items_total",
+            "kubewarm_upstream_list_bytes_total",
+            "kubewarm_upstream_relists_total",
+            "kubewarm_upstream_relist_replaced_objects_total",
+            "kubewarm_upstream_relist_deleted_objects_total",
+            "kubewarm_upstream_watch_starts_total",
+            "kubewarm_upstream_watch_ends_total",
+            "kubewarm_upstream_watch_duration_seconds",
+            "kubewarm_upstream_watches",
+            "kubewarm_upstream_watch_events_total",
+            "kubewarm_upstream_request_errors_total",
+            "kubewarm_upstream_backoff_seconds",
+            "kubewarm_upstream_decode_errors_total",
             "kubewarm_resource_version",
-            "kubewarm_event_lag_seconds",
-            "kubewarm_freshness_seconds",
-            "kubewarm_rv_rollbacks_total",
+            "kubewarm_resource_version_rollbacks_total",
+            "kubewarm_event_processing_seconds",
             "kubewarm_consistency_checks_total",
+            "kubewarm_consistency_differences_total",
+            "kubewarm_store_decode_errors_total",
         ],
     ),
     (
-        "Resources, by scope",
+        "Resources by scope",
         &["group", "version", "resource", "scope"],
         &[
             "kubewarm_objects",
             "kubewarm_store_bytes",
-            "kubewarm_store_decode_errors",
             "kubewarm_warmup_start_timestamp_seconds",
             "kubewarm_warmup_synced_timestamp_seconds",
             "kubewarm_last_event_timestamp_seconds",
             "kubewarm_last_bookmark_timestamp_seconds",
-            "kubewarm_last_progress_timestamp_seconds",
+            "kubewarm_last_confirmed_timestamp_seconds",
         ],
     ),
 ];
 
+/// The outcomes of a read.
+const READ_OUTCOMES: [MetricOutcome; 3] =
+    [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Rejected];
+
 /// Labels in the order of reading; the exposition has them by name.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 15] = [
     "group",
     "version",
     "resource",
@@ -128,12 +145,10 @@ const ORDER: [&str; 17] = [
     "rustc",
     "check",
     "handler",
-    "method",
     "cache",
     "code",
     "reason",
     "source",
-    "decision",
     "condition",
     "status",
     "outcome",
@@ -144,20 +159,21 @@ pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
     let mut page = String::from(HEAD);
     writeln!(
         page,
-        "- At most 200 resources and 100 profiles have series of their own; the rest share those\n  \
-         labelled `{OTHER}`.\n\
+        "- At most 200 resources and 100 profiles have series of their own. The rest share the series \
+         labelled\n  `{OTHER}`.\n\
          - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} \
-         series: with every label value and\n  three status codes, and every permission missing: 1,320 of them. A test counts them.\n\
+         series: with every label value, three\n  status codes, and every permission missing \
+         (1,320 series). A test counts them.\n\
          \n\
-         The gauges by resource or profile are read from the cells and profiles at each scrape; \
-         counters and\nhistograms begin at zero with a resource's first cell."
+         kubewarm reads gauges by resource or profile at each scrape. Counters and histograms of a \
+         resource\nbegin at zero with its first informer."
     )?;
     for (title, common, names) in SECTIONS {
         writeln!(page, "\n## {title}\n")?;
         if !common.is_empty() {
             writeln!(page, "All have the labels {}.\n", code_list(common))?;
         }
-        page.push_str("| Name | Type | Labels | What it says |\n|---|---|---|---|\n");
+        page.push_str("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n");
         for Family { name, help, kind, labels, .. } in in_order(families, names) {
             let own = labels.iter().map(String::as_str).filter(|label| !common.contains(label));
             let mut own: Vec<_> = own.collect();
@@ -187,34 +203,34 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 /// Metric, label and its values.
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
     [
-        ("kubewarm_reconcile_duration_seconds", "outcome", vec!["ok"]),
-        ("kubewarm_status_writes_total", "outcome", STATUS_WRITES.to_vec()),
+        ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
-        ("kubewarm_access_checks_total", "outcome", values::<CheckOutcome>()),
+        ("kubewarm_access_checks_total", "outcome", outcomes(&ACCESS_CHECK_OUTCOMES)),
         ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
-        ("kubewarm_http_requests_total", "handler", values::<Handler>()),
-        ("kubewarm_http_requests_total", "method", methods()),
-        ("kubewarm_http_requests_total", "code", codes()),
-        ("kubewarm_http_request_duration_seconds", "handler", values::<Handler>()),
-        ("kubewarm_http_request_duration_seconds", "cache", values::<CacheUse>()),
-        ("kubewarm_read_wait_seconds", "reason", values::<WaitFor>()),
-        ("kubewarm_read_wait_seconds", "outcome", WAIT_OUTCOMES.to_vec()),
-        ("kubewarm_http_watch_ends_total", "reason", values::<WatchClosed>()),
-        ("kubewarm_authz_decisions_total", "source", values::<DecidedBy>()),
-        ("kubewarm_authz_decisions_total", "decision", values::<Decision>()),
-        ("kubewarm_authz_duration_seconds", "source", values::<DecidedBy>()),
+        ("kubewarm_read_requests_total", "handler", values::<Handler>()),
+        ("kubewarm_read_requests_total", "outcome", outcomes(&READ_OUTCOMES)),
+        ("kubewarm_read_requests_total", "code", codes()),
+        ("kubewarm_read_duration_seconds", "handler", values::<Handler>()),
+        ("kubewarm_read_duration_seconds", "cache", values::<ResponseSource>()),
+        ("kubewarm_read_wait_seconds", "reason", values::<WaitReason>()),
+        ("kubewarm_read_wait_seconds", "outcome", outcomes(&WAIT_OUTCOMES)),
+        ("kubewarm_read_watch_ends_total", "reason", values::<ClientWatchEnd>()),
+        ("kubewarm_read_authorizations_total", "source", values::<DecisionSource>()),
+        ("kubewarm_read_authorizations_total", "outcome", outcomes(&AUTHORIZATION_OUTCOMES)),
+        ("kubewarm_read_authorization_duration_seconds", "source", values::<DecisionSource>()),
         ("kubewarm_profile_info", "mode", values::<Mode>()),
         ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
-        ("kubewarm_rbac_missing", "verb", verbs()),
-        ("kubewarm_warmup_duration_seconds", "strategy", values::<Strategy>()),
-        ("kubewarm_list_duration_seconds", "outcome", LIST_OUTCOMES.to_vec()),
-        ("kubewarm_relists_total", "reason", values::<RelistReason>()),
-        ("kubewarm_watch_ends_total", "reason", values::<WatchEnd>()),
-        ("kubewarm_watch_events_total", "type", values::<EventKind>()),
-        ("kubewarm_watch_errors_total", "code", codes()),
-        ("kubewarm_decode_errors_total", "stage", values::<Stage>()),
-        ("kubewarm_consistency_checks_total", "result", values::<Comparison>()),
+        ("kubewarm_missing_permissions", "verb", verbs()),
+        ("kubewarm_warmup_duration_seconds", "strategy", values::<ListMethod>()),
+        ("kubewarm_upstream_list_duration_seconds", "outcome", outcomes(&LIST_OUTCOMES)),
+        ("kubewarm_upstream_relists_total", "reason", values::<RelistReason>()),
+        ("kubewarm_upstream_watch_ends_total", "reason", values::<WatchEnd>()),
+        ("kubewarm_upstream_watch_events_total", "type", values::<EventKind>()),
+        ("kubewarm_upstream_request_errors_total", "verb", verbs()),
+        ("kubewarm_upstream_request_errors_total", "code", codes()),
+        ("kubewarm_upstream_decode_errors_total", "stage", values::<Stage>()),
+        ("kubewarm_consistency_checks_total", "outcome", outcomes(&CONSISTENCY_OUTCOMES)),
     ]
 }
 
@@ -222,8 +238,8 @@ fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
     L::VARIANTS.iter().map(AsRef::as_ref).collect()
 }
 
-fn methods() -> Vec<&'static str> {
-    [Method::GET, Method::POST].map(|method| method_label(&method)).into()
+fn outcomes(all: &'static [MetricOutcome]) -> Vec<&'static str> {
+    all.iter().map(AsRef::as_ref).collect()
 }
 
 fn verbs() -> Vec<&'static str> {

@@ -16,6 +16,7 @@ mod index;
 mod invalid;
 mod limits;
 mod object;
+mod outcome;
 mod profile;
 mod read_terms;
 mod resource;
@@ -27,7 +28,7 @@ mod version;
 pub use self::{
     budget::{Budget, Charge, Gauge, INFORMER_BYTES},
     cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
-    decision::{DecidedBy, Decision},
+    decision::DecisionSource,
     declared::{
         AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving, same_cells,
     },
@@ -43,6 +44,7 @@ pub use self::{
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
+    outcome::MetricOutcome,
     profile::ValidatedProfile,
     read_terms::ReadTerms,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},

@@ -157,7 +157,6 @@ impl Informer {
     pub(super) fn report(&self) -> CellReport {
         let report = CellReport {
             usage: self.reader.usage(),
-            undecodable_records: self.reader.undecodable(),
             ..self.glance()
         };
         self.status().detailed(report)

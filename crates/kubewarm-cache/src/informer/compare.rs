@@ -9,23 +9,21 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{Fault, MetricOutcome, Reason};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// How a comparison ended: the label of `kubewarm_consistency_checks_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum Comparison {
-    /// Table and list name the same.
+/// The result of a consistency check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsistencyResult {
+    /// Store and list contain the same objects.
     Equal,
-    /// They do not: the cell is listed anew.
+    /// Store and list differ, so the informer relists.
     Different,
-    /// Nothing could be compared: the table lacks what did not decode, versions have no order, or the
-    /// API server does not list at a version that was.
+    /// Nothing could be compared: the store lacks objects that did not decode, versions have no order, or the
+    /// API server cannot list at the store's version.
     Skipped,
-    /// The API server did not answer, or refused.
-    #[strum(serialize = "error")]
+    /// The API server did not answer, or rejected the request.
     Failed,
 }
 
@@ -49,13 +47,13 @@ impl Task {
 
     /// Begins a comparison of what the table holds now with what the API server lists at the table's version, if the
     /// table can be compared. Each request draws on the spare part of the namespace's bucket.
-    pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
+    pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
         self.compared_at = Instant::now();
         let (held, version) = NameDigest::new().of_table(&self.informer.reader);
         let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
-            self.metrics.compared(Comparison::Skipped);
+            self.metrics.count_consistency_check(ConsistencyResult::Skipped);
             return Fuse::terminated();
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
@@ -72,14 +70,14 @@ impl Task {
                 let part = Part::Page { limit, token: &token };
                 let page = match listed.add_page(&list_watch, Some(&at), part, PAGE).await {
                     Ok(page) => page,
-                    Err(fault) => return Comparison::failed(&fault),
+                    Err(fault) => return ConsistencyResult::failed(&fault),
                 };
                 if page.version().ok().as_ref() != Some(&at) {
-                    return Comparison::Skipped;
+                    return ConsistencyResult::Skipped;
                 }
                 if page.token.is_empty() {
                     let is_equal = held.matches(&listed);
-                    return if is_equal { Comparison::Equal } else { Comparison::Different };
+                    return if is_equal { ConsistencyResult::Equal } else { ConsistencyResult::Different };
                 }
                 token = page.token;
             }
@@ -88,9 +86,9 @@ impl Task {
     }
 
     /// What a comparison that has ended means for the watch.
-    pub(super) fn compared(&self, comparison: Comparison) -> Option<End> {
-        self.metrics.compared(comparison);
-        if comparison != Comparison::Different {
+    pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<End> {
+        self.metrics.count_consistency_check(comparison);
+        if comparison != ConsistencyResult::Different {
             return None;
         }
         tracing::error!(
@@ -102,7 +100,16 @@ impl Task {
     }
 }
 
-impl Comparison {
+impl ConsistencyResult {
+    /// The label of `kubewarm_consistency_checks_total`. A difference is a success: the check was completed.
+    pub(super) const fn outcome(self) -> MetricOutcome {
+        match self {
+            Self::Equal | Self::Different => MetricOutcome::Success,
+            Self::Skipped => MetricOutcome::Cancelled,
+            Self::Failed => MetricOutcome::Error,
+        }
+    }
+
     fn failed(fault: &Fault) -> Self {
         // That version is not kept any more, or never was to be had.
         if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) {

@@ -43,14 +43,14 @@ impl Task {
 
     /// The end of a watch whose next event cannot be decoded and names no object.
     fn nonsense(&self, stage: Stage, problem: &str) -> End {
-        self.metrics.undecodable(stage);
+        self.metrics.count_decode_error(stage);
         End::Nonsense(problem.to_owned())
     }
 
     fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
         match event.kind {
             EventKind::Error => {
-                self.metrics.event(event.kind, None);
+                self.metrics.count_event(event.kind, None);
                 Some(End::Told(fault::of_event(event.object)))
             }
             EventKind::Bookmark => self.take_bookmark(event),
@@ -64,7 +64,7 @@ impl Task {
     }
 
     fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
-        self.metrics.event(event.kind, None);
+        self.metrics.count_event(event.kind, None);
         let Some(Bookmark { version, .. }) = Bookmark::parse(event.object) else {
             return Some(End::Nonsense("a bookmark without a version".to_owned()));
         };
@@ -94,7 +94,7 @@ impl Task {
                 return Some(End::Disordered);
             }
             self.informer.apply(Delta::Upsert(item));
-            self.metrics.event(event.kind, Some(received.elapsed()));
+            self.metrics.count_event(event.kind, Some(received.elapsed()));
             return None;
         }
         self.informer.status().decodable(&item.namespace, &item.name);
@@ -131,7 +131,7 @@ impl Task {
         if had_fault || self.told_silent {
             self.healthy();
         }
-        self.metrics.event(kind, Some(lag));
+        self.metrics.count_event(kind, Some(lag));
         if self.is_followed && outcome != Outcome::Outdated {
             self.shared.changes.notify();
         }
@@ -153,7 +153,7 @@ impl Task {
         let was_held = self.informer.reader.holds(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
         if was_held && outcome == Outcome::Outdated {
-            self.metrics.undecodable(Stage::WatchObject);
+            self.metrics.count_decode_error(Stage::WatchObject);
         } else {
             self.reject(rejected, Stage::WatchObject);
         }

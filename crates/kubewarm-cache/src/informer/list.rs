@@ -1,7 +1,7 @@
 //! The first state of a cell, and every later full one: whole, streamed, or in pages.
 
 use super::{
-    Relist, RelistReason, Stage, Strategy, Undecodable, Verb,
+    Relist, RelistReason, Stage, ListMethod, Undecodable, Verb,
     endpoint::Part,
     metadata::ListMeta,
     split::{ListSplitter, MAX_OBJECT, Piece},
@@ -11,7 +11,7 @@ use super::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, Fault, Outcome, Reason, Reread, ResourceVersion, Tuning};
+use kubewarm_api::model::{Delta, Fault, MetricOutcome, Outcome, Reason, Reread, ResourceVersion, Tuning};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -61,11 +61,11 @@ impl Task {
 
         if self.broken_lists >= 2 {
             // Whatever breaks long answers off, pages are the shortest.
-            order.retain(|&way| way == Strategy::Paged);
+            order.retain(|&way| way == ListMethod::PagedList);
         }
         let mut ways = order.into_iter().peekable();
         let (strategy, listed, asked_at) = loop {
-            let way = ways.next().unwrap_or(Strategy::Paged);
+            let way = ways.next().unwrap_or(ListMethod::PagedList);
             let asked_at = Instant::now();
             let listed = self.list_by(way, reread).await;
             match listed {
@@ -102,7 +102,7 @@ impl Task {
     fn finish_list(
         &mut self,
         (why, removed): (Option<RelistReason>, u64),
-        strategy: Strategy,
+        strategy: ListMethod,
         version: &ResourceVersion,
         asked_at: Instant,
     ) {
@@ -119,10 +119,10 @@ impl Task {
                 cell = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
-            self.metrics.warmed(strategy, warmed.took);
+            self.metrics.observe_warmup(strategy, warmed.took);
         }
         if let Some(reason) = why {
-            self.metrics.relisted(reason, replaced, removed);
+            self.metrics.count_relist(reason, replaced, removed);
             let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_in_gap: removed };
             self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
@@ -131,7 +131,7 @@ impl Task {
         }
     }
 
-    async fn list_by(&mut self, way: Strategy, reread: Reread) -> Result<Listed, NotListed> {
+    async fn list_by(&mut self, way: ListMethod, reread: Reread) -> Result<Listed, NotListed> {
         self.rejected = 0;
         {
             let mut status = self.informer.status();
@@ -141,9 +141,9 @@ impl Task {
         }
         self.informer.apply(Delta::ListStarted(reread));
         match way {
-            Strategy::Whole => self.list_whole().await,
-            Strategy::Streaming => self.list_streaming().await,
-            Strategy::Paged => self.list_pages(reread).await,
+            ListMethod::List => self.list_whole().await,
+            ListMethod::WatchList => self.list_streaming().await,
+            ListMethod::PagedList => self.list_pages(reread).await,
         }
     }
 
@@ -195,10 +195,13 @@ impl Task {
     /// Counts a list, or a page of it, that has ended.
     pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
         let took = started.elapsed();
-        if received.is_ok() {
+        let outcome = if received.is_ok() {
             self.informer.status().list_took(took);
-        }
-        self.metrics.listed(received.is_ok(), took);
+            MetricOutcome::Success
+        } else {
+            MetricOutcome::Error
+        };
+        self.metrics.count_list(outcome, took);
     }
 
     async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
@@ -217,7 +220,7 @@ impl Task {
                 Err(_elapsed) => return Err(too_slow().into()),
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            self.metrics.list_bytes.inc_by(length);
+            self.metrics.upstream_list_bytes.inc_by(length);
             window.1 += length;
             if window.1 >= timing.list_least {
                 window = (Instant::now() + timing.list_window, 0);
@@ -239,7 +242,7 @@ impl Task {
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
-            self.metrics.list_items.inc_by(arrived);
+            self.metrics.upstream_list_items.inc_by(arrived);
             self.informer.status().report.listed += arrived;
         }
         if !splitter.is_complete() {
@@ -291,20 +294,20 @@ impl Task {
     }
 
     fn truncated(&self) -> Fault {
-        self.metrics.undecodable(Stage::List);
+        self.metrics.count_decode_error(Stage::List);
         Fault::new(Reason::Malformed, "the list ended before it was complete")
     }
 }
 
 /// Whether a fault says that this way does not work here, rather than that nothing does.
-fn is_for_want_of(way: Strategy, fault: &Fault) -> bool {
+fn is_for_want_of(way: ListMethod, fault: &Fault) -> bool {
     match way {
-        Strategy::Whole => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
-        Strategy::Streaming => matches!(
+        ListMethod::List => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
+        ListMethod::WatchList => matches!(
             fault.reason(),
             Reason::TimedOut | Reason::TooLarge | Reason::Unsupported | Reason::ClosedAtOnce
         ),
-        Strategy::Paged => false,
+        ListMethod::PagedList => false,
     }
 }
 

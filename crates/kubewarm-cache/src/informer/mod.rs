@@ -41,17 +41,17 @@ mod watch;
 pub use self::{
     cell::OwnAccess,
     changes::Changes,
-    compare::Comparison,
+    compare::ConsistencyResult,
     metrics::{
-        InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics,
-        code_label,
+        CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
+        RESOURCE_LABELS, ResourceMetrics, code_label,
     },
     plan::{Desired, Plan, plan},
     proof::{Proof, Proofs},
     registry::{Bounds, Registry, Reports},
     report::{
         CellFault, CellReport, EventKind, Loss, Phase, Quantiles, Relist, RelistReason, Stage,
-        Strategy, Undecodable, Warmed, WatchEnd,
+        ListMethod, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, look, try_cell},
     strategy::Strategies,

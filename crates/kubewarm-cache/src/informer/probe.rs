@@ -54,7 +54,7 @@ impl Task {
                 return Err(End::Dead("the version is too old for a second watch"));
             }
             Err(fault) => {
-                self.metrics.failed(fault.code());
+                self.metrics.count_request_error(Verb::Watch, fault.code());
                 let delay = self.backoff.failed(fault.retry_after(), fastrand::f64()).max(pause);
                 self.informer.status().fault(Verb::Watch, &fault, self.backoff.failures(), delay);
                 self.shared.changes.notify();

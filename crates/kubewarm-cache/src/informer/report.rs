@@ -60,13 +60,13 @@ pub struct CellFault {
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Strategy {
-    /// One list parsed as it arrived.
-    Whole,
-    /// `sendInitialEvents`.
-    Streaming,
-    /// Pages.
-    Paged,
+pub enum ListMethod {
+    /// One list, parsed as it arrives.
+    List,
+    /// A watch with `sendInitialEvents`.
+    WatchList,
+    /// A list in pages.
+    PagedList,
 }
 
 /// A completed first sync.
@@ -80,7 +80,7 @@ pub struct Warmed {
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// How.
-    pub strategy: Strategy,
+    pub strategy: ListMethod,
 }
 
 /// Why a synced cell listed again.
@@ -185,9 +185,6 @@ pub struct CellReport {
     /// What its store holds; nothing in a [`Reports::glance`](super::Reports::glance).
     #[serde(flatten)]
     pub usage: Usage,
-    /// Stored records that did not decode, each a bug of kubewarm; 0 in a glance.
-    #[serde(skip)]
-    pub undecodable_records: u64,
     /// Where it stands.
     #[serde(rename = "state")]
     pub phase: Phase,
@@ -282,6 +279,13 @@ impl CellReport {
         }
     }
 
+    /// Whether the API server rejects the informer's identity.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        let is_rejected = |fault: &CellFault| fault.reason.refuses_identity();
+        self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
+    }
+
     /// Whether its table follows the cluster, so that it could be proved current.
     #[must_use]
     pub fn is_kept_current(&self) -> bool {
@@ -302,7 +306,7 @@ impl CellReport {
     }
 }
 
-/// Why a watch ended: the label of `kubewarm_watch_ends_total`.
+/// Why a watch ended: the label of `kubewarm_upstream_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WatchEnd {
@@ -331,7 +335,7 @@ pub enum WatchEnd {
     Shutdown,
 }
 
-/// The type of a watch event: the label of `kubewarm_watch_events_total`.
+/// The type of a watch event: the label of `kubewarm_upstream_watch_events_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
@@ -348,7 +352,7 @@ pub enum EventKind {
     Error,
 }
 
-/// Where undecodable bytes were met: the label of `kubewarm_decode_errors_total`.
+/// Where undecodable bytes were met: the label of `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {

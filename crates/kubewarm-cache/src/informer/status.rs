@@ -1,7 +1,7 @@
 //! What an informer's task writes down of itself, and everyone else reads.
 
 use super::{
-    CellFault, CellReport, Phase, RelistReason, Strategy, Undecodable, Verb, Warmed,
+    CellFault, CellReport, Phase, RelistReason, ListMethod, Undecodable, Verb, Warmed,
     latency::LatencyWindow, state::Step,
 };
 use jiff::Timestamp;
@@ -176,7 +176,7 @@ impl Status {
     pub(super) fn listed(
         &mut self,
         version: &ResourceVersion,
-        strategy: Strategy,
+        strategy: ListMethod,
         (asked_at, epoch): (Instant, u64),
     ) -> Option<Warmed> {
         let synced = Timestamp::now();
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
         assert_eq!(after(&mut status, Step::Listing), Phase::Listing, "not synced");
         let version = ResourceVersion::from(5);
-        assert!(status.listed(&version, Strategy::Whole, (Instant::now(), 0)).is_some());
+        assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_some());
         assert_eq!(phase(&status), Phase::Reconnecting);
         assert_eq!(after(&mut status, Step::Watching), Phase::Watching);
         tokio::time::advance(BOUND).await;
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(phase(&status), Phase::Relisting, "it waits for its turn");
         assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
         assert_eq!(after(&mut status, Step::Listing), Phase::Relisting, "synced through a failure");
-        assert!(status.listed(&version, Strategy::Whole, (Instant::now(), 0)).is_none());
+        assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_none());
         assert_eq!(phase(&status), Phase::Reconnecting);
         after(&mut status, Step::Backoff);
         status.purged();

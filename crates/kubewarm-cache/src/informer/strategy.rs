@@ -1,6 +1,6 @@
 //! Which way to the first state, and which ways have failed for which resource.
 
-use super::{Strategy, Timing};
+use super::{ListMethod, Timing};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kubewarm_api::model::{CellKey, CellSpec, Identity, ListStrategy, Resource};
 use kubewarm_client::Expiring;
@@ -22,7 +22,7 @@ const STREAMED_ENCODING: u32 = 33;
 pub struct Strategies {
     /// The minor version, if the server said one, and when it was asked.
     minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
-    avoided: Expiring<(Identity, Resource, Strategy), ()>,
+    avoided: Expiring<(Identity, Resource, ListMethod), ()>,
 }
 
 impl Default for Strategies {
@@ -41,10 +41,10 @@ impl Strategies {
     }
 
     /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
-    pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> Strategy {
+    pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> ListMethod {
         let wanted = spec.tuning.strategy;
         let order = self.order(operator, &spec.key, wanted).await;
-        order.first().copied().unwrap_or(Strategy::Paged)
+        order.first().copied().unwrap_or(ListMethod::PagedList)
     }
 
     /// The ways to try, in order, for a cell. `operator` is asked for the server's version, and what
@@ -59,22 +59,22 @@ impl Strategies {
         operator: &kube::Client,
         cell: &CellKey,
         wanted: ListStrategy,
-    ) -> Vec<Strategy> {
-        let order: &[Strategy] = match wanted {
+    ) -> Vec<ListMethod> {
+        let order: &[ListMethod] = match wanted {
             ListStrategy::Auto if self.minor(operator).await < STREAMED_ENCODING => {
-                &[Strategy::Paged]
+                &[ListMethod::PagedList]
             }
-            ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
-            ListStrategy::Whole => &[Strategy::Whole, Strategy::Paged],
-            ListStrategy::Streaming => &[Strategy::Streaming, Strategy::Paged],
-            ListStrategy::Paged => &[Strategy::Paged],
+            ListStrategy::Auto => &[ListMethod::List, ListMethod::WatchList, ListMethod::PagedList],
+            ListStrategy::Whole => &[ListMethod::List, ListMethod::PagedList],
+            ListStrategy::Streaming => &[ListMethod::WatchList, ListMethod::PagedList],
+            ListStrategy::Paged => &[ListMethod::PagedList],
         };
         let avoided = |way| self.avoided.get(&lane(cell, way)).is_some();
-        order.iter().copied().filter(|&way| way == Strategy::Paged || !avoided(way)).collect()
+        order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
     }
 
     /// Remembers that `way` was refused, or late, for the identity and the resource of a cell.
-    pub(super) fn avoid(&self, cell: &CellKey, way: Strategy) {
+    pub(super) fn avoid(&self, cell: &CellKey, way: ListMethod) {
         self.avoided.insert(lane(cell, way), (), Instant::now());
     }
 
@@ -96,7 +96,7 @@ impl Strategies {
     }
 }
 
-fn lane(cell: &CellKey, way: Strategy) -> (Identity, Resource, Strategy) {
+fn lane(cell: &CellKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
     (cell.identity.clone(), cell.resource.clone(), way)
 }
 
@@ -131,7 +131,7 @@ mod tests {
     #[tokio::test]
     async fn old_servers_are_asked_for_pages() {
         for (minor, first) in
-            [("32", Strategy::Paged), ("33+", Strategy::Whole), ("x", Strategy::Paged)]
+            [("32", ListMethod::PagedList), ("33+", ListMethod::List), ("x", ListMethod::PagedList)]
         {
             let order =
                 Strategies::default().order(&server(minor), &pods(), ListStrategy::Auto).await;
@@ -143,21 +143,21 @@ mod tests {
     async fn what_was_refused_is_left_out_for_a_while() {
         let (timing, strategies) = (Timing::default(), Strategies::default());
         let client = server("36");
-        strategies.avoid(&pods(), Strategy::Whole);
+        strategies.avoid(&pods(), ListMethod::List);
         let order = strategies.order(&client, &pods(), ListStrategy::Auto).await;
-        assert_eq!(order, [Strategy::Streaming, Strategy::Paged]);
+        assert_eq!(order, [ListMethod::WatchList, ListMethod::PagedList]);
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "b".into() };
         let other = CellKey { identity, ..pods() };
         let order = strategies.order(&client, &other, ListStrategy::Auto).await;
         assert_eq!(
             order.first(),
-            Some(&Strategy::Whole),
+            Some(&ListMethod::List),
             "what another was refused is nothing to it"
         );
         let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
-        assert_eq!(order, [Strategy::Paged]);
+        assert_eq!(order, [ListMethod::PagedList]);
         tokio::time::advance(timing.remember).await;
         let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
-        assert_eq!(order, [Strategy::Whole, Strategy::Paged]);
+        assert_eq!(order, [ListMethod::List, ListMethod::PagedList]);
     }
 }

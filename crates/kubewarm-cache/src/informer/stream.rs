@@ -66,7 +66,7 @@ impl fmt::Debug for Stream {
 }
 
 impl End {
-    /// The label of `kubewarm_watch_ends_total`.
+    /// The label of `kubewarm_upstream_watch_ends_total`.
     pub(super) fn label(&self, lasted: Duration, asked: Duration) -> WatchEnd {
         match self {
             Self::Clean if is_early(lasted, asked) => WatchEnd::Eof,
@@ -95,7 +95,7 @@ pub(super) struct OpenWatch {
 
 impl OpenWatch {
     pub(super) fn new(metrics: &Arc<ResourceMetrics>, opened: Instant) -> Self {
-        metrics.watch_starts.inc();
+        metrics.upstream_watch_starts.inc();
         Self { metrics: Arc::clone(metrics), opened, reason: WatchEnd::Shutdown }
     }
 
@@ -106,7 +106,7 @@ impl OpenWatch {
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.metrics.watch_ended(self.reason, self.opened.elapsed());
+        self.metrics.observe_watch_end(self.reason, self.opened.elapsed());
     }
 }
 

@@ -48,7 +48,7 @@ impl Task {
                 Err(_elapsed) => return Err(late().into()),
             }
             let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
-            self.metrics.list_bytes.inc_by(length);
+            self.metrics.upstream_list_bytes.inc_by(length);
             stream.heard = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
@@ -79,7 +79,7 @@ impl Task {
         let event = Event::parse(line).ok_or_else(nonsense)?;
         match event.kind {
             EventKind::Added | EventKind::Modified => {
-                self.metrics.list_items.inc();
+                self.metrics.upstream_list_items.inc();
                 self.informer.status().report.listed += 1;
                 self.take_listed(event.object, Stage::WatchObject);
             }

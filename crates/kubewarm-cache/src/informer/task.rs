@@ -126,7 +126,7 @@ impl Task {
             informer: Arc::clone(informer),
             control: informer.control.subscribe(),
             epoch,
-            metrics: shared.metrics.of(&key.resource),
+            metrics: shared.metrics.for_resource(&key.resource),
             backoff: Backoff::new(shared.timing.backoff),
             shared: Arc::clone(shared),
             closed_at_once: 0,
@@ -182,7 +182,7 @@ impl Task {
     async fn wait(&mut self, failure: Failure) -> Next {
         let Failure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
-        self.metrics.failed(fault.code());
+        self.metrics.count_request_error(verb, fault.code());
         if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
             let existence = self.namespace(failed_at).await;
             fault = missing_namespace(&self.informer.key.extent, existence).unwrap_or(fault);
@@ -255,7 +255,7 @@ impl Task {
             version = self.version().map(|version| version.to_string()),
             "resource versions went back, as after an etcd restore: listing anew"
         );
-        self.metrics.rv_rollbacks.inc();
+        self.metrics.resource_version_rollbacks.inc();
         self.purge();
         Next::List(Some(RelistReason::Rollback))
     }
@@ -278,7 +278,7 @@ impl Task {
 
     /// Counts and names what could not be decoded.
     pub(super) fn reject(&mut self, rejected: Undecodable, stage: Stage) {
-        self.metrics.undecodable(stage);
+        self.metrics.count_decode_error(stage);
         self.rejected += 1;
         let (object, problem) = (&rejected.object, &*rejected.problem);
         if self.rejected <= LOGGED {

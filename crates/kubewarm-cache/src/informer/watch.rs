@@ -38,7 +38,7 @@ impl Task {
             Err(fault) if fault.reason() == Reason::Gone => {
                 let code = fault.code();
                 let next = self.relist(RelistReason::Gone, fault)?;
-                self.metrics.failed(code);
+                self.metrics.count_request_error(Verb::Watch, code);
                 Ok(next)
             }
             Err(fault) => {

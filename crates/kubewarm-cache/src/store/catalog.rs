@@ -2,7 +2,7 @@
 
 use super::{
     codec::Codec,
-    kind::Kind,
+    kind::{DecodeErrorCounter, Kind},
     query::{Reader, Usage},
     table::Table,
     upkeep::Upkeep,
@@ -39,6 +39,7 @@ pub struct Catalog {
     gauges: Arc<Mutex<Gauges>>,
     codec: Codec,
     upkeep: Upkeep,
+    decode_errors: DecodeErrorCounter,
 }
 
 impl Catalog {
@@ -46,6 +47,13 @@ impl Catalog {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Calls `count` for each stored record of a resource that does not decode. Tables that are already open do not
+    /// call it.
+    #[must_use]
+    pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
+        Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
     /// Opens an empty table, in the place of any other under this key; readers of that one keep it.
@@ -73,7 +81,9 @@ impl Catalog {
         if let Some(kind) = kinds.get(&id).and_then(Weak::upgrade) {
             return kind;
         }
-        let kind = Arc::new(Kind::new(self.codec.clone(), self.upkeep.clone()));
+        let (codec, upkeep) = (self.codec.clone(), self.upkeep.clone());
+        let kind = Kind::new(key.resource.clone(), codec, upkeep, self.decode_errors.clone());
+        let kind = Arc::new(kind);
         kinds.insert(id, Arc::downgrade(&kind));
         kind
     }

@@ -7,10 +7,14 @@ use super::{
     table::Table,
     upkeep::{Upkeep, repack},
 };
+use kubewarm_api::model::Resource;
 use parking_lot::{Mutex, RwLock};
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Bytes of a dictionary; more brings nothing (docs/performance.md).
@@ -45,19 +49,38 @@ pub(super) struct Kind {
     tables: Mutex<Vec<Weak<Table>>>,
     /// Objects held when the last dictionary was trained.
     trained: AtomicU64,
+    resource: Resource,
+    decode_errors: DecodeErrorCounter,
     pub(super) codec: Codec,
     pub(super) upkeep: Upkeep,
 }
 
+/// Called for each stored record that did not decode.
+#[derive(Clone, Default)]
+pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<dyn Fn(&Resource) + Send + Sync>>);
+
+impl fmt::Debug for DecodeErrorCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecodeErrorCounter").finish_non_exhaustive()
+    }
+}
+
 impl Kind {
     /// Without tables.
-    pub(super) fn new(codec: Codec, upkeep: Upkeep) -> Self {
+    pub(super) fn new(
+        resource: Resource,
+        codec: Codec,
+        upkeep: Upkeep,
+        decode_errors: DecodeErrorCounter,
+    ) -> Self {
         Self {
             current: RwLock::new(None),
             packed: AtomicU64::new(0),
             next: AtomicU64::new(FIRST_OBJECTS),
             tables: Mutex::default(),
             trained: AtomicU64::new(0),
+            resource,
+            decode_errors,
             codec,
             upkeep,
         }
@@ -68,6 +91,13 @@ impl Kind {
         let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
         tables.push(Arc::downgrade(table));
+    }
+
+    /// Counts a record that did not decode.
+    pub(super) fn count_decode_error(&self) {
+        if let Some(count) = &self.decode_errors.0 {
+            count(&self.resource);
+        }
     }
 
     /// What records are to be packed with now.

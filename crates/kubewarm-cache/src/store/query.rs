@@ -9,11 +9,7 @@ use super::{
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, namespace_order};
 use serde::Serialize;
-use std::{
-    cmp::Ordering,
-    fmt,
-    sync::{Arc, atomic},
-};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// Sees every delta that the table's writer has applied. Cloning is cheap; a reader of a table that
 /// was replaced or closed goes on seeing its last contents.
@@ -117,13 +113,6 @@ impl Reader {
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {
         self.table.contents.read().version.clone()
-    }
-
-    /// Records that did not decode and were treated as absent, since the table was opened. Each is a
-    /// fault of this program.
-    #[must_use]
-    pub fn undecodable(&self) -> u64 {
-        self.table.undecodable.load(atomic::Ordering::Relaxed)
     }
 
     /// One object. Cost: about 3 µs for a pod.
@@ -262,7 +251,10 @@ mod tests {
         samples::{all, body, cell, keys, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink;
-    use std::collections::BTreeSet;
+    use std::{
+        collections::BTreeSet,
+        sync::atomic::{AtomicU64, Ordering},
+    };
 
     #[test]
     fn objects_without_a_field_are_the_same_with_and_without_its_index() {
@@ -292,7 +284,12 @@ mod tests {
 
     #[test]
     fn a_record_that_does_not_decode_is_absent_and_counted() {
-        let catalog = Catalog::new();
+        let counted = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&counted);
+        let catalog = Catalog::new().with_error_counter(move |resource| {
+            assert_eq!(*resource, cell("pods").resource);
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
         let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
         let reader = catalog.reader(&cell("pods")).unwrap();
         let web = body(r#"{"app":"web"}"#, "");
@@ -304,7 +301,7 @@ mod tests {
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);
-        assert_eq!(reader.undecodable(), 2);
+        assert_eq!(counted.load(Ordering::Relaxed), 2);
         assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::Outcome::Removed);
         assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::Outcome::Removed);
         assert_eq!(reader.usage(), Usage::default());

@@ -15,7 +15,7 @@ use kubewarm_wire::json::Paths;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
     Arc,
-    atomic::{self, AtomicBool, AtomicU64},
+    atomic::{self, AtomicBool},
 };
 use tokio::sync::Notify;
 
@@ -32,8 +32,6 @@ pub(super) struct Table {
     is_secret: bool,
     /// What it shares with the tables of its kind.
     pub(super) kind: Arc<Kind>,
-    /// Records that did not decode: each is a fault of ours.
-    pub(super) undecodable: AtomicU64,
     /// What it holds, for whoever bounds it.
     gauge: Arc<Gauge>,
     /// Changed under the lock of the contents.
@@ -50,7 +48,6 @@ impl Table {
             encoding: Encoding::Json,
             is_secret,
             kind,
-            undecodable: AtomicU64::new(0),
             gauge,
             is_closed: AtomicBool::new(false),
             told: Arc::default(),
@@ -92,7 +89,7 @@ impl Table {
         match context.unpack(record, with, into) {
             Ok(()) => Some(into),
             Err(fault) => {
-                self.undecodable.fetch_add(1, atomic::Ordering::Relaxed);
+                self.kind.count_decode_error();
                 tracing::error!(%fault, "stored record does not decode; treated as absent");
                 None
             }

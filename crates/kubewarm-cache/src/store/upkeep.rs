@@ -151,8 +151,8 @@ mod tests {
     use super::*;
     use crate::store::{
         codec::Codec,
-        kind::Kind,
-        samples::{body, upsert},
+        kind::{DecodeErrorCounter, Kind},
+        samples::{body, cell, upsert},
         writer::Writer,
     };
     use kubewarm_api::model::{DeltaSink as _, FieldPath};
@@ -160,7 +160,9 @@ mod tests {
 
     #[test]
     fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
-        let kind = Arc::new(Kind::new(Codec::default(), Upkeep::default()));
+        let resource = cell("pods").resource;
+        let counter = DecodeErrorCounter::default();
+        let kind = Arc::new(Kind::new(resource, Codec::default(), Upkeep::default(), counter));
         let table = Table::new(kind, false, Arc::default());
         let table = Arc::new(table);
         let mut writer = Writer::new(Arc::clone(&table));

@@ -8,7 +8,7 @@ use super::{
     network::network,
     queue::ReviewQueue,
 };
-use kubewarm_api::model::DecidedBy;
+use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{Expiring, Presented, User, Who};
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
@@ -62,7 +62,7 @@ impl Authenticator {
         &self,
         credentials: &Credentials,
         peer: IpAddr,
-        by: &mut DecidedBy,
+        by: &mut DecisionSource,
     ) -> Result<Caller, Refused> {
         if credentials.impersonates && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
@@ -95,13 +95,13 @@ impl Authenticator {
         &self,
         presented: &Arc<Presented>,
         peer: IpAddr,
-        by: &mut DecidedBy,
+        by: &mut DecisionSource,
     ) -> Result<(Who, Instant), Refused> {
         let key = self.key.of_credentials(presented)?;
         if let Some(known) = self.users.get(&key) {
             return Ok((known.value, known.asked_at));
         }
-        *by = DecidedBy::Api;
+        *by = DecisionSource::ApiServer;
         // Behind one address there may be others than those who try tokens.
         let last = self.users.get_stale(&key);
         let was_accepted = last.is_some_and(|it| matches!(it.value, Who::Known(_)));

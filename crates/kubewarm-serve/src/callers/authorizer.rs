@@ -7,7 +7,7 @@ use super::{
     queue::ReviewQueue,
 };
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::DecidedBy;
+use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{Expiring, Verdict};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
@@ -44,7 +44,7 @@ impl Authorizer {
         &self,
         caller: &Caller,
         access: &SelfSubjectAccessReviewSpec,
-        by: &mut DecidedBy,
+        by: &mut DecisionSource,
     ) -> Result<Instant, Refused> {
         let spec = caller.user.review(access);
         let sends_token = self.reviews.passes_impersonation_on();
@@ -53,7 +53,7 @@ impl Authorizer {
         let entry = if let Some(known) = self.verdicts.get(&key) {
             known
         } else {
-            *by = DecidedBy::Api;
+            *by = DecisionSource::ApiServer;
             let one = caller.name;
             let review = || {
                 let (queue, waits) = (self.queue.clone(), self.queue.enter(one));

@@ -1,6 +1,6 @@
 //! Credentials that were not accepted: whoever tries tokens tries few.
 
-use super::Refused;
+use super::{ReadLimit, Refused};
 use kubewarm_client::{KeyedBucket, KeyedPermit, KeyedSemaphore};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -25,15 +25,16 @@ impl FailedTokens {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] for an address that has no failures left, or tries a token with few left.
+    /// [`Refused::Limited`] for an address that has no failures left, or tries a token with few left.
     pub(super) fn attempt(
         &self,
         peer: IpAddr,
         now: Instant,
     ) -> Result<Option<KeyedPermit>, Refused> {
+        const LIMITED: Refused = Refused::Limited(ReadLimit::FailedTokens);
         match self.failures.left(&peer, now) {
-            0 => Err(Refused::Busy),
-            left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(Refused::Busy),
+            0 => Err(LIMITED),
+            left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
             _ => Ok(None),
         }
     }

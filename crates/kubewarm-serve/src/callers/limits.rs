@@ -1,5 +1,7 @@
 //! How much callers can have at once.
 
+use super::Refused;
+use kubewarm_client::Exhausted;
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 /// How much readers can have at once, as an administrator sets it.
@@ -41,6 +43,55 @@ pub struct CallerLimits {
     pub large: usize,
     /// What an administrator sets.
     pub readers: ReaderLimits,
+}
+
+/// A limit of the read API that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadLimit {
+    /// Requests of all users.
+    Requests,
+    /// Requests of one user.
+    UserRequests,
+    /// Watches of all users.
+    Watches,
+    /// Watches of one user.
+    UserWatches,
+    /// Forwarded requests of all users.
+    ForwardedRequests,
+    /// Forwarded requests of one user.
+    UserForwardedRequests,
+    /// Reviews of all callers.
+    Reviews,
+    /// Reviews of one user or address.
+    UserReviews,
+    /// Rejected tokens of one address.
+    FailedTokens,
+}
+
+impl ReadLimit {
+    /// Whether the limit is of one user or address.
+    #[must_use]
+    pub const fn is_callers_own(self) -> bool {
+        match self {
+            Self::Requests | Self::Watches | Self::ForwardedRequests | Self::Reviews => false,
+            Self::UserRequests
+            | Self::UserWatches
+            | Self::UserForwardedRequests
+            | Self::UserReviews
+            | Self::FailedTokens => true,
+        }
+    }
+
+    /// The refusal where permits are exhausted: those of one caller, or all.
+    pub(super) const fn reached(
+        exhausted: Exhausted,
+        (all, of_one): (Self, Self),
+    ) -> Refused {
+        Refused::Limited(match exhausted {
+            Exhausted::Key => of_one,
+            Exhausted::All => all,
+        })
+    }
 }
 
 impl CallerLimits {

@@ -24,7 +24,7 @@ pub use self::{
     credentials::{Credentials, NoCredentials},
     identity::Authority,
     key::random_key,
-    limits::{CallerLimits, ReaderLimits},
+    limits::{CallerLimits, ReadLimit, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
@@ -38,7 +38,7 @@ use self::{
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{DecidedBy, Decision, Fault};
+use kubewarm_api::model::{DecisionSource, Fault, MetricOutcome};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
@@ -46,8 +46,8 @@ use tokio::{runtime::Handle, time::Instant};
 /// What bytes that are not written are counted in.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Takes note of a decision: who made it, what it is, how long it took.
-pub type Note = Box<dyn Fn(DecidedBy, Decision, Duration) + Send + Sync>;
+/// Observes each decision about a caller: its source, its outcome, its duration.
+pub type Note = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// What one user has of something, such as the turns in which large answers are written.
 #[derive(Clone, Debug)]
@@ -70,9 +70,8 @@ pub enum Refused {
     },
     /// The caller wants to act as somebody else, which cannot be checked here.
     Impersonation,
-    /// Too many reviews are under way, this caller has too many requests, or too many tokens of its address were not
-    /// accepted.
-    Busy,
+    /// A limit was reached.
+    Limited(ReadLimit),
     /// Nobody can say.
     Undecided(Fault),
 }
@@ -155,7 +154,9 @@ impl Callers {
     ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let permit = self.requests.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            let permit = self.requests.acquire_now(&caller.name);
+            let limits = (ReadLimit::Requests, ReadLimit::UserRequests);
+            let permit = permit.map_err(|reached| ReadLimit::reached(reached, limits))?;
             let asked = self.authorizer.authorize(&caller, access, by).await?;
             Ok((Caller { asked, ..caller }, permit))
         })
@@ -208,7 +209,9 @@ impl Callers {
     ) -> Result<(Caller, KeyedPermit), Refused> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let place = self.forwarded.try_acquire(&caller.name).ok_or(Refused::Busy)?;
+            let place = self.forwarded.acquire_now(&caller.name);
+            let limits = (ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests);
+            let place = place.map_err(|reached| ReadLimit::reached(reached, limits))?;
             Ok((caller, place))
         })
         .await
@@ -238,20 +241,22 @@ impl Callers {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if there is none, or that user has too many.
+    /// [`Refused::Limited`] if all watches, or those of the user, are in use.
     pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
-        self.watches.try_acquire(&caller.name).ok_or(Refused::Busy)
+        let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
+        let permit = self.watches.acquire_now(&caller.name);
+        permit.map_err(|reached| ReadLimit::reached(reached, limits))
     }
 
-    /// Has `deciding` decide, and notes what it decides. Where nobody waits for it any more, there is no decision.
+    /// Runs `deciding` and notes its outcome. A future that is dropped notes nothing.
     async fn noted<T>(
         &self,
-        deciding: impl AsyncFnOnce(&mut DecidedBy) -> Result<T, Refused>,
+        deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        let (mut by, began) = (DecidedBy::Cache, Instant::now());
-        let decided = deciding(&mut by).await;
-        let decision = decided.as_ref().err().map_or(Decision::Allow, Refused::decision);
-        (self.note)(by, decision, began.elapsed());
+        let (mut source, began) = (DecisionSource::Cache, Instant::now());
+        let decided = deciding(&mut source).await;
+        let outcome = decided.as_ref().err().map_or(MetricOutcome::Success, Refused::outcome);
+        (self.note)(source, outcome, began.elapsed());
         decided
     }
 }
@@ -264,10 +269,13 @@ impl UserPermits {
 }
 
 impl Refused {
-    const fn decision(&self) -> Decision {
+    const fn outcome(&self) -> MetricOutcome {
         match self {
-            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => Decision::Deny,
-            Self::Busy | Self::Undecided(_) => Decision::Error,
+            Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => {
+                MetricOutcome::Rejected
+            }
+            Self::Limited(limit) if limit.is_callers_own() => MetricOutcome::Rejected,
+            Self::Limited(_) | Self::Undecided(_) => MetricOutcome::Error,
         }
     }
 }

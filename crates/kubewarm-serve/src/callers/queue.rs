@@ -2,7 +2,7 @@
 
 use super::{
     Refused,
-    limits::{CallerLimits, quarter},
+    limits::{CallerLimits, ReadLimit, quarter},
 };
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
@@ -47,18 +47,21 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`].
+    /// [`Refused::Limited`].
     pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, Refused> {
-        self.waiting.try_acquire(&one).ok_or(Refused::Busy)
+        let limits = (ReadLimit::Reviews, ReadLimit::UserReviews);
+        let place = self.waiting.acquire_now(&one);
+        place.map_err(|reached| ReadLimit::reached(reached, limits))
     }
 
     /// A slot for a review of `one`, waiting for it.
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if there is none in time.
+    /// [`Refused::Limited`] if there is none in time.
     pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, Refused> {
-        self.slots.acquire_within(&one, self.queue).await.ok_or(Refused::Busy)
+        let slot = self.slots.acquire_within(&one, self.queue).await;
+        slot.ok_or(Refused::Limited(ReadLimit::Reviews))
     }
 
     /// What `review` says, in time.

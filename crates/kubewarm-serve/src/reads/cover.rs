@@ -143,13 +143,13 @@ impl<'a> Coverage<'a> {
         self.cells.iter().map(|it| it.declared.reads.cold_wait).min().unwrap_or_default()
     }
 
-    /// Those that may answer now, the best first: whole ones without selectors; then current ones, late
-    /// ones, and those that nobody watches.
+    /// Those that may answer now, the best first: whole ones without selectors; then current ones, late ones, and those that
+    /// nobody watches. Also whether the API server rejects all, of those that may answer and those that may not.
     pub(super) fn warm(
         &self,
         standing: impl Fn(&CellKey) -> Option<CellReport>,
         now: Instant,
-    ) -> Vec<Candidate<'a>> {
+    ) -> (Vec<Candidate<'a>>, bool) {
         let mut candidates: Vec<Candidate<'a>> = Vec::new();
         for &offering in &self.cells {
             if let Some(known) = candidates.iter_mut().find(|it| *it.key == offering.key) {
@@ -160,10 +160,12 @@ impl<'a> Coverage<'a> {
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(Candidate { key: &offering.key, offers: vec![offering], report, age });
         }
+        let is_forbidden =
+            !candidates.is_empty() && candidates.iter().all(|it| it.report.is_forbidden());
         candidates.retain(|it| it.may_be_read(&it.report));
         let bound = self.max_staleness();
         candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));
-        candidates
+        (candidates, is_forbidden)
     }
 }
 
@@ -369,7 +371,7 @@ mod tests {
                 let at = keys.iter().position(|it| *it == key)?;
                 Some(report(now - Duration::from_secs(ages[at])))
             };
-            coverage.warm(standing, now).into_iter().map(|it| it.key.clone()).collect()
+            coverage.warm(standing, now).0.into_iter().map(|it| it.key.clone()).collect()
         };
         // The age counts among those that are alike.
         assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
@@ -386,7 +388,7 @@ mod tests {
             Some(kubewarm_cache::informer::Loss { at: now, time: jiff::Timestamp::UNIX_EPOCH });
         let answers = |offers: &Offers| {
             let coverage = Coverage::of(offers, &asked, None, "home").unwrap();
-            coverage.warm(|_| Some(lost.clone()), now).len()
+            coverage.warm(|_| Some(lost.clone()), now).0.len()
         };
         assert_eq!(answers(&offers), 0);
         offers.set_policy("home", OnAccessLost::ServeStale);

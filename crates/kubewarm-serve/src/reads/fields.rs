@@ -231,7 +231,7 @@ mod tests {
         let coverage = Coverage::of(offers, &asked, None, "home")?;
         let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
         let now = Instant::now();
-        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now);
+        let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now).0;
         Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
     }
 

@@ -112,7 +112,7 @@ impl Reads {
         let (answer, waited) = answered.await?;
         self.from.reports.read_took(&answer.source.cell, began.elapsed());
         if let Some(age) = answer.source.age {
-            self.from.ages.of(&asked.resource).read(age);
+            self.from.ages.for_resource(&asked.resource).observe_staleness(age);
         }
         Ok(Answer { waited, ..answer })
     }

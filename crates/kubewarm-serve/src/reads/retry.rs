@@ -1,8 +1,8 @@
 //! Tries a read until it can be answered, or until nothing is left to wait for.
 
 use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
-use crate::metrics::WaitFor;
-use kubewarm_api::model::{CellKey, ProfileRef, ResourceVersion};
+use crate::metrics::WaitReason;
+use kubewarm_api::model::{CellKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::Proof;
 use kubewarm_wire::{Failure, Objects};
 use std::{sync::Arc, time::Duration};
@@ -19,8 +19,13 @@ const MAX_TRIES: usize = 4;
 
 /// Why a read has no answer yet.
 pub(super) enum NotYet {
-    /// No cell that could answer is warm. Its profiles let reads wait for so long.
-    Cold(Duration),
+    /// No cell that could answer is warm.
+    Cold {
+        /// How long the profiles let reads wait.
+        wait: Duration,
+        /// Whether all of them lack permission.
+        is_forbidden: bool,
+    },
     /// No table has reached the version.
     Behind {
         /// The version that is waited for.
@@ -66,7 +71,9 @@ impl Reads {
         let began = Instant::now();
         let mut waited = None;
         let mut changes = self.from.changes.subscribe();
-        let not_warm = || Failure::not_warm(asked.resource.group_resource(), RETRY_AFTER_SECONDS);
+        let of = asked.resource.group_resource();
+        let not_warm = || Failure::not_warm(of, RETRY_AFTER_SECONDS);
+        let access_missing = || Failure::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
         let mut proved: Option<(CellKey, Proof)> = None;
         let answered = async {
@@ -81,24 +88,24 @@ impl Reads {
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(NotYet::Failed(failure)) => return Err(failure),
-                    Err(NotYet::Cold(wait)) => {
-                        waited = Some(WaitFor::Warmth);
+                    Err(NotYet::Cold { wait, is_forbidden }) => {
+                        waited = Some(WaitReason::Sync);
                         let until = began + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
                         // Somewhere something may change all the time.
                         if is_over || until <= Instant::now() {
-                            return Err(not_warm());
+                            return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
                     Err(NotYet::Behind { wanted, newest }) => {
                         if began.elapsed() >= VERSION_WAIT {
                             return Err(Failure::too_large_version(&wanted, newest.as_ref()));
                         }
-                        waited = Some(WaitFor::Version);
+                        waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
                     Err(NotYet::Unproven { cell, payer, since, failure }) => {
-                        waited = Some(WaitFor::Proof);
+                        waited = Some(WaitReason::FreshnessCheck);
                         let proving = self.from.proofs.prove(&cell, &payer, since);
                         proved = match timeout_at(began + PROOF_WAIT, proving).await {
                             Ok(Ok(proof)) => Some((*cell, proof)),
@@ -120,7 +127,9 @@ impl Reads {
         };
         let answered = answered.await;
         if let Some(reason) = waited {
-            self.from.metrics.waited(reason, answered.is_ok(), began.elapsed());
+            let outcome =
+                if answered.is_ok() { MetricOutcome::Success } else { MetricOutcome::Error };
+            self.from.metrics.observe_wait(reason, outcome, began.elapsed());
         }
         Ok((answered?, waited.is_some()))
     }

@@ -54,9 +54,10 @@ impl Reads {
         let kind = kind.ok_or_else(|| not_cached(asked, MAY_FILTER))?;
         let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
         let coverage = coverage.knowing(&kind, &fields)?;
-        let candidates = coverage.warm(|key| self.from.reports.glance(key), Instant::now());
+        let (candidates, is_forbidden) =
+            coverage.warm(|key| self.from.reports.glance(key), Instant::now());
         if candidates.is_empty() {
-            return Err(NotYet::Cold(cold_wait));
+            return Err(NotYet::Cold { wait: cold_wait, is_forbidden });
         }
         let (consistency, max_staleness) = (coverage.consistency(), coverage.max_staleness());
         Ok(Route {
@@ -205,7 +206,7 @@ impl Route<'_> {
 
     /// No candidate can be read.
     pub(super) fn cold(&self) -> NotYet {
-        NotYet::Cold(self.cold_wait)
+        NotYet::Cold { wait: self.cold_wait, is_forbidden: false }
     }
 
     /// What has to be proved so that one of `candidates` can answer; 504 where nothing keeps any of them current.

@@ -13,14 +13,14 @@ use crate::review;
 use crate::{
     Watchers,
     callers::{Caller, Callers, Credentials, NoCredentials, Refused},
-    metrics::{CacheUse, Handler, ReadMetrics, method_label},
+    metrics::{Handler, ObservedResponse, ReadMetrics, ResponseSource},
     reads::Reads,
 };
 use aws_lc_rs::hmac;
 use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{FieldSelector, LabelSelector, ProfileRef};
+use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRef, Resource};
 use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
     Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
@@ -49,39 +49,68 @@ pub struct ReadApi {
     pub stop: CancellationToken,
 }
 
-/// An answer, and where it is from.
-type Answered = Result<(CacheUse, Response), Failure>;
+/// A response and its source.
+type Answered = Result<(ResponseSource, Response), Failure>;
+
+/// A request that was handled, and what metrics count of it.
+struct HandledRequest {
+    handler: Handler,
+    resource: Option<Resource>,
+    answered: Answered,
+}
+
+impl HandledRequest {
+    const fn without_resource(handler: Handler, answered: Answered) -> Self {
+        Self { handler, resource: None, answered }
+    }
+}
 
 impl ReadApi {
     /// Answers any request of the read address.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();
-        let method = method_label(&request.head.method);
-        let (handler, answered) = self.answer(request).await;
-        let refused = |failure| (CacheUse::Miss, answer::failure(&failure));
-        let (from, response) = answered.unwrap_or_else(refused);
+        let HandledRequest { handler, resource, answered } = self.answer(request).await;
+        let (is_rejection, source, response) = match answered {
+            Ok((source, response)) => (false, source, response),
+            Err(failure) => {
+                let response = answer::failure(&failure);
+                (failure.is_rejection(), ResponseSource::Rejected, response)
+            }
+        };
         let code = response.status().as_u16();
-        self.metrics.answered((handler, method), code, from, began.elapsed());
+        let outcome = if is_rejection {
+            MetricOutcome::Rejected
+        } else {
+            MetricOutcome::of_status(code)
+        };
+        let resource = resource.as_ref();
+        let observed = ObservedResponse { handler, resource, code, outcome, source };
+        self.metrics.observe_response(&observed, began.elapsed());
+        response.body().count_bytes(self.metrics.response_bytes(resource));
         response
     }
 
     /// From here, or from the API server where that is wanted and may have more.
-    async fn answer(&self, request: Request) -> (Handler, Answered) {
+    async fn answer(&self, request: Request) -> HandledRequest {
         let Some(forward) = &self.forward else { return self.own(&request).await };
         if !self.is_beyond(&request) {
             match self.own(&request).await {
                 // Of whoever cannot be sent on, what is wrong with the request says more.
-                (_, Err(failure))
+                HandledRequest { answered: Err(failure), .. }
                     if failure.is_of_this_server_alone()
                         && !(failure.code() == 400 && is_known_by_certificate(&request)) => {}
-                answered => return answered,
+                handled => return handled,
             }
         }
         if is_known_by_certificate(&request) {
-            return (Handler::Forward, Err(Failure::cannot_forward()));
+            return HandledRequest::without_resource(
+                Handler::Forward,
+                Err(Failure::cannot_forward()),
+            );
         }
         let sent = forward.send(request, &self.callers).await;
-        (Handler::Forward, sent.map(|response| (CacheUse::Miss, response)))
+        let answered = sent.map(|response| (ResponseSource::Bypass, response));
+        HandledRequest::without_resource(Handler::Forward, answered)
     }
 
     /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
@@ -94,16 +123,21 @@ impl ReadApi {
             || (acts_as_another() && !self.callers.can_check_impersonation())
     }
 
-    async fn own(&self, request: &Request) -> (Handler, Answered) {
+    async fn own(&self, request: &Request) -> HandledRequest {
         let understood = credentials(request).and_then(|it| Ok((it, asked(request)?)));
         let (credentials, asked) = match understood {
             Ok(understood) => understood,
-            Err(failure) => return (Handler::Other, Err(failure)),
+            Err(failure) => {
+                return HandledRequest::without_resource(Handler::Other, Err(failure));
+            }
         };
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
         if sends_on && matches!(asked.what, What::Document(..)) {
             // A whole client asks here, so that it must see all there is.
-            return (Handler::Forward, Err(Failure::no_such_path()));
+            return HandledRequest::without_resource(
+                Handler::Forward,
+                Err(Failure::no_such_path()),
+            );
         }
         let handler = match &asked.what {
             What::Document(..) => Handler::Discovery,
@@ -111,7 +145,12 @@ impl ReadApi {
             What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
             What::Objects(_) => Handler::List,
         };
-        (handler, self.allowed(request, &credentials, asked).await)
+        let resource = match &asked.what {
+            What::Document(..) => None,
+            What::Objects(objects) => Some(objects.resource.clone()),
+        };
+        let answered = self.allowed(request, &credentials, asked).await;
+        HandledRequest { handler, resource, answered }
     }
 
     async fn allowed(
@@ -135,6 +174,9 @@ impl ReadApi {
             })
         })?;
         request.connection.accept(|| self.callers.connection(&caller));
+        if let What::Objects(objects) = &what {
+            self.metrics.admit(&objects.resource);
+        }
         let mut accesses = vec![first];
         let mut allowed_at = caller.asked;
         if let Some(profile) = &profile {
@@ -152,7 +194,7 @@ impl ReadApi {
                 let of = (&document, listing);
                 let response = self.document(request, of, profile.as_ref()).await?;
                 response.body().keep(self.permit(&caller, permit));
-                Ok((CacheUse::Hit, response))
+                Ok((ResponseSource::Hit, response))
             }
             What::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
@@ -161,7 +203,7 @@ impl ReadApi {
                     let callers = Arc::clone(&self.callers);
                     let review = WatchReview::new(callers, of, (accesses, allowed_at));
                     let response = self.watch(asked, review, (&caller, permit)).await?;
-                    return Ok((CacheUse::Hit, response));
+                    return Ok((ResponseSource::Hit, response));
                 }
                 self.objects(request, &objects, profile.as_ref(), (&caller, permit)).await
             }
@@ -176,7 +218,7 @@ impl ReadApi {
         (caller, permit): (&Caller, KeyedPermit),
     ) -> Answered {
         let answer = self.reads.answer(objects, profile).await?;
-        let from = if answer.waited { CacheUse::Wait } else { CacheUse::Hit };
+        let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let turns = self.callers.large_answers(caller);
         let response = answer::objects(&request.head.headers, answer, &self.names, turns).await;
         response.body().keep(self.permit(caller, permit));
@@ -194,13 +236,13 @@ impl ReadApi {
         review: WatchReview,
         (caller, request): (&Caller, KeyedPermit),
     ) -> Result<Response, Failure> {
-        let place = self.callers.watch(caller).map_err(|_| Failure::too_many_requests(1))?;
+        let place = self.callers.watch(caller).map_err(refusal)?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));
         let cell = feed.source().map(|it| answer::opaque(&self.names, &it.cell));
         let entered = self.watchers.enter((who, cell), objects, &feed, Timestamp::now());
-        let counted = self.metrics.watching(&objects.resource);
+        let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
         let (request, stop) = (Some(request), self.stop.clone());
         let watch = Watch { feed, review, request, counted, _entered: entered, stop };
@@ -247,7 +289,8 @@ pub(super) fn refusal(refused: Refused) -> Failure {
         Refused::Impersonation => Failure::refused(
             "impersonation is not possible here; send a token of the account itself",
         ),
-        Refused::Busy => Failure::too_many_requests(1),
+        Refused::Limited(limit) if limit.is_callers_own() => Failure::user_limit(1),
+        Refused::Limited(_) => Failure::too_many_requests(1),
         Refused::Undecided(fault) => {
             tracing::debug!(%fault, "nobody can say who calls");
             Failure::unavailable("the API server does not say whether you may; try again", 1)

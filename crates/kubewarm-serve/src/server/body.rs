@@ -19,6 +19,7 @@ use hyper::{
 };
 use kubewarm_client::KeyedPermit;
 use kubewarm_wire::Failure;
+use prometheus::IntCounter;
 use std::{
     pin::Pin,
     rc::Rc,
@@ -112,6 +113,11 @@ impl ResponseBody {
     /// Keeps `permit` until the response is written. A handler that keeps none has not read the request's body.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
+    }
+
+    /// Adds the bytes that the connection takes from now on to `counter`.
+    pub(super) fn count_bytes(&self, counter: IntCounter) {
+        self.unwritten.count_bytes(counter);
     }
 
     pub(super) fn unwritten(&self) -> &Arc<Unwritten> {

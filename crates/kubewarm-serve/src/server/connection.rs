@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     callers::Chain,
-    metrics::{CacheUse, Handler, method_label},
+    metrics::{Handler, ObservedResponse, ResponseSource},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -20,6 +20,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kubewarm_api::model::MetricOutcome;
 use kubewarm_client::KeyedPermit;
 use std::{
     cell::{Cell, RefCell},
@@ -138,7 +139,6 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _handling = state.begin();
-    let method = method_label(asked.method());
     // What is left of a body must not be waited for, nor taken for another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
     let mut response = match Request::new(asked, Rc::clone(&state)) {
@@ -147,8 +147,15 @@ async fn respond(
             // At once, and by no handler, which would count it.
             let response = failure(&refusal);
             let code = response.status().as_u16();
-            let handled = (Handler::Other, method);
-            shared.metrics.answered(handled, code, CacheUse::Miss, Duration::ZERO);
+            let observed = ObservedResponse {
+                handler: Handler::Other,
+                resource: None,
+                code,
+                outcome: MetricOutcome::of_status(code),
+                source: ResponseSource::Rejected,
+            };
+            shared.metrics.observe_response(&observed, Duration::ZERO);
+            response.body().count_bytes(shared.metrics.response_bytes(None));
             response
         }
     };

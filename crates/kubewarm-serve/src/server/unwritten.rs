@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use kubewarm_client::KeyedPermit;
 use parking_lot::Mutex;
+use prometheus::IntCounter;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -38,6 +39,8 @@ struct Progress {
     taking: Duration,
     /// All that was handed on.
     bytes: u64,
+    /// Counts them.
+    counter: Option<IntCounter>,
 }
 
 /// Resolves once there are permits for the next piece.
@@ -75,6 +78,11 @@ impl Unwritten {
         self.0.lock().permit = Some(permit);
     }
 
+    /// Adds bytes that are handed on to `counter`.
+    pub(super) fn count_bytes(&self, counter: IntCounter) {
+        self.0.lock().counter = Some(counter);
+    }
+
     /// Whether the response keeps a permit.
     pub(super) fn has_permit(&self) -> bool {
         self.0.lock().permit.is_some()
@@ -93,7 +101,11 @@ impl Unwritten {
         let mut progress = self.0.lock();
         let now = Instant::now();
         progress.handed.push_back(now);
-        progress.bytes += bytes.len() as u64;
+        let length = bytes.len() as u64;
+        progress.bytes += length;
+        if let Some(counter) = &progress.counter {
+            counter.inc_by(length);
+        }
         progress.since.get_or_insert(now);
         drop(progress);
         Bytes::from_owner(Part { bytes, _permit: permit, answer: Arc::clone(self) })

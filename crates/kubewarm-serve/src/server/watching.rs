@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     callers::{Callers, Credentials, Refused},
-    metrics::{WatchClosed, Watching},
+    metrics::{ClientWatchEnd, OpenClientWatch},
     reads::{Cut, Feed},
     watchers::Watcher,
 };
@@ -39,7 +39,7 @@ pub(super) struct Watch {
     /// The permit of the request, until what the watch begins with has been sent: that is held.
     pub(super) request: Option<KeyedPermit>,
     /// It is counted.
-    pub(super) counted: Watching,
+    pub(super) counted: OpenClientWatch,
     /// It is shown to those who look on.
     pub(super) _entered: Arc<Watcher>,
     /// Ends it.
@@ -80,7 +80,7 @@ impl Watch {
         loop {
             // Also after the other end took its time: nothing is sent that was not reviewed lately.
             if !self.review.is_allowed().await {
-                self.counted.close(WatchClosed::Refused);
+                self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
             }
             if !self.feed.is_beginning() {
@@ -89,17 +89,17 @@ impl Watch {
             let piece = select! {
                 biased;
                 () = self.stop.cancelled() => {
-                    self.counted.close(WatchClosed::Shutdown);
+                    self.counted.set_end(ClientWatchEnd::Shutdown);
                     return None;
                 }
                 () = sleep_until(self.review.next()) => continue,
                 piece = self.feed.next() => piece,
             };
             if let Some(end) = self.feed.ended() {
-                self.counted.close(end);
+                self.counted.set_end(end);
             }
             let piece = piece?;
-            self.counted.sent(piece.events);
+            self.counted.count_events(piece.events);
             return Some(piece.lines);
         }
     }
@@ -141,7 +141,7 @@ impl WatchReview {
                 self.due = Instant::now() + REVIEW;
             }
             // Nobody says so: what is allowed for a while is not taken back at once.
-            Ok(Err(Refused::Busy | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
+            Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
             Ok(Err(_)) | Err(_) => return false,
         }
         Instant::now() < self.end()

@@ -1,5 +1,6 @@
 //! Refusals, as the API server words them.
 
+mod rejection;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,8 @@ pub struct Failure {
     token: Option<String>,
     /// Nothing was said of any object: another server may have what this one has not.
     elsewhere: bool,
+    /// The cause is the caller or a missing permission, whatever the code.
+    is_rejection: bool,
 }
 
 /// The one form that bodies have.
@@ -337,7 +340,15 @@ impl Failure {
     }
 
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, token: None, elsewhere: false }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            token: None,
+            elsewhere: false,
+            is_rejection: false,
+        }
     }
 
     /// 400: a selector of this sort that is too much for this server alone.

@@ -86,6 +86,8 @@ fn whoever_shall_come_back_is_told_when() {
     for (failure, code, seconds) in [
         (Failure::not_warm(&pods, 0), 429, Some(1)),
         (Failure::too_many_requests(3), 429, Some(3)),
+        (Failure::user_limit(1), 429, Some(1)),
+        (Failure::access_missing(&pods, 1), 429, Some(1)),
         (Failure::unavailable("reviews cannot be made", 1), 503, Some(1)),
         (Failure::too_large_version(&9.into(), None), 504, Some(1)),
         (Failure::stale(&pods, "silent for 130 s", 2), 504, Some(2)),

@@ -1,9 +1,10 @@
-//! What informers count and time, by resource.
+//! The metrics of informers, by resource.
 
 mod resource;
 
 pub use self::resource::{
-    LIST_OUTCOMES, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics, code_label,
+    CONSISTENCY_OUTCOMES, LIST_OUTCOMES, REQUEST_BUCKETS, RESOURCE_LABELS, ResourceMetrics,
+    code_label,
 };
 
 use kubewarm_api::model::Resource;
@@ -13,10 +14,10 @@ use std::{
     sync::Arc,
 };
 
-/// The value of a label whose own value would make too many series.
+/// The label value of resources and profiles beyond the bound.
 pub const OTHER: &str = "_other";
 
-/// How many resources have series of their own, up to 190 each. The rest share those of `_other`.
+/// How many resources have series of their own, up to 195 each. Further resources share the series of `_other`.
 const MAX_RESOURCES: usize = 200;
 
 /// The handles of all resources that have informers.
@@ -45,9 +46,9 @@ impl InformerMetrics {
         Ok(Self { resources: Mutex::new(resources) })
     }
 
-    /// The handles of `resource`: its own, or those of `_other` when there are too many resources.
+    /// The handles of `resource`: its own, or those of `_other` beyond the first 200 resources.
     #[must_use]
-    pub fn of(&self, resource: &Resource) -> Arc<ResourceMetrics> {
+    pub fn for_resource(&self, resource: &Resource) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
         if let Some(metrics) = resources.own.get(resource) {
             return Arc::clone(metrics);
@@ -101,18 +102,18 @@ mod tests {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..MAX_RESOURCES + 50).map(resource).collect();
         for resource in &all {
-            metrics.of(resource).rv_rollbacks.inc();
+            metrics.for_resource(resource).resource_version_rollbacks.inc();
         }
         assert_eq!(metrics.all().len(), MAX_RESOURCES + 1);
-        let other = metrics.of(&all[MAX_RESOURCES]);
-        assert_eq!((other.labels()[2].as_str(), other.rv_rollbacks.get()), (OTHER, 50));
+        let other = metrics.for_resource(&all[MAX_RESOURCES]);
+        assert_eq!((other.labels()[2].as_str(), other.resource_version_rollbacks.get()), (OTHER, 50));
     }
 
     #[test]
     fn series_end_with_the_last_cell() {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
-        let held: Vec<_> = all.iter().map(|resource| metrics.of(resource)).collect();
+        let held: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "an informer counts into each");
         drop(held);

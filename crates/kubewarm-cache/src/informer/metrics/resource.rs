@@ -1,6 +1,7 @@
-//! What is counted of one resource.
+//! The metrics of one resource.
 
-use crate::informer::{Comparison, EventKind, RelistReason, Stage, Strategy, WatchEnd};
+use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, ListMethod, WatchEnd};
+use kubewarm_api::model::{MetricOutcome, Verb};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     proto::MetricFamily, register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -12,51 +13,57 @@ use strum::VariantArray;
 /// The labels of a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
-/// How a list or a page of it ended: it was received and applied completely, or it failed.
-pub const LIST_OUTCOMES: [&str; 2] = ["success", "failure"];
+/// The outcomes of a list or of one page. A success was received and applied completely.
+pub const LIST_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
+
+/// The outcomes of a consistency check.
+pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
+    [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Cancelled];
 
 /// The buckets of client-go's `rest_client_request_duration_seconds`, so that dashboards compare.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 /// The range of the API server's own cache initialisation.
-const WARMUP: &[f64] =
+const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Watches are asked to last 5 to 10 minutes; the low end shows trouble.
-const WATCH: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// From what a quiet machine does to what a person notices.
-const LAG: &[f64] =
+/// A watch requests 5 to 10 minutes. Shorter lifetimes show failures.
+const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
+/// From the time on an idle machine to a delay that users notice.
+const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// From an event just now to the largest bound that a profile sets.
-const FRESH: &[f64] =
+/// From an event that just arrived to the largest bound of a profile.
+const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
 /// The handles of one resource. Its series end when it is dropped.
 ///
-/// Its fields are called after the metrics; `docs/metrics.md` says what each is.
+/// Its fields have the names of the metrics, which `docs/metrics.md` explains.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each help text is below, and would only be repeated")]
 pub struct ResourceMetrics {
     labels: [String; 3],
     registry: Registry,
     pub warmup_duration: HistogramVec,
-    pub list_duration: HistogramVec,
-    pub list_pages: IntCounter,
-    pub list_items: IntCounter,
-    pub list_bytes: IntCounter,
-    pub relists: IntCounterVec,
-    pub replaced_objects: IntCounter,
-    pub gap_deletes: IntCounter,
-    pub watch_starts: IntCounter,
-    pub watch_ends: IntCounterVec,
-    pub watch_duration: Histogram,
-    pub watch_events: IntCounterVec,
-    pub event_lag: Histogram,
+    pub upstream_list_duration: HistogramVec,
+    pub upstream_list_pages: IntCounter,
+    pub upstream_list_items: IntCounter,
+    pub upstream_list_bytes: IntCounter,
+    pub upstream_relists: IntCounterVec,
+    pub upstream_relist_replaced_objects: IntCounter,
+    pub upstream_relist_deleted_objects: IntCounter,
+    pub upstream_watch_starts: IntCounter,
+    pub upstream_watch_ends: IntCounterVec,
+    pub upstream_watch_duration: Histogram,
+    pub upstream_watch_events: IntCounterVec,
+    pub event_processing: Histogram,
     /// Begins with the first read.
-    pub freshness: HistogramVec,
-    pub watch_errors: IntCounterVec,
-    pub decode_errors: IntCounterVec,
-    pub rv_rollbacks: IntCounter,
+    pub read_staleness: HistogramVec,
+    pub upstream_request_errors: IntCounterVec,
+    pub upstream_decode_errors: IntCounterVec,
+    pub store_decode_errors: IntCounter,
+    pub resource_version_rollbacks: IntCounter,
     pub consistency_checks: IntCounterVec,
+    pub consistency_differences: IntCounter,
 }
 
 /// Makes metrics of one resource, and registers them.
@@ -83,9 +90,14 @@ impl Factory {
         register_int_counter_with_registry!(self.opts(name, help), self.registry)
     }
 
-    fn counters(&self, name: &str, label: &str, help: &str) -> prometheus::Result<IntCounterVec> {
+    fn counters(
+        &self,
+        name: &str,
+        labels: &[&str],
+        help: &str,
+    ) -> prometheus::Result<IntCounterVec> {
         let opts = self.opts(name, help);
-        register_int_counter_vec_with_registry!(opts, &[label], self.registry)
+        register_int_counter_vec_with_registry!(opts, labels, self.registry)
     }
 
     fn histogram(&self, name: &str, buckets: &[f64], help: &str) -> prometheus::Result<Histogram> {
@@ -112,86 +124,96 @@ impl ResourceMetrics {
         let metrics = Self {
             warmup_duration: new.histograms(
                 "kubewarm_warmup_duration_seconds",
-                WARMUP,
+                WARMUP_BUCKETS,
                 &["strategy"],
-                "Seconds from the declaration of a cell to its first complete list.",
+                "Time from an informer's declaration to its first complete list.",
             )?,
-            list_duration: new.histograms(
-                "kubewarm_list_duration_seconds",
+            upstream_list_duration: new.histograms(
+                "kubewarm_upstream_list_duration_seconds",
                 REQUEST_BUCKETS,
                 &["outcome"],
-                "Seconds from the request to the last byte of a list, or of a page of it.",
+                "Time from request to last byte of a list, or of one page.",
             )?,
-            list_pages: new.counter("kubewarm_list_pages_total", "Lists and pages received.")?,
-            list_items: new.counter("kubewarm_list_items_total", "Objects received in lists.")?,
-            list_bytes: new.counter(
-                "kubewarm_list_bytes_total",
+            upstream_list_pages: new.counter("kubewarm_upstream_list_pages_total", "Lists and list pages received.")?,
+            upstream_list_items: new.counter("kubewarm_upstream_list_items_total", "Objects received in lists.")?,
+            upstream_list_bytes: new.counter(
+                "kubewarm_upstream_list_bytes_total",
                 "Bytes received in lists, as sent by the API server.",
             )?,
-            relists: new.counters(
-                "kubewarm_relists_total",
-                "reason",
-                "Complete lists of cells that were already synced.",
+            upstream_relists: new.counters(
+                "kubewarm_upstream_relists_total",
+                &["reason"],
+                "Complete lists of informers that were already synced.",
             )?,
-            replaced_objects: new.counter(
-                "kubewarm_replaced_objects_total",
-                "Objects that a relist found under the same name with another UID: deleted and created anew unseen.",
+            upstream_relist_replaced_objects: new.counter(
+                "kubewarm_upstream_relist_replaced_objects_total",
+                "Objects that a relist found with another UID: deleted and recreated without an event.",
             )?,
-            gap_deletes: new.counter(
-                "kubewarm_gap_deletes_total",
-                "Objects that a relist found gone; replaced ones are not counted.",
+            upstream_relist_deleted_objects: new.counter(
+                "kubewarm_upstream_relist_deleted_objects_total",
+                "Objects that a relist no longer found. Replaced objects are not included.",
             )?,
-            watch_starts: new.counter(
-                "kubewarm_watch_starts_total",
-                "Watches that the API server began to answer.",
+            upstream_watch_starts: new.counter(
+                "kubewarm_upstream_watch_starts_total",
+                "Watches that the API server accepted.",
             )?,
-            watch_ends: new.counters("kubewarm_watch_ends_total", "reason", "Watches that ended.")?,
-            watch_duration: new.histogram(
-                "kubewarm_watch_duration_seconds",
-                WATCH,
-                "Seconds that a watch was open.",
+            upstream_watch_ends: new.counters("kubewarm_upstream_watch_ends_total", &["reason"], "Watches that ended, by cause.")?,
+            upstream_watch_duration: new.histogram(
+                "kubewarm_upstream_watch_duration_seconds",
+                WATCH_DURATION_BUCKETS,
+                "Lifetime of watches.",
             )?,
-            watch_events: new.counters("kubewarm_watch_events_total", "type", "Events of watches.")?,
-            event_lag: new.histogram(
-                "kubewarm_event_lag_seconds",
-                LAG,
-                "Seconds from the bytes of an event read to the event processed by every observer.",
+            upstream_watch_events: new.counters("kubewarm_upstream_watch_events_total", &["type"], "Watch events received.")?,
+            event_processing: new.histogram(
+                "kubewarm_event_processing_seconds",
+                EVENT_PROCESSING_BUCKETS,
+                "Time from an event's last byte received to the event stored.",
             )?,
-            freshness: new.histograms(
-                "kubewarm_freshness_seconds",
-                FRESH,
+            read_staleness: new.histograms(
+                "kubewarm_read_staleness_seconds",
+                STALENESS_BUCKETS,
                 &[],
-                "Seconds since a table was last proved current, at each read that it answered; absent until there is one.",
+                "Age of a store's last confirmation when it answered a read. Absent until the first read.",
             )?,
-            watch_errors: new.counters(
-                "kubewarm_watch_errors_total",
-                "code",
-                "Lists and watches that failed, by HTTP status; none if there was no answer.",
+            upstream_request_errors: new.counters(
+                "kubewarm_upstream_request_errors_total",
+                &["verb", "code"],
+                "Failed lists and watches, by HTTP status. none: no response.",
             )?,
-            decode_errors: new.counters(
-                "kubewarm_decode_errors_total",
-                "stage",
-                "Bytes from the API server that made no sense.",
+            upstream_decode_errors: new.counters(
+                "kubewarm_upstream_decode_errors_total",
+                &["stage"],
+                "Decode failures of API server responses.",
             )?,
-            rv_rollbacks: new.counter(
-                "kubewarm_rv_rollbacks_total",
-                "Times that resource versions went back: an etcd restore.",
+            store_decode_errors: new.counter(
+                "kubewarm_store_decode_errors_total",
+                "Stored objects that kubewarm could not decode and left out. Each is a bug.",
+            )?,
+            resource_version_rollbacks: new.counter(
+                "kubewarm_resource_version_rollbacks_total",
+                "Times that resource versions went back, which an etcd restore causes.",
             )?,
             consistency_checks: new.counters(
                 "kubewarm_consistency_checks_total",
-                "result",
-                "Comparisons of a table with a list of its version (freshness.verifyIntervalSeconds).",
+                &["outcome"],
+                "Comparisons of a store with the API server at the same version. cancelled: not comparable.",
+            )?,
+            consistency_differences: new.counter(
+                "kubewarm_consistency_differences_total",
+                "Consistency checks that found a difference.",
             )?,
             registry: new.registry,
             labels,
         };
-        begin::<RelistReason>(&metrics.relists);
-        begin::<WatchEnd>(&metrics.watch_ends);
-        begin::<EventKind>(&metrics.watch_events);
-        begin::<Comparison>(&metrics.consistency_checks);
-        begin::<Stage>(&metrics.decode_errors);
+        begin::<RelistReason>(&metrics.upstream_relists);
+        begin::<WatchEnd>(&metrics.upstream_watch_ends);
+        begin::<EventKind>(&metrics.upstream_watch_events);
+        begin::<Stage>(&metrics.upstream_decode_errors);
         for outcome in LIST_OUTCOMES {
-            let _begun = metrics.list_duration.with_label_values(&[outcome]);
+            let _begun = metrics.upstream_list_duration.with_label_values(&[outcome]);
+        }
+        for outcome in CONSISTENCY_OUTCOMES {
+            let _begun = metrics.consistency_checks.with_label_values(&[outcome]);
         }
         Ok(metrics)
     }
@@ -208,59 +230,60 @@ impl ResourceMetrics {
         self.registry.gather()
     }
 
-    /// Counts a list or a page of it that has ended. Its objects and bytes are counted as they arrive.
-    pub fn listed(&self, is_complete: bool, took: Duration) {
-        let [success, failure] = LIST_OUTCOMES;
-        let outcome = if is_complete { success } else { failure };
-        self.list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
-        self.list_pages.inc();
+    /// Counts a list or one page, at its end. Its objects and bytes are counted as they arrive.
+    pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
+        self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
+        self.upstream_list_pages.inc();
     }
 
-    /// Counts a first list that was completed.
-    pub fn warmed(&self, strategy: Strategy, took: Duration) {
-        self.warmup_duration.with_label_values(&[strategy]).observe(took.as_secs_f64());
+    /// Observes a first list that was completed.
+    pub fn observe_warmup(&self, method: ListMethod, took: Duration) {
+        self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
-    /// Counts a relist, and what it found that no event had told.
-    pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_in_gap: u64) {
-        self.relists.with_label_values(&[reason]).inc();
-        self.replaced_objects.inc_by(replaced);
-        self.gap_deletes.inc_by(deleted_in_gap);
+    /// Counts a relist, and the changes that it found without an event.
+    pub fn count_relist(&self, reason: RelistReason, replaced: u64, deleted: u64) {
+        self.upstream_relists.with_label_values(&[reason]).inc();
+        self.upstream_relist_replaced_objects.inc_by(replaced);
+        self.upstream_relist_deleted_objects.inc_by(deleted);
     }
 
-    /// Counts a request that failed with this HTTP status, or without any answer.
-    pub fn failed(&self, code: Option<u16>) {
-        self.watch_errors.with_label_values(&[code_label(code)]).inc();
+    /// Counts a request that failed with this HTTP status, or without a response.
+    pub fn count_request_error(&self, verb: Verb, code: Option<u16>) {
+        let labels = [verb.as_str(), code_label(code)];
+        self.upstream_request_errors.with_label_values(&labels).inc();
     }
 
-    /// Counts an event of a watch; `lag` is the time from its bytes read to it being processed, which
-    /// bookmarks and errors do not have.
-    pub fn event(&self, kind: EventKind, lag: Option<Duration>) {
-        self.watch_events.with_label_values(&[kind]).inc();
-        if let Some(lag) = lag {
-            self.event_lag.observe(lag.as_secs_f64());
+    /// Counts a watch event. `took` is the time from its last byte to the store; bookmarks and errors have none.
+    pub fn count_event(&self, kind: EventKind, took: Option<Duration>) {
+        self.upstream_watch_events.with_label_values(&[kind]).inc();
+        if let Some(took) = took {
+            self.event_processing.observe(took.as_secs_f64());
         }
     }
 
-    /// Counts bytes that made no sense.
-    pub fn undecodable(&self, stage: Stage) {
-        self.decode_errors.with_label_values(&[stage]).inc();
+    /// Counts a response, or a part of one, that did not decode.
+    pub fn count_decode_error(&self, stage: Stage) {
+        self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
-    /// Counts a watch that ended.
-    pub fn watch_ended(&self, reason: WatchEnd, lasted: Duration) {
-        self.watch_ends.with_label_values(&[reason]).inc();
-        self.watch_duration.observe(lasted.as_secs_f64());
+    /// Observes a watch that ended.
+    pub fn observe_watch_end(&self, reason: WatchEnd, lasted: Duration) {
+        self.upstream_watch_ends.with_label_values(&[reason]).inc();
+        self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
 
-    /// Counts a comparison of a table with a list.
-    pub fn compared(&self, result: Comparison) {
-        self.consistency_checks.with_label_values(&[result]).inc();
+    /// Counts a consistency check.
+    pub fn count_consistency_check(&self, result: ConsistencyResult) {
+        self.consistency_checks.with_label_values(&[result.outcome()]).inc();
+        if result == ConsistencyResult::Different {
+            self.consistency_differences.inc();
+        }
     }
 
-    /// Counts a read that a table answered which had been proved current so long before.
-    pub fn read(&self, age: Duration) {
-        self.freshness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
+    /// Observes a read. `age` is the age of the store's last confirmation.
+    pub fn observe_staleness(&self, age: Duration) {
+        self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
 }
 

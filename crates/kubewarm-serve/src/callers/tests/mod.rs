@@ -66,7 +66,7 @@ async fn each_refusal_says_what_it_is() {
 async fn each_decision_is_noted_with_who_made_it() {
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let notes = Arc::clone(&seen);
-    let note: Note = Box::new(move |by, decision, took| notes.lock().push((by, decision, took)));
+    let note: Note = Box::new(move |by, outcome, took| notes.lock().push((by, outcome, took)));
     let delay = Duration::from_secs(1);
     let callers = noted(
         Fake { delay, ..Fake::new(said) },
@@ -75,18 +75,18 @@ async fn each_decision_is_noted_with_who_made_it() {
     );
     let (get, list) = (action("get", Some("web")), action("list", None));
     for (token, action, more, expected) in [
-        ("good", &get, &[] as &[_], (DecidedBy::Api, Decision::Allow, 2 * delay)),
-        ("good", &get, &[], (DecidedBy::Cache, Decision::Allow, Duration::ZERO)),
-        ("good", &list, &[], (DecidedBy::Api, Decision::Deny, delay)),
-        ("good", &list, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
-        ("bad", &get, &[], (DecidedBy::Api, Decision::Deny, delay)),
-        ("bad", &get, &[], (DecidedBy::Cache, Decision::Deny, Duration::ZERO)),
-        ("lost", &get, &[], (DecidedBy::Api, Decision::Error, delay)),
+        ("good", &get, &[] as &[_], (DecisionSource::ApiServer, MetricOutcome::Success, 2 * delay)),
+        ("good", &get, &[], (DecisionSource::Cache, MetricOutcome::Success, Duration::ZERO)),
+        ("good", &list, &[], (DecisionSource::ApiServer, MetricOutcome::Rejected, delay)),
+        ("good", &list, &[], (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO)),
+        ("bad", &get, &[], (DecisionSource::ApiServer, MetricOutcome::Rejected, delay)),
+        ("bad", &get, &[], (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO)),
+        ("lost", &get, &[], (DecisionSource::ApiServer, MetricOutcome::Error, delay)),
         (
             "good",
             &get,
             &[("impersonate-user", "john")],
-            (DecidedBy::Cache, Decision::Deny, Duration::ZERO),
+            (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO),
         ),
     ] {
         let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
@@ -95,8 +95,8 @@ async fn each_decision_is_noted_with_who_made_it() {
     let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
     assert!(callers.recheck(&good, &get, PEER).await.is_ok());
     assert!(callers.recheck(&bad, &get, PEER).await.is_err());
-    let decisions: Vec<_> = seen.lock().drain(..).map(|(_, decision, _)| decision).collect();
-    assert_eq!(decisions, [Decision::Allow, Decision::Deny]);
+    let outcomes: Vec<_> = seen.lock().drain(..).map(|(_, outcome, _)| outcome).collect();
+    assert_eq!(outcomes, [MetricOutcome::Success, MetricOutcome::Rejected]);
 }
 
 #[tokio::test(start_paused = true)]

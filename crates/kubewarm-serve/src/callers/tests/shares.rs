@@ -13,7 +13,7 @@ async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
         found.ok().map(|found| found.map(drop))
     };
     let gone = |all: Vec<Option<Result<(), Refused>>>| {
-        let busy = |found: &Option<_>| *found == Some(Err(Refused::Busy));
+        let busy = |found: &Option<_>| *found == Some(Err(Refused::Limited(ReadLimit::UserReviews)));
         (
             all.iter().filter(|found| found.is_none()).count(),
             all.iter().filter(|it| busy(it)).count(),
@@ -63,7 +63,7 @@ async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
     };
     let (found, waited) = tokio::join!(all, other);
     assert!(waited < 3 * delay, "{waited:?}");
-    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Busy))).count();
+    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Limited(_)))).count();
     // Eight each second, for as long as they may wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
@@ -128,10 +128,10 @@ async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_addr
     for n in 0..20 {
         found.push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
     }
-    assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Busy]);
+    assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Limited(ReadLimit::FailedTokens)]);
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
     let new = credentials("newer", &[]);
-    assert_eq!(callers.admit(&new, &get, PEER).await.unwrap_err(), Refused::Busy);
+    assert_eq!(callers.admit(&new, &get, PEER).await.unwrap_err(), Refused::Limited(ReadLimit::FailedTokens));
     assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
 }
 
@@ -186,7 +186,7 @@ async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
         held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
     }
     let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
-    assert_eq!(more("one").await.unwrap_err(), Refused::Busy);
+    assert_eq!(more("one").await.unwrap_err(), Refused::Limited(ReadLimit::UserRequests));
     assert!(more("other").await.is_ok());
     held.pop();
     assert!(more("two").await.is_ok());
@@ -204,7 +204,7 @@ async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests
         held.push(callers.watch(&caller).unwrap());
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
-    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Busy);
+    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Limited(ReadLimit::UserWatches));
     assert!(callers.watch(&john).is_ok());
     held.pop();
     assert!(callers.watch(&jane).is_ok());

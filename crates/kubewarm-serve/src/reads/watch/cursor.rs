@@ -2,7 +2,7 @@
 
 use super::{feed::Progress, lines::Lines, opened::Shared};
 use crate::{
-    metrics::WatchClosed,
+    metrics::ClientWatchEnd,
     reads::{allowed::Allowed, answer::PIECE_BYTES, kind::Kind},
 };
 use bytes::{Bytes, BytesMut};
@@ -50,7 +50,7 @@ pub(super) enum WatchStep {
     /// Nothing is new: the table is true at this version, if at any.
     Quiet(Option<ResourceVersion>),
     /// After this, if there is anything left to say.
-    End(WatchClosed, Option<Piece>),
+    End(ClientWatchEnd, Option<Piece>),
 }
 
 impl WatchCursor {
@@ -144,12 +144,12 @@ impl WatchCursor {
                 // What has been written is sent first; the rest is still true then.
                 _ if !piece.is_empty() => break,
                 News::None(version) => return WatchStep::Quiet(version),
-                News::Overtaken => return WatchStep::End(WatchClosed::Slow, None),
+                News::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
                 News::Lost => {
                     let lost = error(&Failure::watch_lost());
-                    return WatchStep::End(WatchClosed::Expired, Some(lost));
+                    return WatchStep::End(ClientWatchEnd::Expired, Some(lost));
                 }
-                News::Closed => return WatchStep::End(WatchClosed::CellGone, None),
+                News::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
             }
         }
         WatchStep::Piece(joined(&piece))

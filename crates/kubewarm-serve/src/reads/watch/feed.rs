@@ -5,7 +5,7 @@ use super::{
     cursor::{Piece, WatchCursor, WatchStep, error},
     timing::{LOOK, Timing},
 };
-use crate::metrics::WatchClosed;
+use crate::metrics::ClientWatchEnd;
 use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, ResourceVersion};
 use kubewarm_cache::store::Lag;
 use kubewarm_wire::{Failure, Objects};
@@ -23,7 +23,7 @@ pub struct Feed {
     /// `None` once there is no more to say than `last`.
     open: Option<Box<OpenWatch>>,
     last: Option<Piece>,
-    ended: Option<WatchClosed>,
+    ended: Option<ClientWatchEnd>,
 }
 
 /// How far a watch has come, for those who look on.
@@ -55,7 +55,7 @@ impl Feed {
 
     /// A watch that says why it cannot be, and ends.
     pub(super) fn failed(failure: &Failure) -> Self {
-        let end = if failure.code() == 504 { WatchClosed::Future } else { WatchClosed::Expired };
+        let end = if failure.code() == 504 { ClientWatchEnd::FutureVersion } else { ClientWatchEnd::Expired };
         Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 
@@ -79,7 +79,7 @@ impl Feed {
 
     /// Why it has ended, or ends with the next piece.
     #[must_use]
-    pub fn ended(&self) -> Option<WatchClosed> {
+    pub fn ended(&self) -> Option<ClientWatchEnd> {
         self.ended
     }
 
@@ -122,7 +122,7 @@ impl Serialize for Progress {
 
 impl OpenWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
-        let gone = WatchStep::End(WatchClosed::CellGone, None);
+        let gone = WatchStep::End(ClientWatchEnd::InformerGone, None);
         if now >= self.timing.look {
             self.timing.look = now + LOOK;
             let Some(policy) = self.policy() else { return gone };
@@ -136,7 +136,7 @@ impl OpenWatch {
             return gone;
         }
         if now >= self.timing.end {
-            return WatchStep::End(WatchClosed::Timeout, None);
+            return WatchStep::End(ClientWatchEnd::Timeout, None);
         }
         let step = self.cursor.next(&self.reads.shared);
         let WatchStep::Quiet(version) = step else { return step };
@@ -171,8 +171,8 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
         for (failure, end) in [
-            (Failure::watch_lost(), WatchClosed::Expired),
-            (Failure::too_large_version(&9.into(), Some(&7.into())), WatchClosed::Future),
+            (Failure::watch_lost(), ClientWatchEnd::Expired),
+            (Failure::too_large_version(&9.into(), Some(&7.into())), ClientWatchEnd::FutureVersion),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
             let mut feed = Feed::failed(&failure);

@@ -126,12 +126,14 @@ impl Served {
     }
 
     /// Requests that no handler has counted.
-    fn refused(&self, code: &str, method: &str) -> u64 {
-        let of = format!(
-            "kubewarm_http_requests_total{{code=\"{code}\",handler=\"other\",method=\"{method}\"}} "
-        );
+    fn refused(&self, code: &str) -> u64 {
+        let labels = [format!("code=\"{code}\""), "handler=\"other\"".to_owned()];
         let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
-        said.lines().find_map(|line| line.strip_prefix(&of)).map_or(0, |it| it.parse().unwrap())
+        let counted = said.lines().filter(|line| {
+            line.starts_with("kubewarm_read_requests_total{")
+                && labels.iter().all(|label| line.contains(label))
+        });
+        counted.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     }
 
     fn new(change: impl FnOnce(&mut Limits)) -> Self {

@@ -1,0 +1,51 @@
+//! The outcomes that metrics count.
+
+/// The label `outcome` of metrics. Each metric has those of the values that can occur.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum MetricOutcome {
+    /// Done or answered.
+    Success,
+    /// kubewarm or the API server failed.
+    Error,
+    /// Rejected: a caller lacks permission or has reached its own limit, or the API server rejects kubewarm.
+    Rejected,
+    /// Ended without a result.
+    Cancelled,
+}
+
+impl MetricOutcome {
+    /// The outcome of a response with this HTTP status. 404 and 410 are successes: the store answered, and the object
+    /// or the version is gone.
+    #[must_use]
+    pub const fn of_status(code: u16) -> Self {
+        match code {
+            0..=399 | 404 | 410 => Self::Success,
+            429 | 500.. => Self::Error,
+            _ => Self::Rejected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_has_one_outcome() {
+        for (code, outcome) in [
+            (101, MetricOutcome::Success),
+            (200, MetricOutcome::Success),
+            (404, MetricOutcome::Success),
+            (410, MetricOutcome::Success),
+            (400, MetricOutcome::Rejected),
+            (403, MetricOutcome::Rejected),
+            (421, MetricOutcome::Rejected),
+            (429, MetricOutcome::Error),
+            (500, MetricOutcome::Error),
+            (504, MetricOutcome::Error),
+        ] {
+            assert_eq!(MetricOutcome::of_status(code), outcome, "{code}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Failures with a code of a server's fault that kubewarm did not cause.
+
+use super::Failure;
+use kubewarm_api::model::GroupResource;
+
+impl Failure {
+    /// Whether the caller or a missing permission is the cause, although the code is one of a server's fault.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        self.is_rejection
+    }
+
+    /// 429: the caller has reached the limit of one user or one address.
+    #[must_use]
+    pub fn user_limit(retry_after_seconds: u64) -> Self {
+        Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }
+    }
+
+    /// 429: kubewarm lacks the permission to list or watch the resource.
+    #[must_use]
+    pub fn access_missing(of: &GroupResource, retry_after_seconds: u64) -> Self {
+        let message = format!(
+            "{of} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
+        );
+        let failure = Self::new(429, "TooManyRequests", message).about(of, "");
+        Self { is_rejection: true, ..failure.after(retry_after_seconds) }
+    }
+}

@@ -1,0 +1,185 @@
+//! The gauges of informers, read at each scrape and added up by resource and scope.
+
+use jiff::Timestamp;
+use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
+use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
+use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
+use std::collections::{BTreeMap, HashSet};
+
+/// Digits of a resource version that a double represents exactly, rounded down. client-go keeps the same number.
+const VERSION_DIGITS: usize = 15;
+
+/// A gauge of the informers of one resource, or of one resource and scope: its name, its help, and its value if it
+/// has one.
+type GaugeRow = (&'static str, &'static str, fn(&[&CellReport]) -> Option<f64>);
+
+const RESOURCE_GAUGES: &[GaugeRow] = &[
+    (
+        "kubewarm_warmup_progress_ratio",
+        "Mean progress of the first lists, 0 to 1. A list of unknown length counts as 0 until it is complete.",
+        |reports| Some(sum(reports, progress) / sum(reports, |_| 1.0)),
+    ),
+    ("kubewarm_upstream_watches", "Open watches at the API server.", |reports| {
+        Some(sum(reports, |report| f64::from(u8::from(is_watching(report)))))
+    }),
+    (
+        "kubewarm_upstream_backoff_seconds",
+        "Longest current wait before a retry. 0 if no informer waits.",
+        |reports| Some(reports.iter().map(|report| wait(report)).fold(0.0, f64::max)),
+    ),
+    (
+        "kubewarm_resource_version",
+        "Newest resource version seen, its last 15 digits. Compare with apiserver_watch_cache_resource_version.",
+        |reports| newest(reports).and_then(last_digits).map(real),
+    ),
+];
+
+const SCOPED_GAUGES: &[GaugeRow] = &[
+    ("kubewarm_objects", "Objects in memory.", |reports| {
+        Some(sum(reports, |report| real(report.usage.objects)))
+    }),
+    (
+        "kubewarm_store_bytes",
+        "Memory of the stores, indexes included.",
+        |reports| Some(sum(reports, |report| real(report.usage.bytes))),
+    ),
+    (
+        "kubewarm_warmup_start_timestamp_seconds",
+        "Time at which the first synced informer was declared.",
+        |reports| reports.iter().filter_map(|it| Some(it.warmed?.started)).min().map(seconds),
+    ),
+    (
+        "kubewarm_warmup_synced_timestamp_seconds",
+        "Time at which the last informer was first synced. Absent until all are synced.",
+        |reports| {
+            let mut synced = reports.iter().map(|it| Some(it.warmed?.synced));
+            synced.try_fold(Timestamp::MIN, |last, synced| Some(last.max(synced?))).map(seconds)
+        },
+    ),
+    ("kubewarm_last_event_timestamp_seconds", "Time of the last watch event of any informer.", |reports| {
+        reports.iter().filter_map(|it| it.event_time).max().map(seconds)
+    }),
+    (
+        "kubewarm_last_bookmark_timestamp_seconds",
+        "Time of the last bookmark, for the informer where it is oldest. Paused and blocked informers are not included.",
+        |reports| current(reports).filter_map(|it| it.bookmark_time).min().map(seconds),
+    ),
+    (
+        "kubewarm_last_confirmed_timestamp_seconds",
+        "Time at which a list, event, bookmark or freshness check last confirmed the store, for the informer where it is oldest. Paused and blocked informers are not included.",
+        |reports| current(reports).filter_map(|it| it.current_time).min().map(seconds),
+    ),
+];
+
+/// The gauges of informers, and the metrics that informers count. Ends the series of resources without informers.
+pub(super) fn informer_families(
+    counted: &InformerMetrics,
+    informers: &[(CellKey, CellReport)],
+) -> prometheus::Result<Vec<MetricFamily>> {
+    counted.retain(&informers.iter().map(|(key, _)| &key.resource).collect::<HashSet<_>>());
+    let (mut by_resource, mut by_scope) = (ReportsByLabels::new(), ReportsByLabels::new());
+    for (key, report) in informers {
+        let mut labels = counted.for_resource(&key.resource).labels().to_vec();
+        by_resource.entry(labels.clone()).or_default().push(report);
+        labels.push(scope(&key.extent).to_owned());
+        by_scope.entry(labels).or_default().push(report);
+    }
+    let registry = Registry::new();
+    register_gauges(&registry, RESOURCE_GAUGES, &RESOURCE_LABELS, &by_resource)?;
+    let labels = [&RESOURCE_LABELS[..], &["scope"]].concat();
+    register_gauges(&registry, SCOPED_GAUGES, &labels, &by_scope)?;
+    let mut families = registry.gather();
+    families.extend(counted.all().iter().flat_map(|metrics| metrics.gather()));
+    Ok(families)
+}
+
+/// The reports that one series adds up, by the values of its labels.
+type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellReport>>;
+
+fn register_gauges(
+    registry: &Registry,
+    rows: &[GaugeRow],
+    labels: &[&str],
+    groups: &ReportsByLabels<'_>,
+) -> prometheus::Result<()> {
+    for (name, help, value) in rows {
+        let gauge = register_gauge_vec_with_registry!(*name, *help, labels, registry)?;
+        for (labels, reports) in groups {
+            if let Some(value) = value(reports) {
+                gauge.with_label_values(labels).set(value);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sum(reports: &[&CellReport], value: fn(&CellReport) -> f64) -> f64 {
+    reports.iter().map(|report| value(report)).sum()
+}
+
+/// The reports without those of paused and blocked informers. Such an informer opens no watch, so its age is no
+/// failure.
+fn current<'c>(reports: &[&'c CellReport]) -> impl Iterator<Item = &'c CellReport> {
+    reports.iter().copied().filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
+}
+
+fn is_watching(report: &CellReport) -> bool {
+    matches!(report.phase, Phase::Watching | Phase::Silent)
+}
+
+fn newest<'c>(reports: &[&'c CellReport]) -> Option<&'c ResourceVersion> {
+    let versions = reports.iter().filter_map(|report| report.version.as_ref());
+    let versions = versions.filter(|version| !version.is_opaque());
+    versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
+}
+
+/// The progress of the first list, 0 to 1.
+fn progress(report: &CellReport) -> f64 {
+    match (report.warmed, report.expected) {
+        (Some(_), _) => 1.0,
+        (None, None | Some(0)) => 0.0,
+        (None, Some(expected)) => real(report.listed.min(expected)) / real(expected),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "every sample of Prometheus is a double")]
+fn real(number: u64) -> f64 {
+    number as f64
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.as_duration().as_secs_f64()
+}
+
+/// Seconds from the last failure to the next attempt. 0 without a failure.
+fn wait(report: &CellReport) -> f64 {
+    let fault = report.fault.as_ref();
+    let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
+    wait.map_or(0.0, |wait| wait.as_secs_f64().max(0.0))
+}
+
+fn scope(extent: &Extent) -> &'static str {
+    match extent {
+        Extent::Namespace(_) => "namespaced",
+        Extent::AllNamespaces | Extent::Cluster => "cluster",
+    }
+}
+
+/// The last 15 digits.
+fn last_digits(version: &ResourceVersion) -> Option<u64> {
+    let text = version.to_string();
+    text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_fifteen_digits_of_a_version_are_shown() {
+        let digits = |text: &str| last_digits(&ResourceVersion::parse(text).unwrap());
+        assert_eq!(digits("42"), Some(42));
+        assert_eq!(digits("7000000000000042"), Some(42));
+        assert_eq!(digits("123456789012345678901234567890"), Some(678_901_234_567_890));
+    }
+}
