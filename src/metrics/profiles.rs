@@ -85,7 +85,10 @@ pub(super) fn profile_families(
             [OTHER, OTHER]
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
-        for condition in profile.status.conditions.iter().take(MAX_CONDITIONS) {
+        // A paused or planned profile is never warm: under `_other` it would look like a cold one.
+        let is_counted = at < MAX_PROFILES || profile.mode == Mode::Active;
+        let conditions_of = profile.status.conditions.iter().take(MAX_CONDITIONS);
+        for condition in conditions_of.filter(|_| is_counted) {
             for status in CONDITION_STATUSES {
                 let labels = [namespace, name, &*condition.type_, status];
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
@@ -136,6 +139,7 @@ impl TargetState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
     use kubewarm_api::v1alpha1::CellCounts;
 
     #[test]
@@ -173,5 +177,29 @@ mod tests {
         let failing = CellCounts { failing: 1, ..counts };
         assert_eq!(state(failing.clone()), TargetState::Failing);
         assert_eq!(state(CellCounts { missing: 1, ..failing }), TargetState::Missing);
+    }
+
+    #[test]
+    fn conditions_of_inactive_profiles_are_not_counted_under_other() {
+        let warm = Condition {
+            type_: "Warm".to_owned(),
+            status: "Unknown".to_owned(),
+            reason: "Paused".to_owned(),
+            message: String::new(),
+            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+            observed_generation: None,
+        };
+        let status = CacheProfileStatus { conditions: vec![warm], ..CacheProfileStatus::default() };
+        let status = Arc::new(status);
+        let profile = |at: usize| ProfileSnapshot {
+            profile: ProfileRef { namespace: "shop".into(), name: format!("p{at:04}").into() },
+            mode: if at < MAX_PROFILES { Mode::Active } else { Mode::Paused },
+            status: Arc::clone(&status),
+            missing: BTreeMap::new(),
+        };
+        let mut profiles: Vec<_> = (0..=MAX_PROFILES).map(profile).collect();
+        let families = profile_families(&mut profiles).unwrap();
+        let family = families.iter().find(|it| it.name() == "kubewarm_profile_condition").unwrap();
+        assert_eq!(family.get_metric().len(), MAX_PROFILES * CONDITION_STATUSES.len());
     }
 }

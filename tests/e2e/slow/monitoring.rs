@@ -237,17 +237,17 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     let binding = format!("rolebinding/kubewarm:{team}:fenced");
     world.cluster.run(["delete", &binding, "-n", team])?;
     for (alert, namespace, profile) in [
-        ("CacheProfileNotSynced", team, "cold"),
-        ("CacheProfileRBACMissing", team, "refused"),
-        ("CacheProfileStalled", team, "stalled"),
-        ("CacheProfileLimited", &crowded, "limited"),
-        ("CacheProfileAccessLost", team, "fenced"),
+        ("KubewarmProfileNotSynced", team, "cold"),
+        ("KubewarmProfilePermissionsMissing", team, "refused"),
+        ("KubewarmProfileStalled", team, "stalled"),
+        ("KubewarmProfileLimited", &crowded, "limited"),
+        ("KubewarmProfileAccessLost", team, "fenced"),
     ] {
         let labels = [("namespace", namespace), ("profile", profile)];
         await_alert(prometheus, alert, &labels, 2 * SOON)?;
     }
     let flapping = of("kubewarm-cut", "cacheprofiles");
-    await_alert(prometheus, "CacheProfileWatchFlapping", &flapping, 5 * SOON)?;
+    await_alert(prometheus, "KubewarmWatchFlapping", &flapping, 5 * SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
@@ -268,7 +268,7 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     await_alert(prometheus, "KubewarmReadsUndeclared", &undeclared, SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let unanswered: Vec<_> = others
-        .filter(|alert| alert["labels"]["alertname"] == "KubewarmReadsUnanswered")
+        .filter(|alert| alert["labels"]["alertname"] == "KubewarmReadErrors")
         .collect();
     assert!(unanswered.is_empty(), "a profile lacks permission: {unanswered:#?}");
     let steady = format!("/api/v1/namespaces/{}/configmaps", Scene::OTHER);
@@ -305,7 +305,7 @@ fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
     })?;
     world.cluster.restore(&snapshot)?;
     let rolled_back = of("kubewarm", "configmaps");
-    let alert = "CacheProfileResourceVersionRollback";
+    let alert = "KubewarmResourceVersionRollback";
     await_alert(prometheus, alert, &rolled_back, 2 * SOON)?;
     steady.await_condition("Ready", "True", None, 2 * SOON)?;
 
@@ -322,8 +322,8 @@ fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
             _ => Ok(()),
         })?;
     }
-    await_alert(prometheus, "KubewarmReadsUnanswered", &[("pod", "kubewarm")], SOON)?;
-    await_alert(prometheus, "CacheProfileStale", &of("kubewarm", "configmaps"), STALE)?;
+    await_alert(prometheus, "KubewarmReadErrors", &[("pod", "kubewarm")], SOON)?;
+    await_alert(prometheus, "KubewarmResourceStale", &of("kubewarm", "configmaps"), STALE)?;
     scene.end()
 }
 
