@@ -85,7 +85,7 @@ krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it w
 	@test "$(origin KREW_BINARY)" != file || cargo build --locked --release -p kubewarm
 	deploy/krew/package.sh "$(KREW_BINARY)" $(VERSION) "$(KREW_URL)" target/krew
 
-picture: ## Draw the dashboard from what a real Prometheus has seen: docs/dashboard.svg
+picture: ## Draw the overview dashboard from the results of a real Prometheus: docs/dashboard.svg
 	@tests/prerequisites.sh cargo gcc go prometheus
 	PICTURE=1 cargo test --locked --test e2e what_is_wrong_with_profiles_is_met_by_its_alerts
 

@@ -46,7 +46,7 @@ fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<Str
         let kind = object["kind"].as_str().unwrap_or_default();
         // Those of `extraObjects` are as they are.
         let is_extra = kind == "ConfigMap"
-            && !["-ca", "-dashboard", "-rights"].iter().any(|end| called.ends_with(end));
+            && !["-ca", "-dashboards", "-rights"].iter().any(|end| called.ends_with(end));
         let has_namespace = metadata["namespace"].is_string();
         if !is_extra && OF_THE_CLUSTER.contains(&kind) == has_namespace {
             fault("has no namespace, or should have none");
@@ -262,8 +262,8 @@ metrics-auth Deployment ENV/KUBEWARM_AUDIENCE "kubewarm"
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/authorization {"type": "Bearer", "credentials": {"name": "scraper", "key": "scraper.token"}}
 metrics-token PodMonitor /spec/podMetricsEndpoints/0/bearerTokenFile null
 rules-dashboard PrometheusRule /metadata/labels/release "prometheus"
-rules-dashboard ConfigMap/kubewarm-dashboard /metadata/labels/grafana_dashboard "yes"
-rules-dashboard ConfigMap/kubewarm-dashboard /metadata/annotations {"grafana_folder": "Platform"}
+rules-dashboard ConfigMap/kubewarm-dashboards /metadata/labels/grafana_dashboard "yes"
+rules-dashboard ConfigMap/kubewarm-dashboards /metadata/annotations {"grafana_folder": "Platform"}
 flow-schema FlowSchema/kubewarm /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}
 flow-schema FlowSchema/kubewarm /spec/matchingPrecedence 5000
 flow-schema FlowSchema/kubewarm-reviews /spec/rules/0/subjects/0/serviceAccount {"name": "kubewarm", "namespace": "kubewarm-system"}

@@ -1,6 +1,6 @@
-//! The rules and the dashboard in the cluster are the files that promtool and Prometheus test.
+//! The rules and the dashboards in the cluster are the files that promtool and Prometheus test.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::{Failure, Outcome, file, helms};
 use crate::render::render;
@@ -16,6 +16,10 @@ fn rules() -> Result<Value, Failure> {
     Ok(serde_saphyr::from_str(&text("rules.yaml")?)?)
 }
 
+fn dashboard(name: &str) -> Result<Value, Failure> {
+    Ok(serde_json::from_str(&text(&format!("dashboard-{name}.json"))?)?)
+}
+
 /// The rules with a link to its section of the runbook for each alert.
 fn linked(mut rules: Value) -> Value {
     let groups = rules["groups"].as_array_mut().into_iter().flatten();
@@ -29,14 +33,23 @@ fn linked(mut rules: Value) -> Value {
 }
 
 #[test]
-fn rules_and_dashboard_are_the_files_with_links_to_the_runbook() -> Outcome {
+fn rules_and_dashboards_are_the_files_with_links_to_the_runbook() -> Outcome {
     let values = file("charts/kubewarm/ci/rules-dashboard-values.yaml");
+    let link =
+        json!({"type": "link", "title": "Runbook", "url": RUNBOOK, "icon": "doc", "targetBlank": true});
     for helm in helms()? {
         let rendered = render(&helm, &["--values", &values.to_string_lossy()])?;
         let spec = &rendered.only("PrometheusRule")?["spec"];
         assert_eq!(*spec, linked(rules()?), "{}", helm.name());
-        let data = &rendered.only("ConfigMap/kubewarm-dashboard")?["data"]["kubewarm.json"];
-        assert_eq!(data.as_str(), Some(text("dashboard.json")?.trim()), "{}", helm.name());
+        let data = rendered.only("ConfigMap/kubewarm-dashboards")?["data"].as_object();
+        let data = data.ok_or("no data")?;
+        assert_eq!(data.len(), 3, "{}", helm.name());
+        for name in ["overview", "reads", "upstream"] {
+            let mut expected = dashboard(name)?;
+            expected["links"].as_array_mut().ok_or("no links")?.push(link.clone());
+            let text = data[&format!("kubewarm-{name}.json")].as_str().unwrap_or_default();
+            assert_eq!(serde_json::from_str::<Value>(text)?, expected, "{}: {name}", helm.name());
+        }
     }
     Ok(())
 }
@@ -44,9 +57,16 @@ fn rules_and_dashboard_are_the_files_with_links_to_the_runbook() -> Outcome {
 #[test]
 fn without_the_address_of_the_runbook_there_are_no_links_to_it() -> Outcome {
     for helm in helms()? {
-        let rendered = render(&helm, &["--set", RULES])?;
+        let set = format!("{RULES},grafanaDashboard.enabled=true");
+        let rendered = render(&helm, &["--set", &set])?;
         assert_eq!(rendered.only("PrometheusRule")?["spec"], rules()?, "{}", helm.name());
         assert!(!rendered.text.contains("runbook_url"), "{}", helm.name());
+        let data = &rendered.only("ConfigMap/kubewarm-dashboards")?["data"];
+        for name in ["overview", "reads", "upstream"] {
+            let text = data[format!("kubewarm-{name}.json")].as_str().unwrap_or_default();
+            let rendered: Value = serde_json::from_str(text)?;
+            assert_eq!(rendered, dashboard(name)?, "{}: {name}", helm.name());
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The shipped dashboard and alerts on a real Prometheus that scrapes a real kubewarm: every query has
-//! an answer, and faults are met by their alerts.
+//! The dashboards and alerts on a real Prometheus that scrapes a real kubewarm: every query has an answer,
+//! and each fault raises its alert.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,29 @@ use crate::operator::Operator;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-const DASHBOARD: &str = "charts/kubewarm/files/dashboard.json";
+const DASHBOARDS: [&str; 3] = ["overview", "reads", "upstream"];
 const SOON: Duration = Duration::from_mins(1);
 /// From an alert's threshold, 3 minutes, and what was known when the server froze.
 const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
-/// Of panels that may have nothing to show here, how the query begins. A server that has just started
-/// tells some to wait, or none.
+/// The first words of queries without a result here: a server that has just started can throttle requests.
 const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
 
-fn dashboard() -> Result<Value, Failure> {
-    Ok(serde_json::from_str(&std::fs::read_to_string(file(DASHBOARD))?)?)
+fn dashboard(name: &str) -> Result<Value, Failure> {
+    let path = format!("charts/kubewarm/files/dashboard-{name}.json");
+    Ok(serde_json::from_str(&std::fs::read_to_string(file(&path))?)?)
 }
 
-/// Every query of the dashboard's panels, with the panel's title.
+/// Every query of the dashboards' panels, with the panel's title.
 fn queries() -> Result<Vec<(String, String)>, Failure> {
-    let dashboard = dashboard()?;
-    let panels = dashboard["panels"].as_array().ok_or("no panels")?;
+    let mut panels = Vec::new();
+    for name in DASHBOARDS {
+        for panel in dashboard(name)?["panels"].as_array().ok_or("no panels")? {
+            // A collapsed row contains its panels.
+            panels.extend(panel["panels"].as_array().into_iter().flatten().cloned());
+            panels.push(panel.clone());
+        }
+    }
     let of_panel = |panel: &Value| {
         let title = panel["title"].as_str().unwrap_or_default().to_owned();
         let targets = panel["targets"].as_array().cloned().unwrap_or_default();
@@ -42,7 +48,7 @@ fn queries() -> Result<Vec<(String, String)>, Failure> {
 /// A query as Grafana would send it with everything chosen.
 fn chosen(query: &str) -> String {
     let all = query.replace("$__rate_interval", "2m");
-    ["$job", "$instance", "$namespace", "$profile", "$resource"]
+    ["$cluster", "$job", "$instance", "$namespace", "$profile", "$resource"]
         .iter()
         .fold(all, |query, variable| query.replace(&format!("\"{variable}\""), "\".*\""))
 }
@@ -114,7 +120,7 @@ fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Ou
 }
 
 #[test]
-fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
+fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let world = World::alone()?;
     let prometheus = Prometheus::start(&world)?;
     // Not every machine has a limit that one could follow from.
@@ -122,7 +128,8 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     prometheus.scrape(&[("kubewarm", &served.operator)])?;
     let team = world.namespace("team")?;
     let token = reader(&world, &team)?;
-    let profile = granted(&world, &team, "granted", &format!("{{{SETTINGS}}}"))?;
+    let spec = format!("{{warmup: {{targetSeconds: 60}}, {SETTINGS}}}");
+    let profile = granted(&world, &team, "granted", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let refused = "{targets: [{name: services, resource: {resource: services}}]}";
     Profile::apply(&world, &team, "refused", refused)?;
@@ -275,7 +282,7 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     read(served, &scene.token, 20, &steady, 200)?;
     if std::env::var_os("PICTURE").is_some() {
         let began = scene.began.elapsed();
-        picture::save(&picture::draw(prometheus, &dashboard()?, began, chosen)?)?;
+        picture::save(&picture::draw(prometheus, &dashboard("overview")?, began, chosen)?)?;
     }
     cut.process.kill()?;
     scene.end()

@@ -1,4 +1,4 @@
-//! The dashboard's panels as an SVG, drawn from what a real Prometheus answers: `docs/dashboard.svg`.
+//! The panels of a dashboard without rows as an SVG, from the results of a real Prometheus: `docs/dashboard.svg`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,13 +50,10 @@ pub(crate) fn draw(
         bottom = bottom.max(area.y + area.height);
         let kind = panel["type"].as_str().unwrap_or_default();
         let title = panel["title"].as_str().unwrap_or_default();
-        let size = if kind == "row" { 15 } else { 12 };
-        if kind != "row" {
-            let Area { x, y, width, height } = area;
-            let place = format!(r#"x="{x}" y="{y}" width="{width}" height="{height}""#);
-            writeln!(body, r##"<rect {place} rx="3" fill="#181b1f" stroke="#2c3235"/>"##)?;
-        }
-        text(&mut body, (area.x + MARGIN, area.y + 16.0), (size, "#d8d9da"), title)?;
+        let Area { x, y, width, height } = area;
+        let place = format!(r#"x="{x}" y="{y}" width="{width}" height="{height}""#);
+        writeln!(body, r##"<rect {place} rx="3" fill="#181b1f" stroke="#2c3235"/>"##)?;
+        text(&mut body, (x + MARGIN, y + 16.0), (12, "#d8d9da"), title)?;
         let mut queries = Vec::new();
         for target in panel["targets"].as_array().into_iter().flatten() {
             let of = |name: &str| target[name].as_str().unwrap_or_default();
@@ -72,7 +69,6 @@ pub(crate) fn draw(
         };
         match kind {
             "timeseries" => lines(&mut body, inner, &queries, unit.unwrap_or_default())?,
-            "row" => {}
             _ => values(&mut body, inner, &queries, (kind, unit.unwrap_or_default()))?,
         }
     }

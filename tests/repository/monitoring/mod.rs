@@ -1,4 +1,4 @@
-//! The rules and the dashboard: tested, documented, and made of metrics that exist. `tests/prometheus` runs promtool.
+//! The rules and the dashboards: tested, documented, and made of metrics that exist. `tests/prometheus` runs promtool.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

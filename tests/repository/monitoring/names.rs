@@ -1,4 +1,4 @@
-//! Every metric, label and label value of the rules and the dashboard exists.
+//! Every metric, label and label value of the rules and the dashboards exists.
 
 use super::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
 use crate::metrics::{Family, described};
@@ -9,6 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 const OF_TARGETS: &[&str] = &["job", "instance", "pod", "cluster"];
 /// What Prometheus says of alerts.
 const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severity"]);
+
+/// The expressions of the rules and the dashboards.
+fn expressions(rules: &Rules) -> impl Iterator<Item = String> {
+    let dashboards = Dashboard::all().into_iter();
+    let of_dashboards: Vec<_> = dashboards.flat_map(|it| it.expressions().collect::<Vec<_>>()).collect();
+    rules.all().map(|rule| rule.expr.clone()).chain(of_dashboards)
+}
 
 /// The labels of every series there is, those of targets left out.
 fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
@@ -101,11 +108,10 @@ fn faults(expression: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
 }
 
 #[test]
-fn everything_that_rules_and_dashboard_name_exists() {
-    let (rules, dashboard) = (Rules::read(), Dashboard::read());
+fn everything_that_rules_and_dashboards_name_exists() {
+    let rules = Rules::read();
     let known = series(&rules);
-    let expressions = rules.all().map(|rule| rule.expr.clone()).chain(dashboard.expressions());
-    let all: Vec<_> = expressions
+    let all: Vec<_> = expressions(&rules)
         .flat_map(|expression| {
             let faults = faults(&expression, &known);
             faults.into_iter().map(move |fault| format!("{fault}: {expression}"))
@@ -116,9 +122,8 @@ fn everything_that_rules_and_dashboard_name_exists() {
 
 #[test]
 fn every_metric_is_used() {
-    let (rules, dashboard) = (Rules::read(), Dashboard::read());
-    let expressions = rules.all().map(|rule| rule.expr.clone()).chain(dashboard.expressions());
-    let used: BTreeSet<_> = expressions
+    let rules = Rules::read();
+    let used: BTreeSet<_> = expressions(&rules)
         .flat_map(|expression| promql::names(&expression).selectors)
         .map(|selector| selector.metric)
         .collect();
