@@ -14,7 +14,7 @@ use crate::{
     cli::RunArgs,
     controller::{Admission, Controller, Sources},
     forecast::{self, Forecasts, Surveyor},
-    metrics::{BuildInfo, Metrics, OperatorMetrics},
+    metrics::{BuildInfo, Metrics, OperatorMetrics, TlsListener},
     server::{self, Admin, Gate, Scrapers},
     status::{self, ApiServer},
     telemetry,
@@ -77,7 +77,10 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let callers = reads::callers((&args, limits), &connection, &metrics)?;
     let (view, proofs) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
     let of_cluster = (&connection, proofs);
-    spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
+    let shown = spawn_reads(&mut tasks, &args, of_cluster, (&view, &metrics, callers), &frame)?;
+    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, shown)];
+    let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
+    metrics.observe_certificates(certificates.collect())?;
     spawn_status(&mut tasks, &connection, &view, operator, frame);
     let gate = Arc::new(Gate::default());
     let scrapers = callers::scrapers(&args, &connection, &metrics)?;
@@ -192,15 +195,15 @@ fn spawn_controller(
     Ok((view, proofs))
 }
 
-/// The read API, if an address is given for it.
+/// The read API, if an address is given for it. Returns its certificate.
 fn spawn_reads(
     tasks: &mut Tasks,
     args: &RunArgs,
     (connection, proofs): (&Connection, Proofs),
     (view, metrics, callers): (&View, &Metrics, Option<Arc<Callers>>),
     frame: &Frame,
-) -> Result<(), Error> {
-    let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(()) };
+) -> Result<Option<Arc<Certificate>>, Error> {
+    let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(None) };
     let listening = bind_reads(address, frame.memory.limits(args)).map_err(Error::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace)
@@ -209,6 +212,8 @@ fn spawn_reads(
     let authority = reads::client_authority(&args.api)
         .map_err(ServeError::of("the read address does not know whose client certificates count"))
         .map_err(Error::Read)?;
+    let (slots, counted) = (listening.connections(), Arc::clone(&callers));
+    metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (api, answering) = {
         let watched = (frame.watchers.clone(), frame.stop.clone());
         reads::api(args, (connection, callers), (view, proofs), metrics, watched)?
@@ -216,12 +221,13 @@ fn spawn_reads(
     let until = frame.stop.clone();
     tasks.begin("reads", async move { answering.run(until).await });
     let until = frame.stop.clone();
+    let shown = Arc::clone(&certificate);
     tasks.begin("read server", async move {
         if let Err(error) = listening.serve((certificate, authority), api, until).await {
             tracing::error!(%error, "the read server failed");
         }
     });
-    Ok(())
+    Ok(Some(shown))
 }
 
 /// The lease, and the writer that it lets write. The lease is given back only after the last status

@@ -5,6 +5,7 @@ mod informers;
 mod operator;
 mod process;
 mod profiles;
+mod reads;
 
 pub use self::{
     build::BuildInfo,
@@ -12,6 +13,7 @@ pub use self::{
         ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, OperatorMetrics, STATUS_WRITE_OUTCOMES,
     },
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
+    reads::TlsListener,
 };
 
 /// A metric could not be made, registered or written. A bug: names and labels are constants.
@@ -19,7 +21,7 @@ pub use prometheus::Error as MetricsError;
 
 use kubewarm_api::model::CellKey;
 use kubewarm_cache::informer::{CellReport, InformerMetrics};
-use kubewarm_serve::metrics::ReadMetrics;
+use kubewarm_serve::{callers::LimitUsage, certificate::Certificate, metrics::ReadMetrics};
 use prometheus::{
     Registry, TextEncoder,
     core::{Collector, Desc},
@@ -95,6 +97,30 @@ impl Metrics {
         F: Fn() -> Vec<ProfileSnapshot> + Send + Sync + 'static,
     {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
+    }
+
+    /// Reads the `limits` of the read API at each scrape.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricsError`] if called twice.
+    pub fn observe_read_limits<F>(&self, limits: F) -> Result<(), MetricsError>
+    where
+        F: Fn() -> Vec<LimitUsage> + Send + Sync + 'static,
+    {
+        self.at_scrape("read_limits", move || reads::limit_families(&limits()))
+    }
+
+    /// Reads the expiry of `certificates` at each scrape, so that a renewed certificate shows at once.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricsError`] if called twice.
+    pub fn observe_certificates(
+        &self,
+        certificates: Vec<(TlsListener, Arc<Certificate>)>,
+    ) -> Result<(), MetricsError> {
+        self.at_scrape("certificates", move || reads::certificate_families(&certificates))
     }
 
     /// Adds `process_*`, and `tokio_*` of `runtime`.

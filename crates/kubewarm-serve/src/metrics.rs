@@ -1,5 +1,6 @@
 //! Metrics of the read API.
 
+use crate::callers::{ReadLimit, Refused};
 use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::{Mutex, RwLock};
@@ -128,6 +129,7 @@ pub struct ReadMetrics {
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
     watch_ends: IntCounterVec,
+    limit_rejections: IntCounterVec,
     open: OpenWatches,
     /// The resources that have series of their own. Series do not end before the process does, so this bounds them.
     resources: Arc<RwLock<HashSet<Resource>>>,
@@ -146,7 +148,16 @@ impl ReadMetrics {
         let histograms = |name: &str, buckets: &[f64], labels: &[&str], help: &str| {
             register_histogram_vec_with_registry!(name, help, labels, buckets.to_vec(), registry)
         };
+        let limit_rejections = counters(
+            "kubewarm_read_limit_rejections_total",
+            &["limit"],
+            "Connections and requests rejected because a limit was reached.",
+        )?;
+        for limit in ReadLimit::REJECTING {
+            limit_rejections.with_label_values(&[limit]).inc_by(0);
+        }
         Ok(Self {
+            limit_rejections,
             requests: counters(
                 "kubewarm_read_requests_total",
                 &["group", "version", "resource", "handler", "code", "outcome"],
@@ -233,6 +244,18 @@ impl ReadMetrics {
     #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))
+    }
+
+    /// Counts a connection or request that `limit` rejected.
+    pub(crate) fn count_rejection(&self, limit: ReadLimit) {
+        self.limit_rejections.with_label_values(&[limit]).inc();
+    }
+
+    /// Counts the limit that rejected a caller, if it was a limit.
+    pub(crate) fn count_refusal(&self, refused: &Refused) {
+        if let Refused::Limited(limit) = refused {
+            self.count_rejection(*limit);
+        }
     }
 
     /// Counts a watch of `resource` until the returned value is dropped.

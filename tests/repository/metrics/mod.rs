@@ -10,7 +10,7 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot};
+use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot, TlsListener};
 use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
@@ -27,8 +27,12 @@ use kubewarm_cache::{
     store::Usage,
 };
 use kubewarm_client::LeaseState;
-use kubewarm_serve::metrics::{
-    ClientWatchEnd, Handler, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+use kubewarm_serve::{
+    callers::{LimitUsage, ReadLimit},
+    certificate::{Certificate, names},
+    metrics::{
+        ClientWatchEnd, Handler, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+    },
 };
 use parking_lot::Mutex;
 use std::{
@@ -170,6 +174,11 @@ fn full(kinds: usize, profiles: usize) -> String {
         .observe_profiles(move || (0..profiles).map(profile_without_rights).collect())
         .expect("once");
     metrics.observe_process(runtime.handle().clone()).expect("once");
+    metrics.observe_read_limits(|| ReadLimit::WITH_SLOTS.map(in_use).into()).expect("once");
+    let certificate = Certificate::self_signed(names("kubewarm-0", "ops")).expect("it is made");
+    let certificate = Arc::new(certificate);
+    let shown = [TlsListener::Admin, TlsListener::Read].map(|of| (of, Arc::clone(&certificate)));
+    metrics.observe_certificates(shown.into()).expect("once");
     // As a scrape does, so that it is the first by the order of the cells that have room.
     metrics.render().expect("it renders");
     for resource in &resources {
@@ -180,6 +189,10 @@ fn full(kinds: usize, profiles: usize) -> String {
     read_everything(&metrics, &resources);
     let _open: Vec<_> = resources.iter().map(|of| metrics.reads().open_watch(of)).collect();
     metrics.render().expect("it renders")
+}
+
+const fn in_use(limit: ReadLimit) -> LimitUsage {
+    LimitUsage { limit, in_use: 1, size: 2 }
 }
 
 /// Each label value of the read API, with three status codes.

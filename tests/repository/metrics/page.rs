@@ -5,7 +5,7 @@ use kubewarm::{
     access::Check,
     metrics::{
         ACCESS_CHECK_OUTCOMES, AUTHORIZATION_OUTCOMES, CONDITION_STATUSES, STATUS_WRITE_OUTCOMES,
-        TargetState,
+        TargetState, TlsListener,
     },
 };
 use kubewarm_api::model::{DecisionSource, Measure, MetricOutcome, Mode, Verb};
@@ -13,8 +13,9 @@ use kubewarm_cache::informer::{
     CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage,
     ListMethod, WatchEnd, code_label,
 };
-use kubewarm_serve::metrics::{
-    ResponseSource, Handler, WAIT_OUTCOMES, WaitReason, ClientWatchEnd,
+use kubewarm_serve::{
+    callers::ReadLimit,
+    metrics::{ClientWatchEnd, Handler, ResponseSource, WAIT_OUTCOMES, WaitReason},
 };
 use std::{
     collections::BTreeSet,
@@ -75,6 +76,10 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_read_watch_ends_total",
             "kubewarm_read_authorizations_total",
             "kubewarm_read_authorization_duration_seconds",
+            "kubewarm_read_in_use",
+            "kubewarm_read_limit",
+            "kubewarm_read_limit_rejections_total",
+            "kubewarm_certificate_expiry_timestamp_seconds",
         ],
     ),
     (
@@ -136,7 +141,7 @@ const READ_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Rejected];
 
 /// Labels in the order of reading; the exposition has them by name.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 17] = [
     "group",
     "version",
     "resource",
@@ -152,6 +157,8 @@ const ORDER: [&str; 15] = [
     "condition",
     "status",
     "outcome",
+    "limit",
+    "listener",
 ];
 
 /// The whole page.
@@ -201,7 +208,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 }
 
 /// Metric, label and its values.
-fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
@@ -218,6 +225,10 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 28] {
         ("kubewarm_read_authorizations_total", "source", values::<DecisionSource>()),
         ("kubewarm_read_authorizations_total", "outcome", outcomes(&AUTHORIZATION_OUTCOMES)),
         ("kubewarm_read_authorization_duration_seconds", "source", values::<DecisionSource>()),
+        ("kubewarm_read_in_use", "limit", limits(&ReadLimit::WITH_SLOTS)),
+        ("kubewarm_read_limit", "limit", limits(&ReadLimit::WITH_SLOTS)),
+        ("kubewarm_read_limit_rejections_total", "limit", limits(&ReadLimit::REJECTING)),
+        ("kubewarm_certificate_expiry_timestamp_seconds", "listener", values::<TlsListener>()),
         ("kubewarm_profile_info", "mode", values::<Mode>()),
         ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
@@ -239,6 +250,10 @@ fn values<L: AsRef<str> + VariantArray>() -> Vec<&'static str> {
 }
 
 fn outcomes(all: &'static [MetricOutcome]) -> Vec<&'static str> {
+    all.iter().map(AsRef::as_ref).collect()
+}
+
+fn limits(all: &'static [ReadLimit]) -> Vec<&'static str> {
     all.iter().map(AsRef::as_ref).collect()
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Each file, with the titles of its rows.
 const DASHBOARDS: [(&str, &[&str]); 3] = [
     ("charts/kubewarm/files/dashboard-overview.json", &[]),
-    ("charts/kubewarm/files/dashboard-reads.json", &["Traffic", "Client watches", "Access"]),
+    ("charts/kubewarm/files/dashboard-reads.json", &["Traffic", "Client watches", "Access and limits"]),
     (
         "charts/kubewarm/files/dashboard-upstream.json",
         &["Lists and warm-up", "Watches", "Freshness", "Access", "Process"],

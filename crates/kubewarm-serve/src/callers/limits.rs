@@ -1,7 +1,7 @@
 //! How much callers can have at once.
 
 use super::Refused;
-use kubewarm_client::Exhausted;
+use kubewarm_client::{Exhausted, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 /// How much readers can have at once, as an administrator sets it.
@@ -45,9 +45,16 @@ pub struct CallerLimits {
     pub readers: ReaderLimits,
 }
 
-/// A limit of the read API that was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A limit of the read API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReadLimit {
+    /// Connections of all clients.
+    Connections,
+    /// Connections of one address that have carried no accepted request.
+    AddressConnections,
+    /// Connections of one user.
+    UserConnections,
     /// Requests of all users.
     Requests,
     /// Requests of one user.
@@ -68,13 +75,58 @@ pub enum ReadLimit {
     FailedTokens,
 }
 
+/// The slots of one limit. For a user or an address: the slots of the one that uses most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitUsage {
+    /// Which limit.
+    pub limit: ReadLimit,
+    /// Slots in use.
+    pub in_use: usize,
+    /// Slots that exist.
+    pub size: usize,
+}
+
 impl ReadLimit {
+    /// The limits with slots.
+    pub const WITH_SLOTS: [Self; 9] = [
+        Self::Connections,
+        Self::AddressConnections,
+        Self::UserConnections,
+        Self::Requests,
+        Self::UserRequests,
+        Self::Watches,
+        Self::UserWatches,
+        Self::ForwardedRequests,
+        Self::UserForwardedRequests,
+    ];
+
+    /// The limits that reject. Without a slot of its user, a connection keeps the slot of its address.
+    pub const REJECTING: [Self; 11] = [
+        Self::Connections,
+        Self::AddressConnections,
+        Self::Requests,
+        Self::UserRequests,
+        Self::Watches,
+        Self::UserWatches,
+        Self::ForwardedRequests,
+        Self::UserForwardedRequests,
+        Self::Reviews,
+        Self::UserReviews,
+        Self::FailedTokens,
+    ];
+
     /// Whether the limit is of one user or address.
     #[must_use]
     pub const fn is_callers_own(self) -> bool {
         match self {
-            Self::Requests | Self::Watches | Self::ForwardedRequests | Self::Reviews => false,
-            Self::UserRequests
+            Self::Connections
+            | Self::Requests
+            | Self::Watches
+            | Self::ForwardedRequests
+            | Self::Reviews => false,
+            Self::AddressConnections
+            | Self::UserConnections
+            | Self::UserRequests
             | Self::UserWatches
             | Self::UserForwardedRequests
             | Self::UserReviews
@@ -91,6 +143,20 @@ impl ReadLimit {
             Exhausted::Key => of_one,
             Exhausted::All => all,
         })
+    }
+}
+
+impl LimitUsage {
+    /// The usage of permits that `of_all` and `of_one` limit.
+    pub(crate) const fn of(
+        usage: SemaphoreUsage,
+        of_all: ReadLimit,
+        of_one: ReadLimit,
+    ) -> [Self; 2] {
+        [
+            Self { limit: of_all, in_use: usage.in_use, size: usage.size },
+            Self { limit: of_one, in_use: usage.most_of_one, size: usage.part },
+        ]
     }
 }
 

@@ -24,7 +24,7 @@ pub use self::{
     credentials::{Credentials, NoCredentials},
     identity::Authority,
     key::random_key,
-    limits::{CallerLimits, ReadLimit, ReaderLimits},
+    limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
     network::network,
     reviews::Reviews,
 };
@@ -246,6 +246,25 @@ impl Callers {
         let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
         let permit = self.watches.acquire_now(&caller.name);
         permit.map_err(|reached| ReadLimit::reached(reached, limits))
+    }
+
+    /// The slots in use, by limit. Visits each user that has a slot: for a scrape, not for a request.
+    #[must_use]
+    pub fn usage(&self) -> Vec<LimitUsage> {
+        let connections = self.connections.usage();
+        let connections = LimitUsage {
+            limit: ReadLimit::UserConnections,
+            in_use: connections.most_of_one,
+            size: connections.part,
+        };
+        let others = [
+            (&self.requests, ReadLimit::Requests, ReadLimit::UserRequests),
+            (&self.watches, ReadLimit::Watches, ReadLimit::UserWatches),
+            (&self.forwarded, ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests),
+        ];
+        let others =
+            others.map(|(slots, of_all, of_user)| LimitUsage::of(slots.usage(), of_all, of_user));
+        std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
     /// Runs `deciding` and notes its outcome. A future that is dropped notes nothing.

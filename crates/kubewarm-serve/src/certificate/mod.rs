@@ -8,6 +8,7 @@ pub use self::file::look_after;
 use self::file::{Reloading, read};
 use crate::ServeError;
 use aws_lc_rs::digest::{SHA256, digest};
+use jiff::Timestamp;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::{
     CipherSuite, ServerConfig,
@@ -21,6 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 const UNUSABLE: &str = "the certificate and the key cannot be used together";
 
@@ -86,6 +88,14 @@ impl Certificate {
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
         self.0.contents().cert.first().cloned()
+    }
+
+    /// The time at which the certificate that is shown now expires.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Timestamp> {
+        let der = self.der()?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
     /// Reads the files again if they have changed. Files that are not valid change nothing, and log one warning.
@@ -243,6 +253,25 @@ mod tests {
         folder.write(&second, &second_key);
         certificate.refresh();
         assert_ne!(certificate.fingerprint(), shown);
+    }
+
+    #[test]
+    fn the_expiry_is_that_of_the_certificate_that_is_shown_now() {
+        let made = |year| {
+            let key = KeyPair::generate().unwrap();
+            let mut wanted = CertificateParams::new(["a".to_owned()]).unwrap();
+            wanted.not_after = rcgen::date_time_ymd(year, 1, 2);
+            (wanted.self_signed(&key).unwrap().pem(), key.serialize_pem())
+        };
+        let expiry = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+        let (first, key) = made(2031);
+        let folder = Folder::with(&first, &key);
+        let certificate = folder.certificate().unwrap();
+        assert_eq!(certificate.expiry(), expiry("2031-01-02T00:00:00Z"));
+        let (second, key) = made(2032);
+        folder.write(&second, &key);
+        certificate.refresh();
+        assert_eq!(certificate.expiry(), expiry("2032-01-02T00:00:00Z"));
     }
 
     #[test]

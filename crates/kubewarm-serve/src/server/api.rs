@@ -108,7 +108,7 @@ impl ReadApi {
                 Err(Failure::cannot_forward()),
             );
         }
-        let sent = forward.send(request, &self.callers).await;
+        let sent = forward.send(request, (&self.callers, &self.metrics)).await;
         let answered = sent.map(|response| (ResponseSource::Bypass, response));
         HandledRequest::without_resource(Handler::Forward, answered)
     }
@@ -166,6 +166,7 @@ impl ReadApi {
         };
         let admitted = self.callers.admit(credentials, &first, peer).await;
         let (caller, permit) = admitted.map_err(|refused| {
+            self.metrics.count_refusal(&refused);
             refused_by(refused, |user, reason| match &what {
                 What::Document(document, _) => {
                     Failure::forbidden_path(user, &document.path(), reason)
@@ -186,7 +187,10 @@ impl ReadApi {
             let may = self.callers.may_also(&caller, &review).await;
             let forbidden =
                 |user: &str, reason: Option<&str>| Failure::forbidden(user, &access, reason);
-            allowed_at = may.map_err(|refused| refused_by(refused, forbidden))?;
+            allowed_at = may.map_err(|refused| {
+                self.metrics.count_refusal(&refused);
+                refused_by(refused, forbidden)
+            })?;
             accesses.push(review);
         }
         match what {
@@ -236,7 +240,10 @@ impl ReadApi {
         review: WatchReview,
         (caller, request): (&Caller, KeyedPermit),
     ) -> Result<Response, Failure> {
-        let place = self.callers.watch(caller).map_err(refusal)?;
+        let place = self.callers.watch(caller).map_err(|refused| {
+            self.metrics.count_refusal(&refused);
+            refusal(refused)
+        })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
         let user = &caller.user;
         let who = answer::tagged(&self.names, &format!("{}\0{}", user.name, user.uid));

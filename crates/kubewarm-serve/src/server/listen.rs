@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{
     ServeError,
-    callers::{Asking, Authority, ReaderLimits, network},
+    callers::{Asking, Authority, LimitUsage, ReadLimit, ReaderLimits, network},
     certificate::{Certificate, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
 };
 use futures::future::LocalBoxFuture;
-use kubewarm_client::KeyedSemaphore;
+use kubewarm_client::{Exhausted, KeyedPermit, KeyedSemaphore};
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
@@ -48,7 +48,7 @@ use tokio::{
     net,
     runtime::Builder,
     select,
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
@@ -108,7 +108,16 @@ impl Default for Limits {
 pub struct Reading {
     listeners: Vec<TcpListener>,
     address: SocketAddr,
-    pub(super) limits: Limits,
+    limits: Limits,
+    connections: ConnectionSlots,
+}
+
+/// The slots of connections. Clones share them.
+#[derive(Clone, Debug)]
+pub struct ConnectionSlots {
+    all: Arc<Semaphore>,
+    /// Of connections that have carried no accepted request. There are as many as of all connections.
+    addresses: KeyedSemaphore<IpAddr>,
 }
 
 /// Binds `address` for `readers`. `[::]` means every address of both families, as for the admin address.
@@ -120,7 +129,8 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, Serve
     let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
         "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
     )))?;
-    Ok(Reading { listeners, address, limits: Limits { readers, ..Limits::default() } })
+    let limits = Limits { readers, ..Limits::default() };
+    Ok(Reading { listeners, address, limits, connections: ConnectionSlots::new(readers) })
 }
 
 impl Reading {
@@ -128,6 +138,19 @@ impl Reading {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The slots of its connections.
+    #[must_use]
+    pub fn connections(&self) -> ConnectionSlots {
+        self.connections.clone()
+    }
+
+    /// Changes the limits, before it serves.
+    #[cfg(test)]
+    pub(super) fn change_limits(&mut self, change: impl FnOnce(&mut Limits)) {
+        change(&mut self.limits);
+        self.connections = ConnectionSlots::new(self.limits.readers);
     }
 
     /// Shows `certificate`, and has clients show theirs if any counts by `authority`. Answers requests by `api`, on
@@ -157,14 +180,12 @@ impl Reading {
         (handler, metrics): (RequestHandler, ReadMetrics),
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Self { listeners, address, limits } = self;
+        let Self { listeners, address, limits, connections } = self;
         let asking = authority.is_some().then(Asking::verifier);
         let no_certificate = ServeError::of("the read address has no certificate");
         let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        let (all, of_address) =
-            (limits.readers.connections.get(), limits.readers.address_connections.get());
         // Threads are not dropped with this future: they are told.
         let stop = stop.child_token();
         let _told = stop.clone().drop_guard();
@@ -175,8 +196,7 @@ impl Reading {
             limits,
             metrics,
             stop,
-            all: Arc::new(Semaphore::new(all)),
-            places: KeyedSemaphore::new(all, of_address),
+            connections,
             is_full: AtomicBool::default(),
             is_failing: AtomicBool::default(),
         });
@@ -205,6 +225,33 @@ impl Reading {
     }
 }
 
+impl ConnectionSlots {
+    fn new(limits: ReaderLimits) -> Self {
+        let (all, of_address) = (limits.connections.get(), limits.address_connections.get());
+        let addresses = KeyedSemaphore::new(all, of_address);
+        Self { all: Arc::new(Semaphore::new(all)), addresses }
+    }
+
+    /// A slot among all connections, and one among the connections of `address`; or the limit that leaves none.
+    fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
+        let of_all = Arc::clone(&self.all).try_acquire_owned();
+        let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
+        let slot = self.addresses.acquire_now(&address).map_err(|exhausted| match exhausted {
+            Exhausted::All => ReadLimit::Connections,
+            Exhausted::Key => ReadLimit::AddressConnections,
+        })?;
+        Ok((of_all, slot))
+    }
+
+    /// The slots in use. Visits each address that has one: for a scrape, not for a request.
+    #[must_use]
+    pub fn usage(&self) -> Vec<LimitUsage> {
+        let mut usage = self.addresses.usage();
+        usage.in_use = usage.size.saturating_sub(self.all.available_permits());
+        LimitUsage::of(usage, ReadLimit::Connections, ReadLimit::AddressConnections).into()
+    }
+}
+
 /// Answers a request.
 pub(super) type RequestHandler =
     Box<dyn Fn(Request) -> LocalBoxFuture<'static, Response> + Send + Sync>;
@@ -219,11 +266,8 @@ pub(super) struct ReadServer {
     /// Of what is refused before any handler has it.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
-    /// For connections.
-    all: Arc<Semaphore>,
-    /// For those that have not carried an accepted request.
-    places: KeyedSemaphore<IpAddr>,
-    /// Whether the last connection found no place.
+    connections: ConnectionSlots,
+    /// Whether the last connection found no slot.
     is_full: AtomicBool,
     /// Whether the last connection could not be accepted.
     is_failing: AtomicBool,
@@ -267,13 +311,18 @@ async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections
                 continue;
             }
         };
-        let of_all = Arc::clone(&shared.all).try_acquire_owned().ok();
-        let taken = of_all.zip(shared.places.try_acquire(&network(peer.ip())));
-        let was_full = shared.is_full.swap(taken.is_none(), Ordering::Relaxed);
-        if taken.is_none() && !was_full {
-            tracing::warn!(%peer, "too many connections to the read address; some are closed");
-        }
-        let Some((of_all, slot)) = taken else { continue };
+        let slots = shared.connections.acquire(network(peer.ip()));
+        let was_full = shared.is_full.swap(slots.is_err(), Ordering::Relaxed);
+        let (of_all, slot) = match slots {
+            Ok(slots) => slots,
+            Err(limit) => {
+                shared.metrics.count_rejection(limit);
+                if !was_full {
+                    tracing::warn!(%peer, "too many connections to the read address; some are closed");
+                }
+                continue;
+            }
+        };
         let shared = Arc::clone(&shared);
         connections.spawn_local(async move {
             converse(stream, peer, shared, slot).await;

@@ -16,6 +16,6 @@ mod watching;
 pub use self::{
     api::ReadApi,
     forward::{Forward, Wrote},
-    listen::{Reading, bind},
+    listen::{ConnectionSlots, Reading, bind},
     version::ServerVersion,
 };

@@ -205,6 +205,10 @@ async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
     assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Limited(ReadLimit::UserWatches));
+    let usage = callers.usage();
+    let in_use = |limit| usage.iter().find(|it| it.limit == limit).map(|it| (it.in_use, it.size));
+    assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));
+    assert_eq!(in_use(ReadLimit::UserWatches), Some((1_024, 1_024)));
     assert!(callers.watch(&john).is_ok());
     held.pop();
     assert!(callers.watch(&jane).is_ok());

@@ -14,7 +14,10 @@ use super::{
     connection::ConnectionState,
     unwritten::ResponsePermit,
 };
-use crate::callers::{Callers, UserPermits};
+use crate::{
+    callers::{Callers, UserPermits},
+    metrics::ReadMetrics,
+};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
@@ -72,7 +75,7 @@ impl Forward {
     pub(super) async fn send(
         &self,
         Request { head, body, upgrade, connection }: Request,
-        callers: &Callers,
+        (callers, metrics): (&Callers, &ReadMetrics),
     ) -> Result<Response, Failure> {
         let Onward { path, writes, lasts } =
             Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
@@ -80,7 +83,10 @@ impl Forward {
         let peer = connection.peer;
         // Nobody whom the API server does not know makes it do, or this process hold, anything more.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
-        let (caller, place) = forwarded.map_err(refusal)?;
+        let (caller, place) = forwarded.map_err(|refused| {
+            metrics.count_refusal(&refused);
+            refusal(refused)
+        })?;
         connection.accept(|| callers.connection(&caller));
         let flags = (upgrade.is_some(), writes.is_some());
         let headers = headers::onward(&head.headers, &sender, peer, flags)?;

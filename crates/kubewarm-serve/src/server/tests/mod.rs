@@ -115,7 +115,7 @@ impl Served {
         let certificate = Arc::new(certificate);
         let mut reading: Reading =
             bind("[::]:0".parse().unwrap(), ReaderLimits::default()).unwrap();
-        change(&mut reading.limits);
+        reading.change_limits(change);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
         let registry = Registry::new();

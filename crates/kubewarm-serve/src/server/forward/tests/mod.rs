@@ -16,6 +16,7 @@ use hyper::{body::Frame, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kubewarm_client::Connection;
 use parking_lot::Mutex;
+use prometheus::Registry;
 use std::{convert::Infallible, fs, net::IpAddr};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -31,6 +32,7 @@ type Told = Arc<Mutex<Vec<String>>>;
 struct Handlers {
     forward: Forward,
     callers: Callers,
+    metrics: ReadMetrics,
 }
 
 /// A read address that sends all on to an API server whose answers a test writes.
@@ -74,12 +76,14 @@ impl Scene {
             noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
         });
         let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
-        let handlers = Arc::new(Handlers { forward, callers: sample::changing(said).0 });
+        let metrics = ReadMetrics::register(&Registry::new()).unwrap();
+        let handlers = Handlers { forward, callers: sample::changing(said).0, metrics };
+        let handlers = Arc::new(handlers);
         let of_threads = Arc::clone(&handlers);
         let handler: RequestHandler = Box::new(move |request| {
             let handlers = Arc::clone(&of_threads);
             Box::pin(async move {
-                let sent = handlers.forward.send(request, &handlers.callers).await;
+                let sent = handlers.forward.send(request, (&handlers.callers, &handlers.metrics)).await;
                 sent.unwrap_or_else(|failure| answer::failure(&failure))
             })
         });

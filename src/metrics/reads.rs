@@ -1,0 +1,55 @@
+//! Limits and certificates, read at each scrape.
+
+use jiff::Timestamp;
+use kubewarm_serve::{callers::LimitUsage, certificate::Certificate};
+use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
+use std::sync::Arc;
+
+/// A TLS listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TlsListener {
+    /// The admin address.
+    Admin,
+    /// The address of the read API.
+    Read,
+}
+
+pub(super) fn limit_families(limits: &[LimitUsage]) -> prometheus::Result<Vec<MetricFamily>> {
+    let registry = Registry::new();
+    let gauges = |name: &str, help: &str| {
+        register_int_gauge_vec_with_registry!(name, help, &["limit"], registry)
+    };
+    let in_use = gauges(
+        "kubewarm_read_in_use",
+        "Slots of the read API in use. user_ and address_: by the user or address that uses most.",
+    )?;
+    let sizes = gauges(
+        "kubewarm_read_limit",
+        "Slots of the read API. user_ and address_: for one user or address.",
+    )?;
+    for LimitUsage { limit, in_use: used, size } in limits {
+        let number = |slots: usize| i64::try_from(slots).unwrap_or(i64::MAX);
+        in_use.with_label_values(&[limit]).set(number(*used));
+        sizes.with_label_values(&[limit]).set(number(*size));
+    }
+    Ok(registry.gather())
+}
+
+pub(super) fn certificate_families(
+    certificates: &[(TlsListener, Arc<Certificate>)],
+) -> prometheus::Result<Vec<MetricFamily>> {
+    let registry = Registry::new();
+    let expiry = register_int_gauge_vec_with_registry!(
+        "kubewarm_certificate_expiry_timestamp_seconds",
+        "Time at which the certificate of this listener expires. Absent without TLS.",
+        &["listener"],
+        registry
+    )?;
+    for (listener, certificate) in certificates {
+        if let Some(time) = certificate.expiry().map(Timestamp::as_second) {
+            expiry.with_label_values(&[listener]).set(time);
+        }
+    }
+    Ok(registry.gather())
+}
