@@ -29,7 +29,7 @@ fn profile(name: &str, status: &Value) -> CacheProfile {
         "kind": "CacheProfile",
         "metadata": { "namespace": "shop", "name": name, "generation": 2, "uid": "u-1" },
         "spec": {
-            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
+            "targets": [{ "name": "pods", "resource": "pods" }],
             "warmup": { "targetSeconds": 10 },
         },
         "status": status,

@@ -285,7 +285,7 @@ mod tests {
         let resource: CacheProfile = serde_json::from_value(json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
             "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
-            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+            "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
         }))
         .unwrap();
         Found {

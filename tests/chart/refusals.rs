@@ -29,7 +29,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),
     ("profiles: [{name: a, spec: {targets: []}}]", &["/profiles/0/spec/targets", "minItems"]),
     (
-        "profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}, scop: {}}]}}]",
+        "profiles: [{name: a, spec: {targets: [{name: b, resource: pods, scop: {}}]}}]",
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
     ("readApi: {auth: none}", &["/readApi/auth", "caller-token"]),
@@ -56,11 +56,11 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["metrics.monitor.kind", "Prometheus cannot verify"],
     ),
     (
-        "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}}]}}]}",
+        "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: pods}]}}]}",
         &["profiles[0].namespace", "\"kubewarm-system\"", "watchNamespaces"],
     ),
     (
-        "profiles: [{name: a, spec: &s {targets: [{name: b, resource: {resource: pods}}]}}, {name: a, spec: *s}]",
+        "profiles: [{name: a, spec: &s {targets: [{name: b, resource: pods}]}}, {name: a, spec: *s}]",
         &["profiles[1]", "kubewarm-system/a already"],
     ),
     ("rbac: {read: [{resource: secrets}]}", &["rbac.read[0].resource", "rbac.allowSecrets"]),

@@ -32,7 +32,7 @@ struct Scene {
 fn spec(mode: &str, serving: &str) -> String {
     format!(
         "{{mode: {mode}, serving: {serving}, freshness: {{maxStalenessSeconds: 10}},
-           targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}"
+           targets: [{{name: settings, resource: configmaps}}]}}"
     )
 }
 
@@ -317,7 +317,7 @@ fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
 
 fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
     let spec =
-        "{serving: {coldReads: Reject}, targets: [{name: all, resource: {resource: services}}]}";
+        "{serving: {coldReads: Reject}, targets: [{name: all, resource: services}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
     profile.await_manifests()?;
     let path = format!("/api/v1/namespaces/{}/services", scene.eventual);

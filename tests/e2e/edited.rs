@@ -34,7 +34,7 @@ impl Asked {
         format!(
             "{{warmup: {{listStrategy: {strategy}, pageSize: 50}}, targets: [
                {{name: settings, {labels} projection: {{type: {projection}}},
-                 resource: {{resource: configmaps}}}}]}}"
+                 resource: configmaps}}]}}"
         )
     }
 

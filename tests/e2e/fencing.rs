@@ -13,7 +13,7 @@ use crate::world::{Failure, Outcome, World, eventually};
 const FENCED: Duration = Duration::from_secs(30);
 /// What the product promises for a grant where roles may not be watched.
 const READY: Duration = Duration::from_mins(1);
-const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
+const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
 
 /// Waits until the one cell of config maps in this namespace is as `holds` wants it.
 fn await_cell(

@@ -188,7 +188,7 @@ impl Scene<'_> {
     /// A profile of the team's own that calls another label `by-app`.
     fn declare(&self, index: &str) -> Outcome {
         let spec = format!(
-            "{{targets: [{{name: pods, resource: {{resource: pods}}, indexes: [{index}]}}]}}"
+            "{{targets: [{{name: pods, resource: pods, indexes: [{index}]}}]}}"
         );
         let profile = Profile::apply(self.world, self.team, "indexing", &spec)?;
         profile.await_condition("Ready", "True", None, SOON)?;

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
 /// They take some 2.3 MiB.
 const MANY: usize = 2_500;
-const TARGETS: &str = "targets: [{name: big, resource: {resource: configmaps}}, \
-                       {name: small, resource: {resource: services}}]";
+const TARGETS: &str = "targets: [{name: big, resource: configmaps}, \
+                       {name: small, resource: services}]";
 
 /// Whether a cell is that of the `ConfigMaps` of a namespace.
 fn is_big(cell: &Value, namespace: &str) -> bool {
@@ -145,7 +145,7 @@ spec: {{targets: ["
         for at in 0..32 {
             write!(
                 all,
-                "{{name: t{at}, resource: {{resource: configmaps}}, \
+                "{{name: t{at}, resource: configmaps, \
                  labelSelector: {{matchLabels: {{none: '{n}-{at}'}}}}}}, "
             )?;
         }

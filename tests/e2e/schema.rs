@@ -49,7 +49,7 @@ fn a_minimal_profile_is_completed_with_the_documented_defaults() -> Outcome {
         "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {{name: minimal, namespace: {namespace}}}
-spec: {{targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}
+spec: {{targets: [{{name: settings, resource: configmaps}}]}}
 "
     ))?;
     let profile = world.get(&namespace, "cprof", "minimal")?;

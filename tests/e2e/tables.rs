@@ -183,7 +183,7 @@ impl Kind {
         let scope = if self.namespaced { "AllNamespaces" } else { "Cluster" };
         let secrets = if self.name == "secrets" { ", sensitiveData: Allow" } else { "" };
         format!(
-            "{{name: t{number}, resource: {{group: '{}', version: {}, resource: {}}}, scope: {{type: {scope}}}, \
+            "{{name: t{number}, group: '{}', version: {}, resource: {}, scope: {{type: {scope}}}, \
              projection: {{managedFields: Keep}}{secrets}}}",
             self.group, self.version, self.resource
         )

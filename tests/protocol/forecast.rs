@@ -117,7 +117,7 @@ fn declared(cells: &[CellSpec]) -> Declared {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
-        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": {"resource": "pods"}}]},
+        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": "pods"}]},
     }))
     .unwrap();
     let target = DeclaredTarget {

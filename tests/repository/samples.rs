@@ -214,7 +214,7 @@ fn profile(declared: &Declared, status: &CacheProfileStatus) -> serde_json::Valu
             "uid": &*declared.uid,
         },
         "spec": {
-            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
+            "targets": [{ "name": "pods", "resource": "pods" }],
             "warmup": { "targetSeconds": 10 },
         },
         "status": status,

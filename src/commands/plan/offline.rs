@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn equal_cells_of_two_targets_count_once_and_two_verbs_each() {
-        let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": {"resource": "pods"}, "scope": scope});
+        let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": "pods", "scope": scope});
         let here = json!({"type": "OwnNamespace"});
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
         let outlook = of(&json!([pods("one", &here), pods("two", &both)]));

@@ -141,7 +141,7 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
 }
 
 fn target(resource: &str) -> Value {
-    json!({"name": resource, "resource": {"resource": resource}})
+    json!({"name": resource, "resource": resource})
 }
 
 fn targets(resources: &[&str]) -> Value {

@@ -53,7 +53,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
             index["fieldPath"] = json!(path);
         }
         target["name"] = json!(format!("namespaces-{from}"));
-        target["resource"] = json!({"resource": "namespaces"});
+        target["resource"] = json!("namespaces");
         target["scope"] = json!({"type": "Cluster"});
         target["labelSelector"] = labels.clone();
         target["projection"] = json!({"type": "MetadataOnly"});
@@ -122,7 +122,7 @@ fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
     let mut all = vec![
         target("pods"),
         json!({"name": "own", "resource": profiles}),
-        json!({"name": "nodes", "resource": {"resource": "nodes"}, "scope": {"type": "Cluster"}}),
+        json!({"name": "nodes", "resource": "nodes", "scope": {"type": "Cluster"}}),
     ];
     for (n, scope) in scopes.into_iter().enumerate() {
         all.push(json!({"name": format!("t{n}"), "resource": profiles, "scope": scope}));
@@ -242,7 +242,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     spec["targets"] = (0..each)
         .map(|n| {
             let labels = json!({"matchLabels": {"n": n.to_string()}});
-            json!({"name": format!("t{n}"), "resource": {"resource": "pods"}, "labelSelector": labels})
+            json!({"name": format!("t{n}"), "resource": "pods", "labelSelector": labels})
         })
         .collect();
     let resource = profile("a", "x", 1, spec);

@@ -79,8 +79,8 @@ fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
     objects.ok_or_else(|| format!("no cell of {resource}").into())
 }
 
-const SMALL: &str = "{name: small, resource: {resource: services}}";
-const BIG: &str = "{name: big, resource: {resource: configmaps}}";
+const SMALL: &str = "{name: small, resource: services}";
+const BIG: &str = "{name: big, resource: configmaps}";
 
 /// Lists the kind in every way against `maxObjects`, and then with what is said to be enough.
 fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcome {
@@ -149,7 +149,7 @@ async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notic
     fill(&world, &namespace, OBJECTS).await?;
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
-    let other = "{targets: [{name: only, resource: {resource: serviceaccounts}}]}";
+    let other = "{targets: [{name: only, resource: serviceaccounts}]}";
     let other = Profile::apply(&world, &namespace, "other", other)?;
     let limited = format!("{{targets: [{SMALL}], limits: {{maxObjects: {LIMIT}}}}}");
     let profile = Profile::apply(&world, &namespace, "limited", &limited)?;

@@ -17,7 +17,7 @@ const DASHBOARD: &str = "charts/kubewarm/files/dashboard.json";
 const SOON: Duration = Duration::from_mins(1);
 /// From an alert's threshold, 3 minutes, and what was known when the server froze.
 const STALE: Duration = Duration::from_mins(5);
-const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
+const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
 /// Of panels that may have nothing to show here, how the query begins. A server that has just started
 /// tells some to wait, or none.
 const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:throttled:ratio"];
@@ -124,7 +124,7 @@ fn every_query_of_the_dashboard_has_an_answer() -> Outcome {
     let token = reader(&world, &team)?;
     let profile = granted(&world, &team, "granted", &format!("{{{SETTINGS}}}"))?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let refused = "{targets: [{name: services, resource: {resource: services}}]}";
+    let refused = "{targets: [{name: services, resource: services}]}";
     Profile::apply(&world, &team, "refused", refused)?;
     // Watches end, and begin anew.
     world.cluster.apiserver().restart()?;
@@ -223,9 +223,9 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     prometheus.scrape(&[("kubewarm", &served.operator), ("kubewarm-cut", &cut)])?;
 
     for (name, spec) in [
-        ("cold", "{targets: [{name: t, resource: {group: example.com, resource: parts}}]}"),
-        ("refused", "{targets: [{name: t, resource: {resource: services}}]}"),
-        ("stalled", "{targets: [{name: t, resource: {resource: nodes}}]}"),
+        ("cold", "{targets: [{name: t, group: example.com, resource: parts}]}"),
+        ("refused", "{targets: [{name: t, resource: services}]}"),
+        ("stalled", "{targets: [{name: t, resource: nodes}]}"),
     ] {
         Profile::apply(world, team, name, spec)?;
     }

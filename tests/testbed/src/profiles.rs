@@ -43,7 +43,7 @@ pub fn every_string() -> Value {
             "targets": [
                 {
                     "name": "named",
-                    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+                    "group": "apps", "version": "v1", "resource": "deployments",
                     "scope": {"type": "Namespaces", "namespaces": ["east", "shop"]},
                     "labelSelector": labels,
                     "fieldSelectors": [{"field": "status.phase", "value": "Running"}],
@@ -54,17 +54,17 @@ pub fn every_string() -> Value {
                 },
                 {
                     "name": "selected",
-                    "resource": {"resource": "pods"},
+                    "resource": "pods",
                     "scope": {"type": "NamespaceSelector", "namespaceSelector": labels},
                 },
                 {
                     "name": "keys",
-                    "resource": {"resource": "secrets"},
+                    "resource": "secrets",
                     "projection": {"type": "MetadataOnly"},
                 },
                 {
                     "name": "all",
-                    "resource": {"group": "batch", "resource": "jobs"},
+                    "group": "batch", "resource": "jobs",
                     "scope": {"type": "AllNamespaces"},
                 },
             ],

@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_its_default() {
-        let profile = parse("{targets: [{name: pods, resource: {resource: pods}}]}").unwrap();
+        let profile = parse("{targets: [{name: pods, resource: pods}]}").unwrap();
         assert_eq!(profile.profile.to_string(), "shop/web");
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
         assert_eq!(profile.mode, Mode::Active);
@@ -199,7 +199,7 @@ mod tests {
               freshness: {maxStalenessSeconds: 30},
               serving: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
               requirement: Optional, sensitiveData: Allow,
-              resource: {group: apps, version: v1, resource: deployments},
+              group: apps, version: v1, resource: deployments,
               scope: {type: Namespaces, namespaces: [b, a]},
               labelSelector: {matchLabels: {app: web},
                 matchExpressions: [{key: tier, operator: Exists}]},
@@ -237,7 +237,7 @@ mod tests {
     fn tables_are_compared_if_that_is_asked_for() {
         let profile = |seconds: i32| {
             parse(&format!(
-                "{{freshness: {{verifyIntervalSeconds: {seconds}}}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
+                "{{freshness: {{verifyIntervalSeconds: {seconds}}}, targets: [{{name: a, resource: a}}]}}"
             ))
         };
         assert_eq!(profile(0).unwrap().verify_interval, None);
@@ -250,7 +250,7 @@ mod tests {
     fn what_reads_may_expect_is_read() {
         let profile = |serving| {
             parse(&format!(
-                "{{serving: {serving}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
+                "{{serving: {serving}, targets: [{{name: a, resource: a}}]}}"
             ))
         };
         let terms = |serving| profile(serving).unwrap().reads;
@@ -274,7 +274,7 @@ mod tests {
         let mut profile = v1alpha1::CacheProfile::new(
             "web",
             serde_json::from_value(serde_json::json!({
-                "targets": [{ "name": "a", "resource": { "resource": "pods" } }]
+                "targets": [{ "name": "a", "resource": "pods" }]
             }))
             .unwrap(),
         );

@@ -77,7 +77,7 @@ impl Target {
     pub(super) fn parse(path: &str, target: &v1alpha1::Target) -> Result<Self, Invalid> {
         let at = |field: &str| format!("{path}.{field}");
         let name = label(&at("name"), &target.name)?;
-        let (of, version) = resource(&at("resource"), &target.resource)?;
+        let (of, version) = resource(path, target)?;
         let scope = scope(&at("scope"), &target.scope)?;
         let priority = in_range(&at("priority"), target.priority, 0..=1000)?;
         let labels = target.label_selector.as_ref();
@@ -128,11 +128,11 @@ pub(super) fn label(path: &str, text: &str) -> Result<Arc<str>, Invalid> {
 
 fn resource(
     path: &str,
-    name: &v1alpha1::ResourceName,
+    target: &v1alpha1::Target,
 ) -> Result<(GroupResource, Option<Arc<str>>), Invalid> {
     let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
-    let of = GroupResource::new(&name.group, &name.resource).map_err(at)?;
-    let version = name.version.as_ref().map(|version| Resource::new(of.clone(), version));
+    let of = GroupResource::new(&target.group, &target.resource).map_err(at)?;
+    let version = target.version.as_ref().map(|version| Resource::new(of.clone(), version));
     let version = version.transpose().map_err(at)?.map(|it| it.version().into());
     Ok((of, version))
 }

@@ -22,7 +22,7 @@ pub use self::{
     },
     target::{
         FieldOperator, FieldSelectorTerm, Index, LabelSelector, LabelSelectorTerm, ManagedFields,
-        Operator, Projection, ProjectionType, Requirement, ResourceName, Scope, ScopeType,
+        Operator, Projection, ProjectionType, Requirement, Scope, ScopeType,
         SensitiveData, Target,
     },
 };

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 #[x_kube(
-    validation = Rule::new("self.resource == oldSelf.resource")
-        .message("resource of an existing target is immutable; add a target with another name"),
-    validation = Rule::new("!(self.resource.group == '' && self.resource.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
+    validation = Rule::new("self.group == oldSelf.group && self.resource == oldSelf.resource && has(self.version) == has(oldSelf.version) && (!has(self.version) || self.version == oldSelf.version)")
+        .message("group, version and resource of an existing target are immutable; add a target with another name"),
+    validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
         .message("secrets are cached as metadata only unless sensitiveData is Allow"),
     validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, !has(i.fieldPath) || i.fieldPath.startsWith('.metadata.'))")
         .message("with MetadataOnly, index paths must start with .metadata.")
@@ -25,9 +25,26 @@ pub struct Target {
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The kind, by its names in the API. Cannot be changed: remove the target and add another
-    /// with another name.
-    pub resource: ResourceName,
+    /// API group of the resource, such as `apps`. Default: empty, the core group. Immutable.
+    #[serde(default)]
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub group: String,
+
+    /// API version of the resource, such as `v1`. Default: the version that the API server prefers,
+    /// also when that changes. Immutable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub version: Option<String>,
+
+    /// Plural name of the resource in lower case, such as `deployments`, as
+    /// `kubectl api-resources` lists it. If the API server does not serve the resource yet, the
+    /// target warms as soon as it does. Immutable: to change the resource, remove the target and
+    /// add one with another name.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub resource: String,
 
     /// Where to look. The default is the profile's own namespace. A profile outside the operator's
     /// namespace may name no other namespace than its own.
@@ -72,31 +89,6 @@ pub struct Target {
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub indexes: Vec<Index>,
-}
-
-/// A kind, by its names in the API.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct ResourceName {
-    /// The API group, such as `apps`; empty (the default) is the core group.
-    #[serde(default)]
-    #[schemars(
-        length(max = 253),
-        regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-    )]
-    pub group: String,
-
-    /// The API version, such as `v1`. Unset (the default): the one that the server prefers, also
-    /// when that changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub version: Option<String>,
-
-    /// The plural name in lower case, such as `deployments`, as `kubectl api-resources` lists it.
-    /// The kind need not exist yet: the target warms by itself once it does.
-    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub resource: String,
 }
 
 /// Where to look.

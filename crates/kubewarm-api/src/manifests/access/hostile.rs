@@ -81,7 +81,7 @@ proptest! {
 #[test]
 fn names_that_yaml_takes_for_something_else_stay_names() {
     let named = ["/metadata/name", "/metadata/namespace", "/spec/serviceAccountName"];
-    let target = ["name", "resource/resource", "resource/group", "scope/namespaces/0"];
+    let target = ["name", "resource", "group", "scope/namespaces/0"];
     let target = target.map(|field| format!("/spec/targets/0/{field}"));
     for place in named.into_iter().map(str::to_owned).chain(target) {
         for word in AMBIGUOUS {
