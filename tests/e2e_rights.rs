@@ -126,10 +126,11 @@ fn needs(profile: &Value) -> Vec<Permission> {
         };
         let group = target.pointer("/group").and_then(Value::as_str).unwrap_or_default();
         let resource = text(target, "/resource");
-        let places = match target.pointer("/scope/type").and_then(Value::as_str) {
+        let scope = target.get("scope").or_else(|| profile.pointer("/spec/scope"));
+        let places = match scope.and_then(|scope| scope["type"].as_str()) {
             None | Some("OwnNamespace") => vec![home],
             Some("Namespaces") => {
-                let names = target.pointer("/scope/namespaces").and_then(Value::as_array);
+                let names = scope.and_then(|scope| scope["namespaces"].as_array());
                 names.into_iter().flatten().filter_map(Value::as_str).collect()
             }
             Some("AllNamespaces" | "Cluster") => vec![""],

@@ -55,15 +55,16 @@ spec: {{targets: [{{name: settings, resource: configmaps}}]}}
     let profile = world.get(&namespace, "cprof", "minimal")?;
     for (pointer, expected) in [
         ("/spec/mode", json!("Active")),
+        ("/spec/scope/type", json!("OwnNamespace")),
         ("/spec/freshness/maxStalenessSeconds", json!(120)),
         ("/spec/warmup/listStrategy", json!("Auto")),
         ("/spec/targets/0/requirement", json!("Required")),
-        ("/spec/targets/0/scope/type", json!("OwnNamespace")),
         ("/spec/targets/0/projection/type", json!("Full")),
         ("/spec/targets/0/projection/managedFields", json!("Drop")),
     ] {
         assert_eq!(profile.pointer(pointer), Some(&expected), "{pointer} of {profile:#}");
     }
+    assert_eq!(profile.pointer("/spec/targets/0/scope"), None, "spec.scope must apply");
     let table = world.cluster.run(["get", "cprof", "-n", &namespace, "-o", "wide"])?;
     let header = table.lines().next().unwrap_or_default();
     let columns: Vec<&str> = header.split_whitespace().collect();

@@ -4,6 +4,7 @@ use super::{
     Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
     invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
+    target,
 };
 use crate::v1alpha1;
 use kube::api::ObjectMeta;
@@ -62,7 +63,8 @@ impl ValidatedProfile {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, serving, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
-        let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target);
+        let scope = target::scope("spec.scope", &profile.spec.scope)?;
+        let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target, &scope);
         let account = profile.spec.service_account_name.as_deref();
         let (objective, lists) = (warmup.target_seconds, warmup.max_concurrent_lists);
         let verify_interval = seconds(
@@ -230,6 +232,30 @@ mod tests {
                 Index { name: "owner".into(), by: IndexBy::Field(path) },
                 Index { name: "app".into(), by: IndexBy::Label("app".into()) },
             ]
+        );
+    }
+
+    #[test]
+    fn a_target_without_a_scope_has_the_scope_of_the_spec() {
+        let profile = parse(
+            "{scope: {type: Namespaces, namespaces: [b, a]},
+              targets: [{name: pods, resource: pods},
+                {name: nodes, resource: nodes, scope: {type: Cluster}}]}",
+        )
+        .unwrap();
+        let scopes: Vec<_> = profile.targets.iter().map(|target| target.scope.clone()).collect();
+        let named = TargetScope::Namespaces(["a", "b"].map(Arc::from).into());
+        assert_eq!(scopes, [named, TargetScope::Cluster]);
+
+        let error = parse(
+            "{scope: {type: Namespaces}, targets: [{name: nodes, resource: nodes,
+              scope: {type: Cluster}}]}",
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "spec.scope.namespaces is required for, and only for, type Namespaces; name 1 to 64 \
+             namespaces"
         );
     }
 

@@ -73,12 +73,19 @@ impl TargetScope {
 }
 
 impl Target {
-    /// Checks the target at the JSON path `path`.
-    pub(super) fn parse(path: &str, target: &v1alpha1::Target) -> Result<Self, Invalid> {
+    /// Checks the target at the JSON path `path`. A target without a scope gets `default_scope`.
+    pub(super) fn parse(
+        path: &str,
+        target: &v1alpha1::Target,
+        default_scope: &TargetScope,
+    ) -> Result<Self, Invalid> {
         let at = |field: &str| format!("{path}.{field}");
         let name = label(&at("name"), &target.name)?;
         let (of, version) = resource(path, target)?;
-        let scope = scope(&at("scope"), &target.scope)?;
+        let scope = match &target.scope {
+            Some(own) => scope(&at("scope"), own)?,
+            None => default_scope.clone(),
+        };
         let priority = in_range(&at("priority"), target.priority, 0..=1000)?;
         let labels = target.label_selector.as_ref();
         let labels = labels.map(|selector| label_selector(&at("labelSelector"), selector));
@@ -137,7 +144,7 @@ fn resource(
     Ok((of, version))
 }
 
-fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
+pub(super) fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
     use v1alpha1::ScopeType;
     let v1alpha1::Scope { type_, namespaces, namespace_selector } = scope;
     let member = |field: &str, type_: &str, advice: &str| {

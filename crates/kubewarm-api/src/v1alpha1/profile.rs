@@ -2,7 +2,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
-use super::{Limits, Target, schema, status::CacheProfileStatus};
+use super::{Limits, Scope, Target, schema, status::CacheProfileStatus};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -104,6 +104,12 @@ pub struct CacheProfileSpec {
     /// meanwhile.
     #[serde(default)]
     pub mode: Mode,
+
+    /// Namespaces to list and watch, for each target that has no scope of its own. Default: type
+    /// `OwnNamespace`, the profile's namespace. Without a ServiceAccount, a profile outside the
+    /// operator's namespace may only name its own namespace.
+    #[serde(default)]
+    pub scope: Scope,
 
     /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
     /// not disturb the others: its new state is fetched beside the old, which goes on answering

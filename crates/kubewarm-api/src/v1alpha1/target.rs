@@ -46,10 +46,9 @@ pub struct Target {
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub resource: String,
 
-    /// Where to look. The default is the profile's own namespace. A profile outside the operator's
-    /// namespace may name no other namespace than its own.
-    #[serde(default)]
-    pub scope: Scope,
+    /// Namespaces to list and watch. Replaces `spec.scope` for this target. Default: `spec.scope`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
 
     /// Whether the profile's readiness depends on this target. `Required` (the default): it does.
     /// `Optional`: the target never blocks `Ready`, whatever happens to it.
