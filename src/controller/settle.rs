@@ -333,7 +333,7 @@ fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Ref
         Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,
             format!(
-                "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
+                "targets[{target}].fieldSelector: the API server does not select {} by {}: {}; \
                      remove the selector, or use a label",
                 key.resource, key.fields, fault.message
             ),

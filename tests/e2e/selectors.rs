@@ -96,7 +96,7 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
     eventually(SOON, || Ok(world.cluster.apply(&pods.join("\n---\n"))?))?;
     let spec = "{targets: [{name: pods, resource: pods,
         labelSelector: {matchLabels: {app: web}},
-        fieldSelectors: [{field: status.phase, operator: NotEquals, value: Succeeded}]}]}";
+        fieldSelector: status.phase!=Succeeded}]}";
     let profile = Profile::apply(world, &namespace, "pods", spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let held = |objects: &str| {
@@ -121,7 +121,7 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
     held("1")?;
 
     let spec = "{targets: [{name: settings, resource: configmaps,
-        fieldSelectors: [{field: data.key, value: x}]}]}";
+        fieldSelector: data.key=x}]}";
     let refused = Profile::apply(world, &namespace, "refused", spec)?;
     refused.await_target("settings", ("Accepted", "False", "UnsupportedField"), SOON)?;
     let said = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;

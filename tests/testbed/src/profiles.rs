@@ -50,7 +50,7 @@ pub fn every_string() -> [Value; 2] {
                         "group": "apps", "version": "v1", "resource": "deployments",
                         "scope": named,
                         "labelSelector": labels,
-                        "fieldSelectors": [{"field": "status.phase", "value": "Running"}],
+                        "fieldSelector": "status.phase=Running",
                         "indexes": [
                             {"name": "by-node", "fieldPath": ".spec.nodeName"},
                             {"name": "by-app", "labelKey": "app"},

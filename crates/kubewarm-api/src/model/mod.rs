@@ -34,7 +34,7 @@ pub use self::{
     escape::{escape, is_unsafe},
     fault::{Fault, Reason, Verb},
     field_path::FieldPath,
-    field_selector::{FieldRequirement, FieldSelector},
+    field_selector::{FieldRequirement, FieldSelector, FieldSelectorError, FieldSelectorLimits},
     home::{Home, Watched},
     identity::Identity,
     index::{Index, IndexBy},

@@ -205,7 +205,7 @@ mod tests {
               scope: {type: Namespaces, namespaces: [b, a]},
               labelSelector: {matchLabels: {app: web},
                 matchExpressions: [{key: tier, operator: Exists}]},
-              fieldSelectors: [{field: status.phase, operator: NotEquals, value: Done}],
+              fieldSelector: status.phase!=Done,
               projection: {type: MetadataOnly, managedFields: Keep},
               indexes: [{name: owner, fieldPath: '.metadata.ownerReferences[*].uid'},
                 {name: app, labelKey: app}]}]}",

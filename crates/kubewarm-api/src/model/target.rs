@@ -1,19 +1,22 @@
 //! A checked target of a profile.
 
 use super::{
-    Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, LabelRequirement,
+    Extent, FieldSelector, FieldSelectorLimits, GroupResource, Index, Invalid, LabelRequirement,
     LabelSelector, Operator, Projection, Requirement, Resource, SensitiveData, index,
     invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
 use crate::v1alpha1;
-use std::{collections::BTreeSet, fmt::Display, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Bytes of a label selector as it is sent. Every request carries it in its URL, and every cell in
 /// its key; proxies take some 8 KiB for both selectors, percent-encoded.
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
-/// Bytes of a field selector as it is sent.
+/// Bytes of a field selector.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
+/// The length of a value is bounded by the length of the selector.
+const FIELD_SELECTOR: FieldSelectorLimits =
+    FieldSelectorLimits { requirements: 8, value_bytes: MAX_FIELD_SELECTOR };
 
 /// One entry of `spec.targets`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +93,9 @@ impl Target {
         let labels = target.label_selector.as_ref();
         let labels = labels.map(|selector| label_selector(&at("labelSelector"), selector));
         let labels = labels.transpose()?.unwrap_or_default();
-        let fields = field_selector(&at("fieldSelectors"), &target.field_selectors)?;
+        let fields = target.field_selector.as_ref();
+        let fields = fields.map(|selector| field_selector(&at("fieldSelector"), selector));
+        let fields = fields.transpose()?.unwrap_or_default();
         let managed_fields = target.projection.managed_fields;
         let projection = match target.projection.type_ {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
@@ -205,35 +210,28 @@ fn label_selector(
         let requirement = LabelRequirement::new(&term.key, term.operator, values);
         requirements.push(requirement.map_err(|error| Invalid::malformed(&path, error))?);
     }
-    sendable(path, LabelSelector::new(requirements), MAX_LABEL_SELECTOR)
+    sendable(path, LabelSelector::new(requirements))
 }
 
-fn field_selector(
-    path: &str,
-    terms: &[v1alpha1::FieldSelectorTerm],
-) -> Result<FieldSelector, Invalid> {
-    counted(path, terms.len(), 0..=8)?;
-    distinct(path, "", terms.iter().map(|term| (term, &*term.field)))?;
-    let mut requirements = Vec::new();
-    for (at, term) in terms.iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        short(&format!("{path}.field"), &term.field, 128)?;
-        short(&format!("{path}.value"), &term.value, 253)?;
-        let equals = term.operator == v1alpha1::FieldOperator::Equals;
-        let requirement = FieldRequirement::new(&term.field, equals, &term.value);
-        let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
-        requirements.push(requirement.map_err(at)?);
+fn field_selector(path: &str, text: &str) -> Result<FieldSelector, Invalid> {
+    short(path, text, MAX_FIELD_SELECTOR)?;
+    let selector = FieldSelector::parse(text, FIELD_SELECTOR);
+    let selector = selector.map_err(|error| Invalid::malformed(path, error))?;
+    if selector.is_empty() {
+        return Err(Invalid::new(format!(
+            "{path} has no requirement; give it 1 to 8, or remove it"
+        )));
     }
-    sendable(path, FieldSelector::new(requirements), MAX_FIELD_SELECTOR)
+    Ok(selector)
 }
 
-/// Checks the length of a selector as it is sent.
-fn sendable<T: Display>(path: &str, selector: T, max: usize) -> Result<T, Invalid> {
+/// Checks the length of a label selector as it is sent.
+fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, Invalid> {
     let found = selector.to_string().len();
-    if found <= max {
+    if found <= MAX_LABEL_SELECTOR {
         return Ok(selector);
     }
     Err(Invalid::new(format!(
-        "{path} comes to {found} bytes in a request; shorten it to at most {max}"
+        "{path} comes to {found} bytes in a request; shorten it to at most {MAX_LABEL_SELECTOR}"
     )))
 }

@@ -21,7 +21,7 @@ pub use self::{
         ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
-        FieldOperator, FieldSelectorTerm, Index, LabelSelector, LabelSelectorTerm, ManagedFields,
+        Index, LabelSelector, LabelSelectorTerm, ManagedFields,
         Operator, Projection, ProjectionType, Requirement, Scope, ScopeType,
         SensitiveData, Target,
     },

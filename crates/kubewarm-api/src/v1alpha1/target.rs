@@ -70,12 +70,12 @@ pub struct Target {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 
-    /// Only objects whose fields match every entry, 1 to 8 of them; the API server filters, and
-    /// which fields it supports depends on the kind. Unset: all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 8))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into(), "operator".into(), "value".into()]))]
-    pub field_selectors: Vec<FieldSelectorTerm>,
+    /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`, with 1
+    /// to 8 requirements and at most 2048 bytes. The API server filters, and the resource decides
+    /// which fields are possible. Default: all objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub field_selector: Option<String>,
 
     /// Which part of each object is kept.
     #[serde(default)]
@@ -241,35 +241,6 @@ pub enum Operator {
     Exists,
     /// Absent.
     DoesNotExist,
-}
-
-/// A requirement on one field.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct FieldSelectorTerm {
-    /// The field, such as `status.phase` or `spec.nodeName`, at most 128 characters.
-    #[schemars(length(min = 1, max = 128))]
-    pub field: String,
-
-    /// The value to compare with, at most 253 characters; may be empty.
-    #[schemars(length(max = 253))]
-    pub value: String,
-
-    /// `Equals` (the default): the field has the value. `NotEquals`: it has another.
-    #[serde(default)]
-    pub operator: FieldOperator,
-}
-
-/// How a field is compared.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[schemars(inline)]
-pub enum FieldOperator {
-    /// The field has the value.
-    #[default]
-    Equals,
-    /// It has another.
-    NotEquals,
 }
 
 /// Which part of each object is kept.
