@@ -62,7 +62,7 @@ fn main() {
     catalog.settle();
     memory_line(&reader, base);
     reads(&reader);
-    let path = FieldPath::parse(".spec.containers[*].image").expect("valid");
+    let path = FieldPath::parse("spec.containers[*].image").expect("valid");
     let built = Instant::now();
     catalog.set_indexes(&key, &BTreeSet::from([path.clone()]));
     catalog.settle();

@@ -2,14 +2,14 @@
 
 use kubewarm_api::model::{
     CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-    Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+    Home, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
     RefusalReason, Resource, ResourceInfo, SensitiveData, Target, TargetScope, Tuning,
     ValidatedProfile,
 };
 use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
-const LEAVING: &str = ".metadata.deletionTimestamp";
+const LEAVING: &str = "metadata.deletionTimestamp";
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
 /// the operator's namespace may name other namespaces than their own. `names` finds those that the cell of a
@@ -91,11 +91,7 @@ fn cell(
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
     let sensitive_data =
         if target.of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
-    let indexes = target.indexes.iter().filter_map(|index| match &index.by {
-        IndexBy::Field(path) => Some(path.clone()),
-        // Labels are indexed anyway.
-        IndexBy::Label(_) => None,
-    });
+    let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
     let key = CellKey {
         resource: resource.clone(),

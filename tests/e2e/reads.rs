@@ -28,14 +28,14 @@ const TOLD: Duration = Duration::from_mins(2);
 /// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
 const EVERYTHING: &str = "
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: tone, fieldPath: .data.tone}]},
+   indexes: [{name: tone, fieldPath: data.tone}]},
   {name: pods, resource: pods, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: by-node, fieldPath: .spec.nodeName}, {name: by-app, labelKey: app}]},
+   indexes: [{name: by-node, fieldPath: spec.nodeName}, {name: by-app, fieldPath: metadata.labels.app}]},
   {name: services, resource: services, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: namespaces, resource: namespaces, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: roles, group: rbac.authorization.k8s.io, resource: clusterroles, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: hole, fieldPath: '.spec.holes[*].at'}]},
+   indexes: [{name: hole, fieldPath: 'spec.holes[*].at'}]},
   {name: secrets, resource: secrets, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
 /// What stands in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {

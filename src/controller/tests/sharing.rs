@@ -9,7 +9,7 @@ const PER_NAMESPACE: usize = 1_000;
 
 fn indexing(from: usize) -> Value {
     let indexes: Vec<_> = (from..from + 16)
-        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}))
+        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!("spec.f{n}")}))
         .collect();
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["indexes"] = json!(indexes);
@@ -49,7 +49,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
     let of_namespaces = |from: usize| {
         let mut target = indexing(from)["targets"][0].take();
         for index in target["indexes"].as_array_mut().unwrap() {
-            let path = index["fieldPath"].as_str().unwrap().replace(".spec.", ".metadata.");
+            let path = index["fieldPath"].as_str().unwrap().replace("spec.", "metadata.");
             index["fieldPath"] = json!(path);
         }
         target["name"] = json!(format!("namespaces-{from}"));
@@ -70,7 +70,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
         panic!("one cell for all: {:?}", desired(&outcome));
     };
     assert_eq!(cell.indexes.len(), 32);
-    let finds = |path: &FieldPath| path.to_string() == ".metadata.deletionTimestamp";
+    let finds = |path: &FieldPath| path.to_string() == "metadata.deletionTimestamp";
     assert!(cell.indexes.iter().any(finds), "{:?}", cell.indexes);
     let left_out = first(&outcome).targets.iter().map(|target| target.left_out.len());
     assert_eq!(left_out.collect::<Vec<_>>(), [0, 1, 0]);

@@ -271,14 +271,14 @@ fn transition_times_move_with_the_status_only() {
 
 #[test]
 fn an_index_that_went_is_said_by_its_target() {
-    let paths = [".spec.a", ".spec.b", ".spec.c", ".spec.d"];
+    let paths = ["spec.a", "spec.b", "spec.c", "spec.d"];
     let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
     let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
     let status = World::new().compute(&declared(vec![target]), None);
     let conditions = &status.targets[0].conditions;
     assert_eq!(said(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
-    assert!(message.ends_with(".spec.a, .spec.b, .spec.c and 1 more"), "{message}");
+    assert!(message.ends_with(": spec.a, spec.b, spec.c and 1 more"), "{message}");
 }
 
 #[test]

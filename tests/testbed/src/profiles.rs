@@ -52,8 +52,7 @@ pub fn every_string() -> [Value; 2] {
                         "labelSelector": labels,
                         "fieldSelector": "status.phase=Running",
                         "indexes": [
-                            {"name": "by-node", "fieldPath": ".spec.nodeName"},
-                            {"name": "by-app", "labelKey": "app"},
+                            {"name": "by-node", "fieldPath": "spec.nodeName"},
                         ],
                     },
                     {

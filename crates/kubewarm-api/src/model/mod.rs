@@ -37,7 +37,7 @@ pub use self::{
     field_selector::{FieldRequirement, FieldSelector, FieldSelectorError, FieldSelectorLimits},
     home::{Home, Watched},
     identity::Identity,
-    index::{Index, IndexBy},
+    index::Index,
     invalid::Invalid,
     limits::{Bound, Limited, Limits, Measure, Overrun, parse_bytes},
     object::{

@@ -162,7 +162,7 @@ fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duratio
 mod tests {
     use super::*;
     use crate::model::{
-        Consistency, FieldPath, Index, IndexBy, ManagedFields, Projection, Requirement,
+        Consistency, FieldPath, Index, ManagedFields, Projection, Requirement,
         SensitiveData, TargetScope,
     };
 
@@ -207,8 +207,7 @@ mod tests {
                 matchExpressions: [{key: tier, operator: Exists}]},
               fieldSelector: status.phase!=Done,
               projection: {type: MetadataOnly, managedFields: Keep},
-              indexes: [{name: owner, fieldPath: '.metadata.ownerReferences[*].uid'},
-                {name: app, labelKey: app}]}]}",
+              indexes: [{name: owner, fieldPath: 'metadata.ownerReferences[*].uid'}]}]}",
         )
         .unwrap();
         assert_eq!(profile.mode, Mode::Paused);
@@ -225,14 +224,8 @@ mod tests {
         assert_eq!(target.projection, Projection::MetadataOnly(ManagedFields::Keep));
         // Of no meaning but for secrets, where it tells cells apart.
         assert_eq!(target.sensitive_data, SensitiveData::Deny);
-        let path = FieldPath::parse(".metadata.ownerReferences[*].uid").unwrap();
-        assert_eq!(
-            *target.indexes,
-            [
-                Index { name: "owner".into(), by: IndexBy::Field(path) },
-                Index { name: "app".into(), by: IndexBy::Label("app".into()) },
-            ]
-        );
+        let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
+        assert_eq!(*target.indexes, [Index { name: "owner".into(), path }]);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
         .message("group, version and resource of an existing target are immutable; add a target with another name"),
     validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
         .message("secrets are cached as metadata only unless sensitiveData is Allow"),
-    validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, !has(i.fieldPath) || i.fieldPath.startsWith('.metadata.'))")
-        .message("with MetadataOnly, index paths must start with .metadata.")
+    validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
+        .message("with MetadataOnly, index paths must start with metadata.")
 )]
 pub struct Target {
     /// Identifies the target within the profile, in status and in messages: a DNS label of at most
@@ -81,9 +81,9 @@ pub struct Target {
     #[serde(default)]
     pub projection: Projection,
 
-    /// Indexes of fields and labels, 1 to 16. Readers select with
-    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed, so an entry with
-    /// `labelKey` only adds a name.
+    /// Indexes of fields, 1 to 16. Readers select with
+    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels need no entry: they are always
+    /// indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -293,34 +293,26 @@ pub enum ManagedFields {
     Keep,
 }
 
-/// A lookup that is to be fast; exactly one of `fieldPath` and `labelKey` is set.
-#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+/// Index of one field.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
-#[x_kube(
-    validation = Rule::new("has(self.fieldPath) != has(self.labelKey)")
-        .message("exactly one of fieldPath or labelKey must be set")
-)]
+#[schemars(inline, transform = schema::for_crd)]
 pub struct Index {
     /// Name of the index, unique within the target: a DNS label of at most 63 characters. Readers
     /// select with `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The field to index, as a path from the root of the object, 2 to 128 characters, such as
-    /// `.spec.nodeName`; `[*]` stands for every element of a list, as in
-    /// `.spec.containers[*].image`. With `MetadataOnly` it must start with `.metadata.`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Path of the field from the root of the object, at most 128 characters, such as
+    /// `spec.nodeName`. `[*]` stands for every element of a list, as in
+    /// `spec.containers[*].image`. With `MetadataOnly` it must start with `metadata.`.
     #[schemars(
-        length(min = 2, max = 128),
-        regex(pattern = r"^(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+$")
+        length(min = 1, max = 128),
+        regex(
+            pattern = r"^[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)*$"
+        )
     )]
-    pub field_path: Option<String>,
-
-    /// The label to index: `[prefix/]name`, at most 317 characters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317))]
-    pub label_key: Option<String>,
+    pub field_path: String,
 }
 
 fn default_priority() -> i32 {

@@ -7,7 +7,7 @@ use super::{
     offers::{Offering, Offers},
 };
 use kubewarm_api::model::{
-    CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
+    CellKey, Consistency, Extent, FieldPath, Index, Mode, OnAccessLost, ProfileRef, Projection,
 };
 use kubewarm_cache::informer::CellReport;
 use kubewarm_wire::{Failure, Form, Objects, Part};
@@ -70,12 +70,12 @@ impl<'a> Coverage<'a> {
         Ok(Self { asked, cells })
     }
 
-    /// What an index of this name looks up by, as all declare it who may answer; `None`: nobody declares it.
+    /// The path of the index of this name, on which all profiles that may answer agree; `None` if no profile declares it.
     ///
     /// # Errors
     ///
     /// 400 where they declare different ones: which of them is meant depends on who answers.
-    pub(super) fn index(&self, name: &str) -> Result<Option<&'a IndexBy>, Failure> {
+    pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, Failure> {
         let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
         if declared.all(|it| first == Some(it)) {
@@ -90,7 +90,7 @@ impl<'a> Coverage<'a> {
     /// What the profiles let a watch of this cell that selects by these indexes do after a loss of access; `None` if
     /// none offers the cell any more, or an index has become another one.
     pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
-        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.by));
+        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
         let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
         let goes_on =
             !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);

@@ -7,7 +7,7 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
-    IndexBy, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
     Resource, ResourceInfo, SensitiveData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
@@ -95,10 +95,10 @@ impl Offers {
     }
 
     /// Has the profile of a namespace declare an index of a cell.
-    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, by: &IndexBy) {
+    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, path: &FieldPath) {
         let all = self.by_resource.values_mut().flatten();
         for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
-            it.indexes.push([Index { name: name.into(), by: by.clone() }].into());
+            it.indexes.push([Index { name: name.into(), path: path.clone() }].into());
         }
     }
 
@@ -134,7 +134,7 @@ pub(super) fn report(current_at: Instant) -> CellReport {
 
 /// A kind; custom if it can be selected by a field.
 pub(super) fn kind(field: &str) -> Kind {
-    let definition = FieldPath::parse(&format!(".{field}")).ok().map(|path| {
+    let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();
         Arc::new(Definition { list_kind: "PodList".into(), fields, ..Definition::default() })
     });
