@@ -293,7 +293,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         authors: AuthorCheck::Unknown,
         mode: Mode::Active,
         targets: Vec::new(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),

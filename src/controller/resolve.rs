@@ -3,7 +3,7 @@
 use kubewarm_api::model::{
     CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
     Home, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
-    RefusalReason, Resource, ResourceInfo, SensitiveData, Target, TargetScope, Tuning,
+    RefusalReason, Resource, ResourceInfo, SecretData, Target, TargetScope, Tuning,
     ValidatedProfile,
 };
 use std::sync::Arc;
@@ -89,8 +89,8 @@ fn cell(
 ) -> CellSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
-    let sensitive_data =
-        if target.of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
+    let secret_data =
+        if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
     let key = CellKey {
@@ -99,7 +99,7 @@ fn cell(
         labels: target.labels.clone(),
         fields: target.fields.clone(),
         projection: target.projection,
-        sensitive_data,
+        secret_data,
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
@@ -123,7 +123,7 @@ fn tuning(
         page_size: profile.page_size,
         streaming_deadline: profile.streaming_deadline,
         max_staleness: profile.max_staleness,
-        verify_interval: profile.verify_interval,
+        consistency_check_period: profile.consistency_check_period,
         namespace_check,
         on_access_lost: profile.on_access_lost,
         gauge,
@@ -143,8 +143,8 @@ fn namespaces_cell(
         extent: Extent::Cluster,
         labels: labels.clone(),
         fields: FieldSelector::default(),
-        projection: Projection::MetadataOnly(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        projection: Projection::Metadata(ManagedFields::Drop),
+        secret_data: SecretData::Deny,
         // Whoever reads them also sees which there are, and nobody else does.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),

@@ -94,8 +94,8 @@ async fn what_a_target_was_answers_until_what_it_becomes_is_complete() -> Outcom
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     for new in [
         asked(HALF, "Full", "Streaming"),
-        asked(HALF, "MetadataOnly", "Streaming"),
-        asked(ALL, "MetadataOnly", "Paged"),
+        asked(HALF, "Metadata", "Streaming"),
+        asked(ALL, "Metadata", "Paged"),
         asked(ALL, "Full", "Paged"),
     ] {
         let edit = || {

@@ -29,7 +29,7 @@ const SELECTED: &str = "{targets: [{name: claims, resource: persistentvolumeclai
 /// Of somebody who takes what is held.
 fn eventual(mode: &str, namespace: &str) -> String {
     format!(
-        "{{mode: {mode}, serving: {{consistency: Eventual}}, targets: [{{name: accounts,
+        "{{mode: {mode}, reads: {{consistency: Eventual}}, targets: [{{name: accounts,
            resource: serviceaccounts, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
     )
 }

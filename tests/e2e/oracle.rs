@@ -36,7 +36,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     let mut spec = CellSpec::new(key, profile);
     spec.tuning.strategy = kind.strategy;
     spec.tuning.page_size = 20;
-    spec.tuning.verify_interval = Some(COMPARED);
+    spec.tuning.consistency_check_period = Some(COMPARED);
     Ok(spec)
 }
 

@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World};
 
 const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: pods},
-  {name: keys, resource: secrets, projection: {type: MetadataOnly}}]}";
+  {name: keys, resource: secrets, projection: {type: Metadata}}]}";
 
 /// The exit code of `kubewarm rbac`, and what it said.
 fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {

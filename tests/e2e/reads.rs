@@ -36,7 +36,7 @@ const EVERYTHING: &str = "
   {name: roles, group: rbac.authorization.k8s.io, resource: clusterroles, scope: {type: Cluster}, projection: {managedFields: Keep}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
    indexes: [{name: hole, fieldPath: 'spec.holes[*].at'}]},
-  {name: secrets, resource: secrets, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
+  {name: secrets, resource: secrets, scope: {type: AllNamespaces}, projection: {type: Metadata}},";
 /// What stands in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
     let settings = [

@@ -24,7 +24,7 @@ fn spec(near: &str, far: &str) -> String {
     scope: {{type: Namespaces, namespaces: [{near}, {far}]}}}},
   {{name: deployments, group: apps, resource: deployments,
     scope: {{type: Namespaces, namespaces: [{near}]}}}},
-  {{name: keys, resource: secrets, projection: {{type: MetadataOnly}},
+  {{name: keys, resource: secrets, projection: {{type: Metadata}},
     scope: {{type: Namespaces, namespaces: [{far}]}}}},
   {{name: chosen, resource: services,
     scope: {{type: NamespaceSelector, namespaceSelector: {{matchLabels: {{tier: web}}}}}}}},

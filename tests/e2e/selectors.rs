@@ -142,13 +142,13 @@ fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
     let path = manifests.path().to_string_lossy();
     world.cluster.run(["create", "-f", &path])?;
     let spec = "{targets: [{name: settings, resource: configmaps,
-        projection: {type: MetadataOnly}}]}";
+        projection: {type: Metadata}}]}";
     let profile = Profile::apply(world, &namespace, "settings", spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let mut found = cells(operator)?;
     found.retain(|cell| cell["namespace"] == *namespace);
     let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
-    assert_eq!(cell["projection"], "MetadataOnly");
+    assert_eq!(cell["projection"], "Metadata");
     assert!(cell["objects"].as_u64() >= Some(1), "{cell:#}");
     assert!(cell["bytes"].as_u64() < Some(10_000), "{cell:#}");
     Ok(())

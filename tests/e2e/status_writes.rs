@@ -72,7 +72,7 @@ impl Subject {
             authors: AuthorCheck::Enforced,
             mode: Mode::Active,
             targets: Vec::new(),
-            objective: None,
+            warmup_deadline: None,
             max_staleness: Duration::from_mins(2),
             on_access_lost: OnAccessLost::default(),
             reads: ReadTerms::default(),

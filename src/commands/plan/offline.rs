@@ -37,8 +37,8 @@ pub(super) fn outlook(
         let costs = Costs { cells, requests, ..Costs::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
         // Equal cells of two targets are one.
-        let Target { of, version, labels, fields, projection, sensitive_data, .. } = target;
-        let cell = |extent| (of, version, labels, fields, projection, sensitive_data, extent);
+        let Target { of, version, labels, fields, projection, secret_data, .. } = target;
+        let cell = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(cell));
     }
     let count = u64::try_from(all.len()).unwrap_or(u64::MAX);

@@ -58,7 +58,7 @@ fn a_file_becomes_the_roles_of_its_profiles() {
 #[test]
 fn secrets_come_last_and_apart() {
     let secrets = "  - name: keys\n    resource: secrets\n    projection: {type: \
-                   MetadataOnly}\n";
+                   Metadata}\n";
     let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
     let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
     assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");

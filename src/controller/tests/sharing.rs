@@ -56,7 +56,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
         target["resource"] = json!("namespaces");
         target["scope"] = json!({"type": "Cluster"});
         target["labelSelector"] = labels.clone();
-        target["projection"] = json!({"type": "MetadataOnly"});
+        target["projection"] = json!({"type": "Metadata"});
         target
     };
     let mut pods = target("pods");

@@ -62,7 +62,7 @@ impl Author {
         let edited = futures::stream::iter(numbers).map(async |number| {
             // A target's resource is immutable, so it is another target.
             let mut spec = json!({
-                "warmup": {"targetSeconds": 30}, "targets": targets(number, "services"),
+                "warmup": {"deadlineSeconds": 30}, "targets": targets(number, "services"),
             });
             if let Some(own) = spec.pointer_mut("/targets/1/name") {
                 *own = json!("other");

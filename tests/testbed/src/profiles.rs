@@ -64,7 +64,7 @@ pub fn every_string() -> [Value; 2] {
                     {
                         "name": "keys",
                         "resource": "secrets",
-                        "projection": {"type": "MetadataOnly"},
+                        "projection": {"type": "Metadata"},
                     },
                     {
                         "name": "all",

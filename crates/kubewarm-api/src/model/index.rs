@@ -42,8 +42,8 @@ fn field_path(
 ) -> Result<FieldPath, Invalid> {
     let checked = FieldPath::parse(text).map_err(|error| Invalid::malformed(path, error))?;
     let problem = match projection {
-        Projection::MetadataOnly(_) => {
-            "with MetadataOnly, index paths must start with metadata.; index another field, or set \
+        Projection::Metadata(_) => {
+            "with projection Metadata, index paths must start with metadata.; index another field, or set \
              projection.type to Full"
         }
         // The values of an index are asked for by name.

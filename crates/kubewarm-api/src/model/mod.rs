@@ -53,5 +53,5 @@ pub use self::{
 };
 pub use crate::v1alpha1::{
     Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,
-    Requirement, SensitiveData, VerificationMethod,
+    Requirement, SecretData, VerificationMethod,
 };

@@ -30,8 +30,8 @@ pub struct ValidatedProfile {
     pub mode: Mode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
     pub targets: Vec<Target>,
-    /// `spec.warmup.targetSeconds`; 1 s to a day.
-    pub objective: Option<Duration>,
+    /// `spec.warmup.deadlineSeconds`; 1 s to a day.
+    pub warmup_deadline: Option<Duration>,
     /// `spec.warmup.maxConcurrentLists`; 1..=64.
     pub max_concurrent_lists: usize,
     /// `spec.warmup.pageSize`; 50..=5000.
@@ -42,11 +42,11 @@ pub struct ValidatedProfile {
     pub streaming_deadline: Duration,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
-    /// `spec.freshness.verifyIntervalSeconds`, up to a day; `None` where it is 0.
-    pub verify_interval: Option<Duration>,
-    /// `spec.serving.onAccessLost`.
+    /// `spec.freshness.consistencyCheckPeriodSeconds`; 1 s to a day.
+    pub consistency_check_period: Option<Duration>,
+    /// `spec.reads.onAccessLost`.
     pub on_access_lost: OnAccessLost,
-    /// `spec.serving.consistency`, `coldReads` and `coldReadWaitSeconds`.
+    /// `spec.reads.consistency` and `coldReadTimeoutSeconds`.
     pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
@@ -60,18 +60,16 @@ impl ValidatedProfile {
     ///
     /// The first [`Invalid`] field, in the order of the spec.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
-        let v1alpha1::CacheProfileSpec { targets, warmup, freshness, serving, .. } = &profile.spec;
+        let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let scope = target::scope("spec.scope", &profile.spec.scope)?;
         let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target, &scope);
         let account = profile.spec.service_account_name.as_deref();
-        let (objective, lists) = (warmup.target_seconds, warmup.max_concurrent_lists);
-        let verify_interval = seconds(
-            "spec.freshness.verifyIntervalSeconds",
-            freshness.verify_interval_seconds,
-            0..=86_400,
-        )?;
+        let (deadline, lists) = (warmup.deadline_seconds, warmup.max_concurrent_lists);
+        let check_period = freshness.consistency_check_period_seconds.map(|found| {
+            seconds("spec.freshness.consistencyCheckPeriodSeconds", found, 1..=86_400)
+        });
         Ok(Self {
             profile: profile_ref(&profile.metadata)?,
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -81,8 +79,8 @@ impl ValidatedProfile {
                 .transpose()?,
             mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
-            objective: objective
-                .map(|found| seconds("spec.warmup.targetSeconds", found, 1..=86_400))
+            warmup_deadline: deadline
+                .map(|found| seconds("spec.warmup.deadlineSeconds", found, 1..=86_400))
                 .transpose()?,
             max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
             page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
@@ -97,9 +95,9 @@ impl ValidatedProfile {
                 freshness.max_staleness_seconds,
                 10..=3600,
             )?,
-            verify_interval: Some(verify_interval).filter(|interval| !interval.is_zero()),
-            on_access_lost: serving.on_access_lost,
-            reads: read_terms(serving)?,
+            consistency_check_period: check_period.transpose()?,
+            on_access_lost: reads.on_access_lost,
+            reads: read_terms(reads)?,
             limits: Limits::parse(profile.spec.limits.as_ref())?,
         })
     }
@@ -117,15 +115,11 @@ impl ValidatedProfile {
     }
 }
 
-fn read_terms(serving: &v1alpha1::Serving) -> Result<ReadTerms, Invalid> {
-    let wait = serving.cold_read_wait_seconds;
-    let wait = seconds("spec.serving.coldReadWaitSeconds", wait, 0..=60)?;
+fn read_terms(reads: &v1alpha1::ReadSettings) -> Result<ReadTerms, Invalid> {
+    let timeout = reads.cold_read_timeout_seconds;
     Ok(ReadTerms {
-        consistency: serving.consistency,
-        cold_wait: match serving.cold_reads {
-            v1alpha1::ColdReads::Wait => wait,
-            v1alpha1::ColdReads::Reject => Duration::ZERO,
-        },
+        consistency: reads.consistency,
+        cold_read_timeout: seconds("spec.reads.coldReadTimeoutSeconds", timeout, 0..=60)?,
     })
 }
 
@@ -163,7 +157,7 @@ mod tests {
     use super::*;
     use crate::model::{
         Consistency, FieldPath, Index, ManagedFields, Projection, Requirement,
-        SensitiveData, TargetScope,
+        SecretData, TargetScope,
     };
 
     fn parse(spec: &str) -> Result<ValidatedProfile, Invalid> {
@@ -181,8 +175,8 @@ mod tests {
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
-        assert_eq!(profile.on_access_lost, OnAccessLost::Fence);
-        assert_eq!((profile.objective, profile.strategy), (None, ListStrategy::Auto));
+        assert_eq!(profile.on_access_lost, OnAccessLost::Reject);
+        assert_eq!((profile.warmup_deadline, profile.strategy), (None, ListStrategy::Auto));
         assert_eq!((profile.max_concurrent_lists, profile.page_size), (4, 500));
         assert_eq!(profile.streaming_deadline, Duration::from_secs(30));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
@@ -196,22 +190,22 @@ mod tests {
     #[test]
     fn everything_that_is_written_arrives() {
         let profile = parse(
-            "{mode: Paused, warmup: {targetSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
+            "{mode: Paused, warmup: {deadlineSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
               listStrategy: Paged, streamingDeadlineSeconds: 10},
               freshness: {maxStalenessSeconds: 30},
-              serving: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
-              requirement: Optional, sensitiveData: Allow,
+              reads: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
+              requirement: Optional, secretData: Allow,
               group: apps, version: v1, resource: deployments,
               scope: {type: Namespaces, namespaces: [b, a]},
               labelSelector: {matchLabels: {app: web},
                 matchExpressions: [{key: tier, operator: Exists}]},
               fieldSelector: status.phase!=Done,
-              projection: {type: MetadataOnly, managedFields: Keep},
+              projection: {type: Metadata, managedFields: Keep},
               indexes: [{name: owner, fieldPath: 'metadata.ownerReferences[*].uid'}]}]}",
         )
         .unwrap();
         assert_eq!(profile.mode, Mode::Paused);
-        assert_eq!(profile.objective, Some(Duration::from_mins(1)));
+        assert_eq!(profile.warmup_deadline, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
         assert_eq!(profile.on_access_lost, OnAccessLost::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
@@ -221,9 +215,9 @@ mod tests {
         assert_eq!(target.scope, TargetScope::Namespaces(names));
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
-        assert_eq!(target.projection, Projection::MetadataOnly(ManagedFields::Keep));
+        assert_eq!(target.projection, Projection::Metadata(ManagedFields::Keep));
         // Of no meaning but for secrets, where it tells cells apart.
-        assert_eq!(target.sensitive_data, SensitiveData::Deny);
+        assert_eq!(target.secret_data, SecretData::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(*target.indexes, [Index { name: "owner".into(), path }]);
     }
@@ -253,39 +247,39 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_compared_if_that_is_asked_for() {
-        let profile = |seconds: i32| {
-            parse(&format!(
-                "{{freshness: {{verifyIntervalSeconds: {seconds}}}, targets: [{{name: a, resource: a}}]}}"
-            ))
+    fn a_profile_without_a_check_period_has_no_consistency_checks() {
+        let profile = |freshness: &str| {
+            parse(&format!("{{freshness: {{{freshness}}}, targets: [{{name: a, resource: a}}]}}"))
         };
-        assert_eq!(profile(0).unwrap().verify_interval, None);
-        assert_eq!(profile(300).unwrap().verify_interval, Some(Duration::from_mins(5)));
-        let error = profile(86_401).unwrap_err().to_string();
-        assert!(error.starts_with("spec.freshness.verifyIntervalSeconds"), "{error}");
+        let period = |seconds| profile(&format!("consistencyCheckPeriodSeconds: {seconds}"));
+        assert_eq!(profile("").unwrap().consistency_check_period, None);
+        let five_minutes = Some(Duration::from_mins(5));
+        assert_eq!(period(300).unwrap().consistency_check_period, five_minutes);
+        for seconds in [0, 86_401] {
+            let error = period(seconds).unwrap_err().to_string();
+            assert!(error.starts_with("spec.freshness.consistencyCheckPeriodSeconds"), "{error}");
+        }
     }
 
     #[test]
     fn what_reads_may_expect_is_read() {
-        let profile = |serving| {
-            parse(&format!(
-                "{{serving: {serving}, targets: [{{name: a, resource: a}}]}}"
-            ))
+        let profile = |reads| {
+            parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"))
         };
-        let terms = |serving| profile(serving).unwrap().reads;
+        let terms = |reads| profile(reads).unwrap().reads;
         let of = |consistency, seconds| ReadTerms {
             consistency,
-            cold_wait: Duration::from_secs(seconds),
+            cold_read_timeout: Duration::from_secs(seconds),
         };
         assert_eq!(terms("{}"), of(Consistency::Bounded, 5));
         assert_eq!(
-            terms("{consistency: Strict, coldReadWaitSeconds: 60}"),
+            terms("{consistency: Strict, coldReadTimeoutSeconds: 60}"),
             of(Consistency::Strict, 60)
         );
-        let reject = "{consistency: Eventual, coldReads: Reject, coldReadWaitSeconds: 9}";
+        let reject = "{consistency: Eventual, coldReadTimeoutSeconds: 0}";
         assert_eq!(terms(reject), of(Consistency::Eventual, 0));
-        let error = profile("{coldReadWaitSeconds: 61}").unwrap_err().to_string();
-        assert!(error.starts_with("spec.serving.coldReadWaitSeconds"), "{error}");
+        let error = profile("{coldReadTimeoutSeconds: 61}").unwrap_err().to_string();
+        assert!(error.starts_with("spec.reads.coldReadTimeoutSeconds"), "{error}");
     }
 
     #[test]

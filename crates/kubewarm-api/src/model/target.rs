@@ -2,7 +2,7 @@
 
 use super::{
     Extent, FieldSelector, FieldSelectorLimits, GroupResource, Index, Invalid, LabelRequirement,
-    LabelSelector, Operator, Projection, Requirement, Resource, SensitiveData, index,
+    LabelSelector, Operator, Projection, Requirement, Resource, SecretData, index,
     invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
@@ -33,9 +33,9 @@ pub struct Target {
     pub requirement: Requirement,
     /// 0..=1000; higher warms first.
     pub priority: u16,
-    /// Only for secrets; [`SensitiveData::Deny`] for every other kind, whatever the spec says, so
+    /// Only for secrets; [`SecretData::Deny`] for every other kind, whatever the spec says, so
     /// that it tells no cells apart.
-    pub sensitive_data: SensitiveData,
+    pub secret_data: SecretData,
     /// Sent to the server; at most 4 KiB.
     pub labels: LabelSelector,
     /// Sent to the server, which decides whether it supports them; at most 2 KiB.
@@ -99,17 +99,17 @@ impl Target {
         let managed_fields = target.projection.managed_fields;
         let projection = match target.projection.type_ {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
-            v1alpha1::ProjectionType::MetadataOnly => Projection::MetadataOnly(managed_fields),
+            v1alpha1::ProjectionType::Metadata => Projection::Metadata(managed_fields),
         };
-        let sensitive_data =
-            if of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
+        let secret_data =
+            if of.is_secrets() { target.secret_data } else { SecretData::Deny };
         if of.is_secrets()
             && matches!(projection, Projection::Full(_))
-            && sensitive_data == SensitiveData::Deny
+            && secret_data == SecretData::Deny
         {
             return Err(Invalid::new(format!(
-                "{path}: secrets are cached as metadata only unless sensitiveData is Allow; set \
-                 projection.type to MetadataOnly, or sensitiveData to Allow"
+                "{path}: secrets are cached as metadata only unless secretData is Allow; set \
+                 projection.type to Metadata, or secretData to Allow"
             )));
         }
         let indexes = index::parse(&at("indexes"), &target.indexes, (&of, projection))?;
@@ -121,7 +121,7 @@ impl Target {
             scope,
             requirement,
             priority,
-            sensitive_data,
+            secret_data,
             labels,
             fields,
             projection,

@@ -13,8 +13,8 @@ pub use self::{
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, ColdReads, Consistency, Freshness, ListStrategy, Mode,
-        OnAccessLost, Serving, Warmup,
+        CacheProfile, CacheProfileSpec, Consistency, Freshness, ListStrategy, Mode,
+        OnAccessLost, ReadSettings, Warmup,
     },
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
@@ -23,7 +23,7 @@ pub use self::{
     target::{
         Index, LabelSelector, LabelSelectorTerm, ManagedFields,
         Operator, Projection, ProjectionType, Requirement, Scope, ScopeType,
-        SensitiveData, Target,
+        SecretData, Target,
     },
 };
 

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 #[x_kube(
     validation = Rule::new("self.group == oldSelf.group && self.resource == oldSelf.resource && has(self.version) == has(oldSelf.version) && (!has(self.version) || self.version == oldSelf.version)")
         .message("group, version and resource of an existing target are immutable; add a target with another name"),
-    validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
-        .message("secrets are cached as metadata only unless sensitiveData is Allow"),
-    validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
-        .message("with MetadataOnly, index paths must start with metadata.")
+    validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'Metadata' || self.secretData == 'Allow'")
+        .message("secrets are cached as metadata only unless secretData is Allow"),
+    validation = Rule::new("self.projection.type != 'Metadata' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
+        .message("with projection Metadata, index paths must start with metadata.")
 )]
 pub struct Target {
     /// Identifies the target within the profile, in status and in messages: a DNS label of at most
@@ -60,11 +60,11 @@ pub struct Target {
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
 
-    /// Whether the payload of secrets may be held. `Deny` (the default): a target that names
-    /// secrets must set `projection.type` to `MetadataOnly`. `Allow`: they may be held whole, in
-    /// the memory of the operator.
+    /// Whether kubewarm may hold the payload of Secrets in its memory. `Deny` (the default): a target
+    /// that names secrets must set `projection.type` to `Metadata`. `Allow`: the target may hold whole
+    /// Secrets.
     #[serde(default)]
-    pub sensitive_data: SensitiveData,
+    pub secret_data: SecretData,
 
     /// Only objects whose labels match; the API server filters. Unset or empty: all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ pub enum Requirement {
     Serialize,
 )]
 #[schemars(inline)]
-pub enum SensitiveData {
+pub enum SecretData {
     /// Metadata only.
     #[default]
     Deny,
@@ -248,8 +248,8 @@ pub enum Operator {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Projection {
-    /// `Full` (the default): the whole object. `MetadataOnly`: `metadata` only, and no more is
-    /// asked of the API server; a fraction of the memory and of the traffic.
+    /// `Full` (the default): the whole object. `Metadata`: only `metadata`, which kubewarm requests
+    /// as PartialObjectMetadata, with a fraction of the memory and of the traffic.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
@@ -266,7 +266,7 @@ pub enum ProjectionType {
     #[default]
     Full,
     /// `metadata` only.
-    MetadataOnly,
+    Metadata,
 }
 
 /// Whether `metadata.managedFields` is stored.
@@ -305,7 +305,7 @@ pub struct Index {
 
     /// Path of the field from the root of the object, at most 128 characters, such as
     /// `spec.nodeName`. `[*]` stands for every element of a list, as in
-    /// `spec.containers[*].image`. With `MetadataOnly` it must start with `metadata.`.
+    /// `spec.containers[*].image`. With projection `Metadata` it must start with `metadata.`.
     #[schemars(
         length(min = 1, max = 128),
         regex(

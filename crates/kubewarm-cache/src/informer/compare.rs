@@ -35,9 +35,9 @@ const PAGE: Duration = Duration::from_mins(1);
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let interval = self.informer.tuning(|tuning| tuning.verify_interval);
-        let due = interval.and_then(|interval| {
-            self.compared_at.checked_add(interval.mul_f64(self.compared_part))
+        let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
+        let due = period.and_then(|period| {
+            self.compared_at.checked_add(period.mul_f64(self.compared_part))
         });
         async move {
             match due {

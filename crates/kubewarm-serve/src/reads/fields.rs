@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn what_metadata_does_not_say_is_not_asked_of_it() {
         let mut metadata = cell("a", "", "");
-        metadata.projection = Projection::MetadataOnly(kubewarm_api::model::ManagedFields::Drop);
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
         let mut offers = offers("a", slice::from_ref(&metadata));
         offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
         offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));

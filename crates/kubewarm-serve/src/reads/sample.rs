@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
     Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource, ResourceInfo, SensitiveData,
+    Resource, ResourceInfo, SecretData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
 use kubewarm_client::Definition;
@@ -50,7 +50,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
         labels,
         fields,
         projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        secret_data: SecretData::Deny,
         identity: Identity::Operator,
         declared_in: None,
     }
@@ -76,7 +76,7 @@ pub(super) fn declared(namespace: &str) -> Declared {
         authors: AuthorCheck::default(),
         mode: Mode::Active,
         targets: Vec::new(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),
@@ -109,9 +109,9 @@ impl Offers {
     }
 
     pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
-        let cold_wait = Duration::from_secs(seconds);
+        let cold_read_timeout = Duration::from_secs(seconds);
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
-            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_wait };
+            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_read_timeout };
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     manifests::needs::Kinds,
     model::{
         AuthorCheck, CellSpec, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
-        ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
+        ProfileRef, Projection, Requirement, Resource, SecretData, TargetScope,
     },
     v1alpha1::CacheProfile,
 };
@@ -16,7 +16,7 @@ const SPEC: &str = "
     targets:
     - {name: deployments, group: apps, resource: deployments}
     - {name: settings, resource: configmaps}
-    - {name: secrets, resource: secrets, projection: {type: MetadataOnly}}
+    - {name: secrets, resource: secrets, projection: {type: Metadata}}
     - name: pods
       resource: pods
       scope: {type: Namespaces, namespaces: [shop, east, west]}
@@ -41,8 +41,8 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
         extent,
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
-        projection: Projection::MetadataOnly(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        projection: Projection::Metadata(ManagedFields::Drop),
+        secret_data: SecretData::Deny,
         identity: identity.clone(),
         declared_in: None,
     }
@@ -92,7 +92,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets: targets.collect(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
         reads: profile.reads,

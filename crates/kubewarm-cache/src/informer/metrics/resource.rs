@@ -180,7 +180,7 @@ impl ResourceMetrics {
             consistency_checks: new.counters(
                 "kubewarm_consistency_checks_total",
                 "result",
-                "Comparisons of a table with a list of its version (freshness.verifyIntervalSeconds).",
+                "Comparisons of a table with a list of its version (freshness.consistencyCheckPeriodSeconds).",
             )?,
             registry: new.registry,
             labels,
