@@ -15,7 +15,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("image: {pullPolicy: Sometimes}", &["/image/pullPolicy", "IfNotPresent"]),
     ("watchNamespaces: [Shop]", &["/watchNamespaces/0", "does not match"]),
     ("watchNamespaces: shop", &["/watchNamespaces", "want array"]),
-    ("operator: {memoryLimit: 1.5Gi}", &["/operator/memoryLimit", "does not match"]),
+    ("operator: {memoryLimit: lots}", &["/operator/memoryLimit", "does not match"]),
     ("operator: {namespaceShare: 101}", &["/operator/namespaceShare", "maximum"]),
     ("operator: {log: {format: xml}}", &["/operator/log/format", "'json'"]),
     ("rbac: {read: [{resource: '*'}]}", &["/rbac/read/0/resource", "does not match"]),

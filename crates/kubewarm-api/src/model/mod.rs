@@ -17,6 +17,7 @@ mod invalid;
 mod limits;
 mod object;
 mod profile;
+mod quantity;
 mod read_terms;
 mod resource;
 mod selector;
@@ -39,11 +40,12 @@ pub use self::{
     identity::Identity,
     index::Index,
     invalid::Invalid,
-    limits::{Bound, Limited, Limits, Measure, Overrun, parse_bytes},
+    limits::{Bound, Limited, Limits, Measure, Overrun},
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
     profile::ValidatedProfile,
+    quantity::parse_quantity,
     read_terms::ReadTerms,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     selector::{LabelComparison, LabelRequirement, LabelSelector},
