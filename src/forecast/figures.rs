@@ -190,7 +190,7 @@ impl Seen<'_> {
 fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     match found.way {
         Strategy::Whole | Strategy::Streaming => 1,
-        Strategy::Paged => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
+        Strategy::Paged => found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1),
     }
 }
 

@@ -16,6 +16,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("watchNamespaces: [Shop]", &["/watchNamespaces/0", "does not match"]),
     ("watchNamespaces: shop", &["/watchNamespaces", "want array"]),
     ("operator: {memoryLimit: lots}", &["/operator/memoryLimit", "does not match"]),
+    ("operator: {listStrategy: whole}", &["/operator/listStrategy", "'paged-list'"]),
     ("operator: {namespaceShare: 101}", &["/operator/namespaceShare", "maximum"]),
     ("operator: {log: {format: xml}}", &["/operator/log/format", "'json'"]),
     ("rbac: {read: [{resource: '*'}]}", &["/rbac/read/0/resource", "does not match"]),

@@ -117,7 +117,14 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     fill(&world, &full, 4_000).await?;
     Operator::grant_reading(&world)?;
     let bound = AT_ONCE.to_string();
-    let flags = ["--max-concurrent-lists", &bound, "--namespace-share", "100"];
+    let flags = [
+        "--max-concurrent-lists",
+        &bound,
+        "--namespace-share",
+        "100",
+        "--list-strategy",
+        "list",
+    ];
     let _operator = Operator::start_with(&world, &flags)?;
     let targets: Vec<_> = (0..LISTS)
         .map(|n| {
@@ -129,7 +136,7 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
         })
         .collect();
     let spec = format!(
-        "{{warmup: {{listStrategy: Whole, maxConcurrentLists: 64}}, targets: [{}]}}",
+        "{{warmup: {{maxConcurrentLists: 64}}, targets: [{}]}}",
         targets.join(", ")
     );
     let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;

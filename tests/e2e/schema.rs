@@ -37,7 +37,7 @@ fn explain_is_the_manual_of_every_field() -> Outcome {
         assert!(!text.contains("<no description>"), "`kubectl explain {path}`:\n{text}");
     }
     let all = world.cluster.run(["explain", "cprof", "--recursive"])?;
-    assert!(all.contains("streamingDeadlineSeconds"), "{all}");
+    assert!(all.contains("maxConcurrentLists"), "{all}");
     Ok(())
 }
 
@@ -57,7 +57,7 @@ spec: {{targets: [{{name: settings, resource: configmaps}}]}}
         ("/spec/mode", json!("Active")),
         ("/spec/scope/type", json!("OwnNamespace")),
         ("/spec/freshness/maxStalenessSeconds", json!(120)),
-        ("/spec/warmup/listStrategy", json!("Auto")),
+        ("/spec/warmup/maxConcurrentLists", json!(4)),
         ("/spec/targets/0/requirement", json!("Required")),
         ("/spec/targets/0/projection/type", json!("Full")),
         ("/spec/targets/0/projection/managedFields", json!("Drop")),

@@ -14,7 +14,7 @@ use strum::VariantArray as _;
 fn compared() -> CellSpec {
     let mut pods = cell("pods");
     pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
-    pods.tuning.page_size = 2;
+    pods.tuning.lists.page_size = 2;
     pods
 }
 

@@ -86,7 +86,7 @@ impl Scene {
                     labelSelector: {matchLabels: {writer: '1'}}}]}",
             )?,
             Edit::Parts => self.declare(
-                "{warmup: {listStrategy: Paged, pageSize: 50}, targets: [
+                "{targets: [
                   {name: settings, resource: configmaps},
                   {name: parts, group: example.com, resource: parts,
                     labelSelector: {matchExpressions: [

@@ -1,7 +1,7 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
+    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListPolicy, ManagedFields,
     OnAccessLost, Resource, SecretData, escape,
 };
 use std::{
@@ -80,12 +80,8 @@ pub struct MemberOf {
 pub struct Tuning {
     /// The profile whose list slots it takes.
     pub member_of: MemberOf,
-    /// How the first state is fetched.
-    pub strategy: ListStrategy,
-    /// Objects a page; 50..=5000.
-    pub page_size: u32,
-    /// How long a streaming list may go without its end bookmark before pages are tried.
-    pub streaming_deadline: Duration,
+    /// How the objects are listed.
+    pub lists: ListPolicy,
     /// Without an event or a bookmark for so long, the table is no longer fresh; the watch is probed
     /// shortly before.
     pub max_staleness: Duration,
@@ -131,9 +127,7 @@ impl CellSpec {
             key,
             tuning: Tuning {
                 member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
-                strategy: ListStrategy::Auto,
-                page_size: 500,
-                streaming_deadline: Duration::from_secs(30),
+                lists: ListPolicy::default(),
                 max_staleness: Duration::from_mins(2),
                 consistency_check_period: None,
                 namespace_check: NamespaceCheck::Known,

@@ -15,6 +15,7 @@ mod identity;
 mod index;
 mod invalid;
 mod limits;
+mod list_policy;
 mod object;
 mod profile;
 mod quantity;
@@ -41,6 +42,7 @@ pub use self::{
     index::Index,
     invalid::Invalid,
     limits::{Bound, Limited, Limits, Measure, Overrun},
+    list_policy::{ListPolicy, ListStrategy},
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
@@ -54,6 +56,6 @@ pub use self::{
     version::ResourceVersion,
 };
 pub use crate::v1alpha1::{
-    Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,
+    Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator,
     Requirement, SecretData, VerificationMethod,
 };

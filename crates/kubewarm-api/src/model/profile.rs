@@ -1,7 +1,7 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
+    Identity, Invalid, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
     invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
     target,
@@ -34,12 +34,6 @@ pub struct ValidatedProfile {
     pub warmup_deadline: Option<Duration>,
     /// `spec.warmup.maxConcurrentLists`; 1..=64.
     pub max_concurrent_lists: usize,
-    /// `spec.warmup.pageSize`; 50..=5000.
-    pub page_size: u32,
-    /// `spec.warmup.listStrategy`.
-    pub strategy: ListStrategy,
-    /// `spec.warmup.streamingDeadlineSeconds`; 5 s to 10 minutes.
-    pub streaming_deadline: Duration,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
     /// `spec.freshness.consistencyCheckPeriodSeconds`; 1 s to a day.
@@ -83,13 +77,6 @@ impl ValidatedProfile {
                 .map(|found| seconds("spec.warmup.deadlineSeconds", found, 1..=86_400))
                 .transpose()?,
             max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
-            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
-            strategy: warmup.list_strategy,
-            streaming_deadline: seconds(
-                "spec.warmup.streamingDeadlineSeconds",
-                warmup.streaming_deadline_seconds,
-                5..=600,
-            )?,
             max_staleness: seconds(
                 "spec.freshness.maxStalenessSeconds",
                 freshness.max_staleness_seconds,
@@ -176,9 +163,7 @@ mod tests {
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
         assert_eq!(profile.on_access_lost, OnAccessLost::Reject);
-        assert_eq!((profile.warmup_deadline, profile.strategy), (None, ListStrategy::Auto));
-        assert_eq!((profile.max_concurrent_lists, profile.page_size), (4, 500));
-        assert_eq!(profile.streaming_deadline, Duration::from_secs(30));
+        assert_eq!((profile.warmup_deadline, profile.max_concurrent_lists), (None, 4));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
         assert_eq!((target.priority, target.requirement), (500, Requirement::Required));
@@ -190,8 +175,7 @@ mod tests {
     #[test]
     fn everything_that_is_written_arrives() {
         let profile = parse(
-            "{mode: Paused, warmup: {deadlineSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
-              listStrategy: Paged, streamingDeadlineSeconds: 10},
+            "{mode: Paused, warmup: {deadlineSeconds: 60, maxConcurrentLists: 8},
               freshness: {maxStalenessSeconds: 30},
               reads: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
               requirement: Optional, secretData: Allow,

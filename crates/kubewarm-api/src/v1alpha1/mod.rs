@@ -13,7 +13,7 @@ pub use self::{
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, Consistency, Freshness, ListStrategy, Mode,
+        CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode,
         OnAccessLost, ReadSettings, Warmup,
     },
     status::{

@@ -182,36 +182,6 @@ pub struct Warmup {
     /// the API server more.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
-
-    /// Objects a page where a list is fetched in pages, 50 to 5000, default 500.
-    #[schemars(range(min = 50, max = 5000))]
-    pub page_size: i32,
-
-    /// How a list is fetched. `Auto` (the default) picks by server version and by what has worked
-    /// before. `Whole`: one list, parsed as it arrives; the fastest, asks most of old servers.
-    /// `Streaming`: a watch that sends the state first. `Paged`: pages of `pageSize`. A way that
-    /// the server refuses gives way to the next one.
-    pub list_strategy: ListStrategy,
-
-    /// How long a streaming list may take until pages are tried instead, in seconds, 5 to 600,
-    /// default 30.
-    #[schemars(range(min = 5, max = 600))]
-    pub streaming_deadline_seconds: i32,
-}
-
-/// How a list is fetched.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub enum ListStrategy {
-    /// By server version and by what has worked before.
-    #[default]
-    Auto,
-    /// One list, parsed as it arrives.
-    Whole,
-    /// A watch that sends the state first.
-    Streaming,
-    /// In pages.
-    Paged,
 }
 
 /// When data counts as stale.
@@ -289,13 +259,7 @@ pub enum OnAccessLost {
 
 impl Default for Warmup {
     fn default() -> Self {
-        Self {
-            deadline_seconds: None,
-            max_concurrent_lists: 4,
-            page_size: 500,
-            list_strategy: ListStrategy::Auto,
-            streaming_deadline_seconds: 30,
-        }
+        Self { deadline_seconds: None, max_concurrent_lists: 4 }
     }
 }
 

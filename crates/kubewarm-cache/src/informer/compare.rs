@@ -59,7 +59,7 @@ impl Task {
             return Fuse::terminated();
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let limit = self.informer.tuning(|tuning| tuning.page_size);
+        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let namespace = self.namespace_of_profile();
         let comparing = async move {
             let _permit = shared.comparisons.acquire(&namespace).await;

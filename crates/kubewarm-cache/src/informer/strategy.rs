@@ -42,7 +42,7 @@ impl Strategies {
 
     /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
     pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> Strategy {
-        let wanted = spec.tuning.strategy;
+        let wanted = spec.tuning.lists.strategy;
         let order = self.order(operator, &spec.key, wanted).await;
         order.first().copied().unwrap_or(Strategy::Paged)
     }
@@ -65,9 +65,9 @@ impl Strategies {
                 &[Strategy::Paged]
             }
             ListStrategy::Auto => &[Strategy::Whole, Strategy::Streaming, Strategy::Paged],
-            ListStrategy::Whole => &[Strategy::Whole, Strategy::Paged],
-            ListStrategy::Streaming => &[Strategy::Streaming, Strategy::Paged],
-            ListStrategy::Paged => &[Strategy::Paged],
+            ListStrategy::List => &[Strategy::Whole, Strategy::Paged],
+            ListStrategy::WatchList => &[Strategy::Streaming, Strategy::Paged],
+            ListStrategy::PagedList => &[Strategy::Paged],
         };
         let avoided = |way| self.avoided.get(&lane(cell, way)).is_some();
         order.iter().copied().filter(|&way| way == Strategy::Paged || !avoided(way)).collect()
@@ -154,10 +154,10 @@ mod tests {
             Some(&Strategy::Whole),
             "what another was refused is nothing to it"
         );
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [Strategy::Paged]);
         tokio::time::advance(timing.remember).await;
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [Strategy::Whole, Strategy::Paged]);
     }
 }
