@@ -12,7 +12,7 @@
 use kubewarm_api::model::{
     CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity, Item,
     LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
-    ResourceVersion, SensitiveData, Uid,
+    ResourceVersion, SecretData, Uid,
 };
 use kubewarm_cache::store::{Catalog, Reader, Seen, Test, Wanted, Writer};
 use std::{
@@ -62,7 +62,7 @@ fn main() {
     catalog.settle();
     memory_line(&reader, base);
     reads(&reader);
-    let path = FieldPath::parse(".spec.containers[*].image").expect("valid");
+    let path = FieldPath::parse("spec.containers[*].image").expect("valid");
     let built = Instant::now();
     catalog.set_indexes(&key, &BTreeSet::from([path.clone()]));
     catalog.settle();
@@ -283,7 +283,7 @@ fn cell() -> CellKey {
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        secret_data: SecretData::Deny,
         identity: Identity::Operator,
         declared_in: None,
     }

@@ -124,12 +124,13 @@ fn needs(profile: &Value) -> Vec<Permission> {
             let verbs = ["list", "watch"];
             all.extend(verbs.map(|verb| need(verb, group, resource, namespace, None)));
         };
-        let group = target.pointer("/resource/group").and_then(Value::as_str).unwrap_or_default();
-        let resource = text(target, "/resource/resource");
-        let places = match target.pointer("/scope/type").and_then(Value::as_str) {
+        let group = target.pointer("/group").and_then(Value::as_str).unwrap_or_default();
+        let resource = text(target, "/resource");
+        let scope = target.get("scope").or_else(|| profile.pointer("/spec/scope"));
+        let places = match scope.and_then(|scope| scope["type"].as_str()) {
             None | Some("OwnNamespace") => vec![home],
             Some("Namespaces") => {
-                let names = target.pointer("/scope/namespaces").and_then(Value::as_array);
+                let names = scope.and_then(|scope| scope["namespaces"].as_array());
                 names.into_iter().flatten().filter_map(Value::as_str).collect()
             }
             Some("AllNamespaces" | "Cluster") => vec![""],
@@ -396,18 +397,18 @@ fn what_no_profile_names_is_the_operators_own() {
             needed.iter().any(|need| need.allows(verb, &object))
         }
     };
-    let own = asks("{targets: [{resource: {resource: pods}}]}");
+    let own = asks("{targets: [{resource: pods}]}");
     assert!(own("list", "pods", "shop") && own("watch", "pods", "shop"));
     assert!(
         !own("watch", "pods", "") && !own("watch", "pods", "bank") && !own("get", "pods", "shop")
     );
     assert!(!own("watch", "nodes", "") && !own("watch", "namespaces", ""));
     let everywhere =
-        asks("{targets: [{resource: {resource: pods}, scope: {type: AllNamespaces}}]}");
+        asks("{targets: [{resource: pods, scope: {type: AllNamespaces}}]}");
     assert!(everywhere("watch", "pods", "") && !everywhere("watch", "pods", "shop"));
     let selected =
-        asks("{targets: [{resource: {resource: pods}, scope: {type: NamespaceSelector}}]}");
+        asks("{targets: [{resource: pods, scope: {type: NamespaceSelector}}]}");
     assert!(selected("watch", "pods", "bank") && selected("watch", "namespaces", ""));
-    let account = asks("{serviceAccountName: x, targets: [{resource: {resource: pods}}]}");
+    let account = asks("{serviceAccountName: x, targets: [{resource: pods}]}");
     assert!(!account("list", "pods", "shop"), "that is what its account asks for");
 }

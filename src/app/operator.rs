@@ -167,6 +167,7 @@ fn spawn_controller(
         subject,
         authors,
         limits: memory.operator_limits(args),
+        lists: args.lists.policy(),
         admission,
     };
     let home =

@@ -1,10 +1,12 @@
 //! The command line: what can be typed, and nothing of what it does.
 
 mod api;
+mod lists;
 mod run;
 
 pub use self::{
     api::{ApiArgs, Auth},
+    lists::ListArgs,
     run::{LogFormat, MetricsAuth, RunArgs},
 };
 

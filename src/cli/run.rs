@@ -1,6 +1,6 @@
 //! What can be typed after `run`.
 
-use super::{ApiArgs, Auth};
+use super::{ApiArgs, Auth, ListArgs};
 use crate::commands::{self, ConnectionArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -81,6 +81,10 @@ pub struct RunArgs {
     /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
+
+    /// How the objects of profiles are listed.
+    #[command(flatten)]
+    pub lists: ListArgs,
 
     /// Who reads what is warm.
     #[command(flatten)]

@@ -115,7 +115,7 @@ metadata: {name: NAME}
 spec:
   targets:
   - name: pods
-    resource: {resource: pods}
+    resource: pods
 ";
 
     fn profile(name: &str) -> String {
@@ -160,7 +160,7 @@ spec:
 
     #[test]
     fn errors_name_the_document_and_the_line_of_the_file() {
-        let wrong = profile("b").replace("resource: {resource: pods}", "resource: 7");
+        let wrong = profile("b").replace("resource: pods", "resource: 7");
         let (at, error) = profiles(&format!("{}---\n{wrong}", profile("a"))).unwrap_err();
         assert_eq!(at, "document 2");
         assert!(error.to_string().contains("15"), "{error}");

@@ -90,10 +90,10 @@ fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<
         let fact = Fact::new(Tone::Plain, text);
         facts.push(fact.named("timeToWarmMilliseconds", millis.to_string()));
     }
-    let missed = condition(&status.conditions, "WarmupObjectiveMet")
-        .is_some_and(|objective| objective.status == "False");
-    if let (true, Some(seconds)) = (missed, profile.spec.warmup.target_seconds) {
-        facts.push(Fact::new(Tone::Warning, format!("(objective {seconds} s missed)")));
+    let missed = condition(&status.conditions, "WarmupDeadlineMet")
+        .is_some_and(|condition| condition.status == "False");
+    if let (true, Some(seconds)) = (missed, profile.spec.warmup.deadline_seconds) {
+        facts.push(Fact::new(Tone::Warning, format!("(deadline {seconds} s missed)")));
     }
 }
 
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_objective_is_said() {
+    fn a_missed_deadline_is_shown() {
         let mut profile = sample::ready();
         for condition in &mut profile.status.as_mut().unwrap().conditions {
-            if condition.type_ == "WarmupObjectiveMet" {
+            if condition.type_ == "WarmupDeadlineMet" {
                 condition.status = "False".to_owned();
             }
         }
-        assert!(drawn(&[profile], 0).contains("(objective 10 s missed)"));
+        assert!(drawn(&[profile], 0).contains("(deadline 10 s missed)"));
     }
 
     #[test]

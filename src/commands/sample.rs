@@ -29,8 +29,8 @@ fn profile(name: &str, status: &Value) -> CacheProfile {
         "kind": "CacheProfile",
         "metadata": { "namespace": "shop", "name": name, "generation": 2, "uid": "u-1" },
         "spec": {
-            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
-            "warmup": { "targetSeconds": 10 },
+            "targets": [{ "name": "pods", "resource": "pods" }],
+            "warmup": { "deadlineSeconds": 10 },
         },
         "status": status,
     }))
@@ -64,7 +64,7 @@ pub(super) fn ready() -> CacheProfile {
             "conditions": [
                 condition("Ready", "True", "Ready", "1 target is warm and fresh"),
                 condition("Fresh", "True", "WatchesCurrent", ""),
-                condition("WarmupObjectiveMet", "True", "MetObjective", ""),
+                condition("WarmupDeadlineMet", "True", "DeadlineMet", ""),
             ],
             "warmTargets": "1/1", "objects": 50_000, "memory": "24Mi",
             "timeToWarmMilliseconds": 2480,

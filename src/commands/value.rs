@@ -1,6 +1,6 @@
 //! Values of flags: names, sizes, durations.
 
-use kubewarm_api::model::{is_dns_label, parse_bytes};
+use kubewarm_api::model::{is_dns_label, parse_quantity};
 use std::time::Duration;
 
 /// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks
@@ -15,12 +15,10 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
 }
 
-/// A whole number of bytes, with a unit or without.
+/// A number of bytes, as a Kubernetes quantity.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| {
-        "expected a whole number of bytes, or one with Ki, Mi, Gi, k, M or G such as 512Mi"
-            .to_owned()
-    })
+    parse_quantity(text)
+        .ok_or_else(|| "expected bytes, as a quantity such as 512Mi or 1.5Gi".to_owned())
 }
 
 /// Whole seconds (`90`), or a number with units (`500ms`, `5m`, `1h30m`).
@@ -54,8 +52,9 @@ mod tests {
 
     #[test]
     fn sizes_are_bytes_or_carry_units() {
-        assert_eq!(["0", "512Mi", "1G"].map(size), [0, 512 << 20, 1_000_000_000].map(Ok));
-        for text in ["", "-1", "1.5Gi", "much", "1Ti"] {
+        let sizes = ["0", "512Mi", "1G", "1.5Gi"].map(size);
+        assert_eq!(sizes, [0, 512 << 20, 1_000_000_000, 3 << 29].map(Ok));
+        for text in ["", "-1", "much", "16Ei"] {
             assert!(size(text).is_err(), "{text}");
         }
     }

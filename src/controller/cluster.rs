@@ -3,7 +3,7 @@
 use super::{admission::Admission, operator_limits::OperatorLimits, resolve::leaving};
 use crate::forecast::Forecasts;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, Gauge, Reason, Refusal, ResourceInfo, Subject, Target,
+    AuthorCheck, CellKey, Gauge, ListPolicy, Reason, Refusal, ResourceInfo, Subject, Target,
 };
 use kubewarm_cache::{
     informer::{CellFault, CellReport, Reports},
@@ -27,6 +27,8 @@ pub struct Sources {
     pub authors: watch::Receiver<AuthorCheck>,
     /// What profiles may take.
     pub limits: OperatorLimits,
+    /// How their objects are listed.
+    pub lists: ListPolicy,
     /// What counts the profiles.
     pub admission: Admission,
 }

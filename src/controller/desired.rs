@@ -58,7 +58,7 @@ impl Wishes {
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
             let stale = OnAccessLost::ServeStale;
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
-            let on_access_lost = if is_kept { stale } else { OnAccessLost::Fence };
+            let on_access_lost = if is_kept { stale } else { OnAccessLost::Reject };
             let governed = govern(heard)?;
             let tuning = Tuning { on_access_lost, ..governed };
             let indexes = unite(&wishes, &mut left_out);
@@ -74,7 +74,7 @@ fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
     let first = *heard.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(Tuning {
         max_staleness: heard.iter().map(|tuning| tuning.max_staleness).min()?,
-        verify_interval: heard.iter().filter_map(|tuning| tuning.verify_interval).min(),
+        consistency_check_period: heard.iter().filter_map(|tuning| tuning.consistency_check_period).min(),
         namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
         ..first.clone()
     })

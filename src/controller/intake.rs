@@ -274,7 +274,7 @@ mod tests {
     fn body(status: &Value) -> String {
         let body = json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 3},
-            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+            "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
             "status": status,
         });
         body.to_string()
@@ -314,6 +314,13 @@ mod tests {
             (json!({"targets": [], "serviceAccountName": "x"}), Some(account("x"))),
             (json!({"targets": [], "serviceAccountName": "No Name"}), Some(account("No Name"))),
             (json!({"targets": "none"}), Some(Identity::Operator)),
+            (
+                json!({
+                    "targets": [{"name": "pods", "resource": {"resource": "pods"}}],
+                    "serviceAccountName": "x",
+                }),
+                Some(account("x")),
+            ),
             (json!({"mode": "New", "serviceAccountName": "x"}), Some(account("x"))),
             (json!({"targets": [], "serviceAccountName": {"name": "x"}}), None),
             (json!([]), None),

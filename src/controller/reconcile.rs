@@ -11,7 +11,7 @@ use super::{
     limiter::{Limiter, Running},
     operator_limits::OperatorLimits,
     quota::InformerQuotas,
-    resolve::resolve,
+    resolve::{OperatorTuning, resolve},
     settle::{settle, within},
 };
 use crate::status::Observed;
@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
     model::{
-        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, Mode, OnAccessLost,
+        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, ListPolicy, Mode, OnAccessLost,
         Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
     },
     v1alpha1::AccessStatus,
@@ -40,6 +40,7 @@ pub(super) struct Reconciler {
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: Budgets,
     limits: OperatorLimits,
+    lists: ListPolicy,
     admission: Admission,
 }
 
@@ -60,9 +61,21 @@ pub(super) struct Outcome {
 
 impl Reconciler {
     /// Remembers nothing yet.
-    pub(super) fn new(home: Home, limits: OperatorLimits, admission: Admission) -> Self {
-        let budgets = Budgets::new(Arc::clone(&home.namespace), limits);
-        Self { home, known: BTreeMap::new(), dropped: BTreeMap::new(), budgets, limits, admission }
+    pub(super) fn new(
+        home: Home,
+        limits: OperatorLimits,
+        lists: ListPolicy,
+        admission: Admission,
+    ) -> Self {
+        Self {
+            known: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            budgets: Budgets::new(Arc::clone(&home.namespace), limits),
+            home,
+            limits,
+            lists,
+            admission,
+        }
     }
 
     /// What all stores are charged to.
@@ -195,7 +208,8 @@ impl Reconciler {
                 (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
             let names = |key: &CellKey| state.names(key, cluster);
-            let resolved = resolve(&valid, target, &self.home, kind, names, &cluster.gauge);
+            let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
+            let resolved = resolve(&valid, target, &self.home, kind, names, operator);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let cells = match valid.mode {
                 Mode::Plan => state.count_cells(&resolved),
@@ -293,7 +307,7 @@ fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declare
         authors: AuthorCheck::Unknown,
         mode: Mode::Active,
         targets: Vec::new(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),

@@ -2,37 +2,46 @@
 
 use kubewarm_api::model::{
     CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-    Home, IndexBy, LabelSelector, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
-    RefusalReason, Resource, ResourceInfo, SensitiveData, Target, TargetScope, Tuning,
+    Home, LabelSelector, ListPolicy, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
+    RefusalReason, Resource, ResourceInfo, SecretData, Target, TargetScope, Tuning,
     ValidatedProfile,
 };
 use std::sync::Arc;
 
 /// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
-const LEAVING: &str = ".metadata.deletionTimestamp";
+const LEAVING: &str = "metadata.deletionTimestamp";
+
+/// The operator's part in the tuning of informers; profiles have the other part.
+#[derive(Clone, Copy)]
+pub(super) struct OperatorTuning<'a> {
+    /// How objects are listed.
+    pub(super) lists: ListPolicy,
+    /// The gauge of an informer's objects and bytes.
+    pub(super) gauge: &'a dyn Fn(&CellKey) -> Arc<Gauge>,
+}
 
 /// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
 /// the operator's namespace may name other namespaces than their own. `names` finds those that the cell of a
-/// selector matches. What a cell holds is in its `gauge`.
+/// selector matches.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
     home: &Home,
     kind: Option<Result<ResourceInfo, Refusal>>,
     names: impl FnOnce(&CellKey) -> Option<Vec<Arc<str>>>,
-    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
+    operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
     let resolved = accept(profile, target, home, kind);
     let (mut cells, mut namespaces) = (Vec::new(), None);
     if let Some(Ok(kind)) = &resolved {
         if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            namespaces = namespaces_cell(profile, labels, gauge);
+            namespaces = namespaces_cell(profile, labels, operator);
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
             let names = namespaces.as_ref().and_then(|cell| names(&cell.key));
             names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
         });
-        let cell = |extent| cell(profile, target, &kind.resource, extent, gauge);
+        let cell = |extent| cell(profile, target, &kind.resource, extent, operator);
         cells = extents.into_iter().map(cell).collect();
     }
     DeclaredTarget {
@@ -85,17 +94,13 @@ fn cell(
     target: &Target,
     resource: &Resource,
     extent: Extent,
-    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
+    operator: OperatorTuning<'_>,
 ) -> CellSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
-    let sensitive_data =
-        if target.of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
-    let indexes = target.indexes.iter().filter_map(|index| match &index.by {
-        IndexBy::Field(path) => Some(path.clone()),
-        // Labels are indexed anyway.
-        IndexBy::Label(_) => None,
-    });
+    let secret_data =
+        if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
+    let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
     let key = CellKey {
         resource: resource.clone(),
@@ -103,34 +108,35 @@ fn cell(
         labels: target.labels.clone(),
         fields: target.fields.clone(),
         projection: target.projection,
-        sensitive_data,
+        secret_data,
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
-    let tuning = tuning(profile, target.priority, check, gauge(&key));
+    let tuning = operator.tuning(profile, &key, target.priority, check);
     CellSpec { key, tuning, indexes: indexes.collect() }
 }
 
-fn tuning(
-    profile: &ValidatedProfile,
-    priority: u16,
-    namespace_check: NamespaceCheck,
-    gauge: Arc<Gauge>,
-) -> Tuning {
-    Tuning {
-        member_of: MemberOf {
-            profile: profile.profile.clone(),
-            max_concurrent_lists: profile.max_concurrent_lists,
-            priority,
-        },
-        strategy: profile.strategy,
-        page_size: profile.page_size,
-        streaming_deadline: profile.streaming_deadline,
-        max_staleness: profile.max_staleness,
-        verify_interval: profile.verify_interval,
-        namespace_check,
-        on_access_lost: profile.on_access_lost,
-        gauge,
+impl OperatorTuning<'_> {
+    fn tuning(
+        self,
+        profile: &ValidatedProfile,
+        key: &CellKey,
+        priority: u16,
+        namespace_check: NamespaceCheck,
+    ) -> Tuning {
+        Tuning {
+            member_of: MemberOf {
+                profile: profile.profile.clone(),
+                max_concurrent_lists: profile.max_concurrent_lists,
+                priority,
+            },
+            lists: self.lists,
+            max_staleness: profile.max_staleness,
+            consistency_check_period: profile.consistency_check_period,
+            namespace_check,
+            on_access_lost: profile.on_access_lost,
+            gauge: (self.gauge)(key),
+        }
     }
 }
 
@@ -139,7 +145,7 @@ fn tuning(
 fn namespaces_cell(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
-    gauge: &dyn Fn(&CellKey) -> Arc<Gauge>,
+    operator: OperatorTuning<'_>,
 ) -> Option<CellSpec> {
     let of = GroupResource::new("", "namespaces").ok()?;
     let key = CellKey {
@@ -147,13 +153,13 @@ fn namespaces_cell(
         extent: Extent::Cluster,
         labels: labels.clone(),
         fields: FieldSelector::default(),
-        projection: Projection::MetadataOnly(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        projection: Projection::Metadata(ManagedFields::Drop),
+        secret_data: SecretData::Deny,
         // Whoever reads them also sees which there are, and nobody else does.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
-    let tuning = tuning(profile, 1_000, NamespaceCheck::Known, gauge(&key));
+    let tuning = operator.tuning(profile, &key, 1_000, NamespaceCheck::Known);
     Some(CellSpec { key, tuning, indexes: leaving().into_iter().collect() })
 }
 

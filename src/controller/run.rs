@@ -55,7 +55,7 @@ impl Controller {
         started: Instant,
     ) -> Result<Self, Invalid> {
         let own = own_cells(&home.watched)?;
-        let reconciler = Reconciler::new(home, sources.limits, sources.admission.clone());
+        let reconciler = Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
         let charge = |cell: &CellSpec| {
             Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
@@ -208,7 +208,7 @@ mod tests {
     use kube::{Client, Config, client::Body};
     use kubewarm_api::{
         model::{
-            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ProfileRef, Refusal, RefusalReason,
+            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ListPolicy, ProfileRef, Refusal, RefusalReason,
             Uid, ValidatedProfile, Watched,
         },
         v1alpha1::CacheProfile,
@@ -249,6 +249,7 @@ mod tests {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Unknown).1,
             limits: OperatorLimits::default(),
+            lists: ListPolicy::default(),
             admission: Admission::new("kubewarm-system".into()),
         };
         let (home, metrics) =
@@ -285,7 +286,7 @@ mod tests {
         let resource: CacheProfile = serde_json::from_value(json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
             "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
-            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+            "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
         }))
         .unwrap();
         Found {

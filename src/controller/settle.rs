@@ -3,7 +3,7 @@
 use super::{cluster::ClusterView, desired::Wishes, holding::Holding};
 use kubewarm_api::model::{
     Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
-    Reason, Refusal, RefusalReason, ResourceInfo, SensitiveData, Serving, Target, ValidatedProfile,
+    Reason, Refusal, RefusalReason, ResourceInfo, SecretData, Serving, Target, ValidatedProfile,
 };
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -212,13 +212,13 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// answer: nobody asked whether the new spec's author may act as that one. Nor do secrets that are
 /// held whole answer for a target that no longer holds them so.
 fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
-    let holds_whole = |data: SensitiveData, projection: Projection| {
-        data == SensitiveData::Allow && matches!(projection, Projection::Full(_))
+    let holds_whole = |data: SecretData, projection: Projection| {
+        data == SecretData::Allow && matches!(projection, Projection::Full(_))
     };
-    let may_hold_whole = holds_whole(target.sensitive_data, target.projection);
+    let may_hold_whole = holds_whole(target.secret_data, target.projection);
     old.cells.iter().all(|CellSpec { key, .. }| {
         key.identity == *identity
-            && (may_hold_whole || !holds_whole(key.sensitive_data, key.projection))
+            && (may_hold_whole || !holds_whole(key.secret_data, key.projection))
     })
 }
 
@@ -333,7 +333,7 @@ fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Ref
         Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,
             format!(
-                "targets[{target}].fieldSelectors: the API server does not select {} by {}: {}; \
+                "targets[{target}].fieldSelector: the API server does not select {} by {}: {}; \
                      remove the selector, or use a label",
                 key.resource, key.fields, fault.message
             ),

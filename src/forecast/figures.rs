@@ -190,7 +190,7 @@ impl Seen<'_> {
 fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     match found.way {
         ListMethod::List | ListMethod::WatchList => 1,
-        ListMethod::PagedList => found.objects.div_ceil(u64::from(spec.tuning.page_size.max(1))).max(1),
+        ListMethod::PagedList => found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1),
     }
 }
 

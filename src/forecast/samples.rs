@@ -43,7 +43,7 @@ pub(crate) fn declared(namespace: &str, name: &str, targets: Vec<DeclaredTarget>
     let profile: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": namespace, "name": name, "uid": "u", "generation": 1},
-        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": {"resource": "pods"}}]},
+        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": "pods"}]},
     }))
     .unwrap();
     Declared::of(&ValidatedProfile::parse(&profile).unwrap(), targets)

@@ -21,7 +21,7 @@ pub const CONDITIONS: [&str; 8] = [
     "Warm",
     "Fresh",
     "WithinLimits",
-    "WarmupObjectiveMet",
+    "WarmupDeadlineMet",
     "Stalled",
 ];
 
@@ -40,15 +40,15 @@ pub(super) fn conditions(
     let healthy = ("BelowLimits", format!("{} within the limits", required(targets)));
     let within_limits =
         sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, "Measuring"));
-    let objective = match (declared.mode, declared.objective) {
-        (Mode::Plan, Some(_)) => Verdict::new(None, "StillWarming", "nothing is warmed"),
+    let deadline_met = match (declared.mode, declared.warmup_deadline) {
+        (Mode::Plan, Some(_)) => Verdict::new(None, "Warming", "nothing is warmed"),
         (Mode::Plan | Mode::Active | Mode::Paused, set) => {
-            objective(set, time_to_warm, since_accepted)
+            deadline_met(set, time_to_warm, since_accepted)
         }
     };
     let ready = ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]);
     let stalled = stalled(declared, targets, &accepted);
-    let verdicts = [ready, accepted, authorized, warm, fresh, within_limits, objective, stalled];
+    let verdicts = [ready, accepted, authorized, warm, fresh, within_limits, deadline_met, stalled];
     CONDITIONS.into_iter().zip(verdicts)
 }
 
@@ -203,34 +203,34 @@ fn ready(
     }
 }
 
-fn objective(
-    objective: Option<Duration>,
+fn deadline_met(
+    deadline: Option<Duration>,
     time_to_warm: Option<Duration>,
     since_accepted: Duration,
 ) -> Verdict {
-    let Some(objective) = objective else {
-        return Verdict::new(None, "NoObjective", "spec.warmup.targetSeconds is not set");
+    let Some(deadline) = deadline else {
+        return Verdict::new(None, "NoDeadline", "spec.warmup.deadlineSeconds is not set");
     };
-    let bound = objective.as_secs();
+    let seconds = deadline.as_secs();
     match time_to_warm {
-        Some(took) if took <= objective => {
-            let text = format!("warm after {:.1} s, objective {bound} s", took.as_secs_f64());
-            Verdict::new(Some(true), "MetObjective", text)
+        Some(took) if took <= deadline => {
+            let text = format!("warm after {:.1} s, deadline {seconds} s", took.as_secs_f64());
+            Verdict::new(Some(true), "DeadlineMet", text)
         }
         Some(took) => {
             let text = format!(
-                "warm after {:.1} s, objective {bound} s; see targets[].timeToWarmMilliseconds for \
+                "warm after {:.1} s, deadline {seconds} s; see targets[].timeToWarmMilliseconds for \
                  the slowest",
                 took.as_secs_f64()
             );
-            Verdict::new(Some(false), "MissedObjective", text)
+            Verdict::new(Some(false), "DeadlineMissed", text)
         }
-        None if since_accepted > objective => Verdict::new(
+        None if since_accepted > deadline => Verdict::new(
             Some(false),
-            "MissedObjective",
-            format!("not warm after {bound} s; see Warm for what is missing"),
+            "DeadlineMissed",
+            format!("not warm after {seconds} s; see Warm for what is missing"),
         ),
-        None => Verdict::new(None, "StillWarming", format!("objective {bound} s")),
+        None => Verdict::new(None, "Warming", format!("deadline {seconds} s")),
     }
 }
 

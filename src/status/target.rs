@@ -199,7 +199,7 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
     match staleness {
         Staleness::Fenced => format!(
             "access to {what} was lost; what was held then is served, as \
-             serving.onAccessLost says"
+             reads.onAccessLost says"
         ),
         Staleness::Paused => {
             format!("paused, no watch of {what} is open; set spec.mode to Active to open it")

@@ -20,7 +20,7 @@ const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
 const PROFILE: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: own, namespace: kubewarm-system}
-spec: {targets: [{name: profiles, resource: {group: kubewarm.io, resource: cacheprofiles}}]}
+spec: {targets: [{name: profiles, group: kubewarm.io, resource: cacheprofiles}]}
 ";
 /// Twice what the pod may take.
 const PODS: Duration = Duration::from_mins(10);

@@ -20,10 +20,10 @@ profiles:
   spec:
     targets:
     - name: configmaps
-      resource: {resource: configmaps}
+      resource: configmaps
 ";
 const MORE: &str = "    - name: services
-      resource: {resource: services}
+      resource: services
 ";
 const EDITORS: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

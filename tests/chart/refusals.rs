@@ -15,7 +15,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("image: {pullPolicy: Sometimes}", &["/image/pullPolicy", "IfNotPresent"]),
     ("watchNamespaces: [Shop]", &["/watchNamespaces/0", "does not match"]),
     ("watchNamespaces: shop", &["/watchNamespaces", "want array"]),
-    ("operator: {memoryLimit: 1.5Gi}", &["/operator/memoryLimit", "does not match"]),
+    ("operator: {memoryLimit: lots}", &["/operator/memoryLimit", "does not match"]),
+    ("operator: {listStrategy: whole}", &["/operator/listStrategy", "'paged-list'"]),
     ("operator: {namespaceShare: 101}", &["/operator/namespaceShare", "maximum"]),
     ("operator: {log: {format: xml}}", &["/operator/log/format", "'json'"]),
     ("rbac: {read: [{resource: '*'}]}", &["/rbac/read/0/resource", "does not match"]),
@@ -33,7 +34,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),
     ("profiles: [{name: a, spec: {targets: []}}]", &["/profiles/0/spec/targets", "minItems"]),
     (
-        "profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}, scop: {}}]}}]",
+        "profiles: [{name: a, spec: {targets: [{name: b, resource: pods, scop: {}}]}}]",
         &["/profiles/0/spec/targets/0", "'scop'"],
     ),
     ("readApi: {service: {type: ExternalName}}", &["/readApi/service/type", "'NodePort'"]),
@@ -74,11 +75,11 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["metrics.serviceMonitor.enabled", "Prometheus cannot verify"],
     ),
     (
-        "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: {resource: pods}}]}}]}",
+        "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: pods}]}}]}",
         &["profiles[0].namespace", "\"kubewarm-system\"", "watchNamespaces"],
     ),
     (
-        "profiles: [{name: a, spec: &s {targets: [{name: b, resource: {resource: pods}}]}}, {name: a, spec: *s}]",
+        "profiles: [{name: a, spec: &s {targets: [{name: b, resource: pods}]}}, {name: a, spec: *s}]",
         &["profiles[1]", "kubewarm-system/a already"],
     ),
     ("rbac: {read: [{resource: secrets}]}", &["rbac.read[0].resource", "rbac.allowSecrets"]),

@@ -47,7 +47,7 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     let [steady, refused, doomed] = &names;
     let operator = Operator::start(&world)?;
     let spec = format!(
-        "{{targets: [{{name: settings, resource: {{resource: configmaps}},
+        "{{targets: [{{name: settings, resource: configmaps,
            scope: {{type: Namespaces, namespaces: [{}]}}}}]}}",
         names.join(", ")
     );
@@ -188,7 +188,7 @@ fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Out
         world.cluster.run(["label", "namespace", name, "cached=yes"])?;
     }
     let _operator = Operator::start(&world)?;
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
+    let spec = "{targets: [{name: settings, resource: configmaps,
         scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
     let profile = Profile::apply(&world, NAMESPACE, "settings", spec)?;
     profile.await_manifests()?;

@@ -42,7 +42,7 @@ kind: CacheProfile
 metadata: {{name: {name}}}
 spec:
   {account}
-  targets: [{{name: settings, priority: {priority}, resource: {{resource: configmaps}}}}]
+  targets: [{{name: settings, priority: {priority}, resource: configmaps}}]
 "
     )
 }

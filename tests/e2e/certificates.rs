@@ -110,7 +110,7 @@ fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     let flags = ["--forward", "--client-ca-file", &text(&people.file)];
     let mut served = Served::start(&world, &flags)?;
     let team = world.namespace("team")?;
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps}]}";
     let profile = Profile::apply(&world, &team, "settings", spec)?;
     profile.await_manifests()?;
     profile.grant()?;

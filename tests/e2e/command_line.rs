@@ -13,7 +13,7 @@ metadata: {name: checkout, namespace: NAMESPACE}
 spec:
   targets:
   - name: pods
-    resource: {resource: pods}
+    resource: pods
 ";
 
 /// A status that says ready of generation 1; its message would clear a terminal.

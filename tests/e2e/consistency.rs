@@ -29,10 +29,10 @@ struct Scene {
     eventual: String,
 }
 
-fn spec(mode: &str, serving: &str) -> String {
+fn spec(mode: &str, reads: &str) -> String {
     format!(
-        "{{mode: {mode}, serving: {serving}, freshness: {{maxStalenessSeconds: 10}},
-           targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}"
+        "{{mode: {mode}, reads: {reads}, freshness: {{maxStalenessSeconds: 10}},
+           targets: [{{name: settings, resource: configmaps}}]}}"
     )
 }
 
@@ -66,7 +66,7 @@ impl Scene {
         [
             (&self.strict, "{consistency: Strict}"),
             (&self.bounded, "{consistency: Bounded}"),
-            (&self.eventual, "{consistency: Eventual, coldReads: Reject}"),
+            (&self.eventual, "{consistency: Eventual, coldReadTimeoutSeconds: 0}"),
         ]
     }
 
@@ -317,7 +317,7 @@ fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
 
 fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
     let spec =
-        "{serving: {coldReads: Reject}, targets: [{name: all, resource: {resource: services}}]}";
+        "{reads: {coldReadTimeoutSeconds: 0}, targets: [{name: all, resource: services}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
     profile.await_manifests()?;
     let path = format!("/api/v1/namespaces/{}/services", scene.eventual);

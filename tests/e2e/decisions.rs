@@ -27,7 +27,7 @@ pub(crate) fn outlast_refused_cells(
     while began.elapsed() < EDITING {
         edits += 1;
         let spec = format!(
-            "{{serviceAccountName: default, targets: [{{name: all, resource: {{resource: configmaps}}, \
+            "{{serviceAccountName: default, targets: [{{name: all, resource: configmaps, \
              scope: {{type: AllNamespaces}}, labelSelector: {{matchLabels: {{edit: '{edits}'}}}}}}]}}"
         );
         Profile::apply(world, namespace, "refused", &spec)?;

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::figures::cells;
 use crate::filling::fill;
-use crate::operator::{Operator, Running};
+use crate::operator::Operator;
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const OBJECTS: u64 = 3_000;
@@ -17,34 +17,24 @@ const OBJECTS: u64 = 3_000;
 const ALL: (&str, u64) = ("", OBJECTS + 1);
 const HALF: (&str, u64) = ("half in (a)", OBJECTS / 2);
 
-/// What a target asks for, and how.
+/// What a target asks for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// The selector, and how many objects match.
     part: (&'static str, u64),
     projection: &'static str,
-    strategy: &'static str,
 }
 
 impl Asked {
     fn spec(self) -> String {
-        let Self { part: (selector, _), projection, strategy } = self;
+        let Self { part: (selector, _), projection } = self;
         let labels =
             if selector.is_empty() { "" } else { "labelSelector: {matchLabels: {half: a}}," };
         format!(
-            "{{warmup: {{listStrategy: {strategy}, pageSize: 50}}, targets: [
+            "{{targets: [
                {{name: settings, {labels} projection: {{type: {projection}}},
-                 resource: {{resource: configmaps}}}}]}}"
+                 resource: configmaps}}]}}"
         )
-    }
-
-    /// The method that lists by this strategy.
-    fn method(self) -> &'static str {
-        match self.strategy {
-            "Streaming" => "WatchList",
-            "Paged" => "PagedList",
-            _ => "List",
-        }
     }
 
     /// Whether this is its cell, and complete.
@@ -61,13 +51,15 @@ impl Asked {
 }
 
 /// Looks at the cells of a namespace until the one of `new` is alone there. There must never be a look
-/// without one that answers, nor one with other cells than those of `old` and `new`. Returns how many
+/// without one that answers, nor one with other cells than those of `old` and `new`. The cell of `new` was
+/// listed by `method`. Returns how many
 /// looks saw the old one answer beside the new one that could not yet.
 fn see_replaced(
     operator: &Operator,
     namespace: &str,
     old: Asked,
     new: Asked,
+    method: &str,
 ) -> Result<usize, Failure> {
     let deadline = Instant::now() + PATIENCE;
     let mut together = 0;
@@ -80,8 +72,8 @@ fn see_replaced(
             return Err(format!("{old:?} becomes {new:?}: {found:#?}").into());
         }
         if answers(new) && found.len() == 1 {
-            let strategy = found.first().and_then(|cell| cell.pointer("/warmed/strategy"));
-            assert_eq!(strategy, Some(&new.method().into()), "{found:#?}");
+            let used = found.first().and_then(|cell| cell.pointer("/warmed/strategy"));
+            assert_eq!(used, Some(&method.into()), "{found:#?}");
             return Ok(together);
         }
         together += usize::from(found.len() == 2 && !answers(new));
@@ -94,26 +86,41 @@ fn see_replaced(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_target_was_answers_until_what_it_becomes_is_complete() -> Outcome {
-    let Running { world, operator } = Running::shared()?;
+    let world = World::lease()?;
+    Operator::grant_reading(&world)?;
     let namespace = world.namespace("edited")?;
-    fill(world, &namespace, usize::try_from(OBJECTS)?).await?;
-    let asked = |part, projection, strategy| Asked { part, projection, strategy };
-    let mut old = asked(ALL, "Full", "Streaming");
-    let profile = Profile::apply(world, &namespace, "p", &old.spec())?;
-    profile.await_condition("Ready", "True", None, PATIENCE)?;
-    for new in [
-        asked(HALF, "Full", "Streaming"),
-        asked(HALF, "MetadataOnly", "Streaming"),
-        asked(ALL, "MetadataOnly", "Paged"),
-        asked(ALL, "Full", "Paged"),
-    ] {
+    fill(&world, &namespace, usize::try_from(OBJECTS)?).await?;
+    for (strategy, method) in [("watch-list", "WatchList"), ("paged-list", "PagedList")] {
+        let flags = ["--list-strategy", strategy, "--list-page-size", "50"];
+        let operator = Operator::start_with(&world, &flags)?;
+        edit(&world, &operator, &namespace, method)?;
+        operator.process.term()?;
+    }
+    Ok(())
+}
+
+/// Edits a target in every way, and looks at its cells meanwhile.
+fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Outcome {
+    let asked = |part, projection| Asked { part, projection };
+    let mut old = asked(ALL, "Full");
+    let profile = Profile::apply(world, namespace, "p", &old.spec())?;
+    // The status may still be from the operator before.
+    eventually(PATIENCE, || {
+        let mut found = cells(operator)?;
+        found.retain(|cell| cell["namespace"] == namespace && cell["resource"] == "configmaps");
+        let is_warm = matches!(found.as_slice(), [cell] if old.is_answered_by(cell));
+        if is_warm { Ok(()) } else { Err(format!("{found:#?}").into()) }
+    })?;
+    for new in
+        [asked(HALF, "Full"), asked(HALF, "Metadata"), asked(ALL, "Metadata"), asked(ALL, "Full")]
+    {
         let edit = || {
-            let edited = Profile::apply(world, &namespace, "p", &new.spec());
+            let edited = Profile::apply(world, namespace, "p", &new.spec());
             edited.map(drop).map_err(|error| error.to_string())
         };
         let together = thread::scope(|scope| {
             let edited = scope.spawn(edit);
-            let together = see_replaced(operator, &namespace, old, new);
+            let together = see_replaced(operator, namespace, old, new, method);
             edited.join().map_err(|_| "nobody edited")??;
             together
         })?;

@@ -14,7 +14,7 @@ use crate::world::Outcome;
 fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("linted")?;
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps}]}";
     let profile = Profile::apply(world, &namespace, "web", spec)?;
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
     let (code, metrics) = operator.ask("/metrics")?;

@@ -13,7 +13,7 @@ use crate::world::{Failure, Outcome, World, eventually};
 const FENCED: Duration = Duration::from_secs(30);
 /// What the product promises for a grant where roles may not be watched.
 const READY: Duration = Duration::from_mins(1);
-const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
+const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
 
 /// Waits until the one cell of config maps in this namespace is as `holds` wants it.
 fn await_cell(
@@ -45,7 +45,7 @@ fn a_binding_deleted_under_an_open_watch_fences_its_cell_within_thirty_seconds()
     let (team, other) = (world.namespace("team")?, world.namespace("other")?);
     let (team, other) = (team.as_str(), other.as_str());
     let fence = Profile::apply(&world, team, "fence", &format!("{{{SETTINGS}}}"))?;
-    let stale = format!("{{serving: {{onAccessLost: ServeStale}}, {SETTINGS}}}");
+    let stale = format!("{{reads: {{onAccessLost: ServeStale}}, {SETTINGS}}}");
     let stale = Profile::apply(&world, team, "stale", &stale)?;
     let untouched = Profile::apply(&world, other, "fence", &format!("{{{SETTINGS}}}"))?;
     for profile in [&fence, &stale, &untouched] {

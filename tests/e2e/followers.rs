@@ -28,9 +28,9 @@ const WRITERS: usize = 6;
 const WRITES: usize = 2_400;
 const WHERE: &str = "followed";
 const EVERYTHING: &str = "{targets: [
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}},
-  {name: leases, resource: {group: coordination.k8s.io, resource: leases}, scope: {type: AllNamespaces}},
-  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}}]}";
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}},
+  {name: leases, group: coordination.k8s.io, resource: leases, scope: {type: AllNamespaces}},
+  {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
 /// Objects by name: UID and version.
 type Objects = BTreeMap<String, (String, u64)>;

@@ -21,16 +21,16 @@ const SOON: Duration = Duration::from_secs(30);
 /// Within which two answers, one after the other, are the same.
 const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}}]}";
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}}]}";
 
-const SELECTED: &str = "{targets: [{name: claims, resource: {resource: persistentvolumeclaims},
+const SELECTED: &str = "{targets: [{name: claims, resource: persistentvolumeclaims,
   scope: {type: AllNamespaces}, labelSelector: {matchLabels: {tier: gold}}}]}";
 
 /// Of somebody who takes what is held.
 fn eventual(mode: &str, namespace: &str) -> String {
     format!(
-        "{{mode: {mode}, serving: {{consistency: Eventual}}, targets: [{{name: accounts,
-           resource: {{resource: serviceaccounts}}, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
+        "{{mode: {mode}, reads: {{consistency: Eventual}}, targets: [{{name: accounts,
+           resource: serviceaccounts, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
     )
 }
 

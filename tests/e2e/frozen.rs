@@ -25,7 +25,7 @@ fn spec(namespaces: &[String]) -> String {
     let names = namespaces.join(", ");
     let targets = KINDS.map(|kind| {
         format!(
-            "{{name: {kind}, resource: {{resource: {kind}}},
+            "{{name: {kind}, resource: {kind},
                scope: {{type: Namespaces, namespaces: [{names}]}}}}"
         )
     });

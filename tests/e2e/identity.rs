@@ -18,7 +18,7 @@ const REMEMBERED: Duration = Duration::from_secs(12);
 fn read_by(account: &str, namespaces: &[&str]) -> String {
     format!(
         "{{serviceAccountName: {account}, targets: [{{name: settings,
-           resource: {{resource: configmaps}},
+           resource: configmaps,
            scope: {{type: Namespaces, namespaces: [{}]}}}}]}}",
         namespaces.join(", ")
     )
@@ -67,7 +67,7 @@ fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
     let profile = Profile::apply(&world, &team, "settings", &read_by("rightless", &[&team]))?;
     let who = format!("system:serviceaccount:{team}:rightless");
     await_problem(&profile, &["Forbidden", "list configmaps", &who])?;
-    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let own = "{targets: [{name: settings, resource: configmaps}]}";
     let operators = Profile::apply(&world, &team, "own", own)?;
     operators.await_condition("Ready", "True", None, SOON)?;
     await_problem(&profile, &["Forbidden", &who])?;
@@ -86,13 +86,13 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     let (home, away) = (world.namespace("home")?, world.namespace("away")?);
     let (home, away) = (home.as_str(), away.as_str());
     let both = [home, away];
-    let own = "{targets: [{name: services, resource: {resource: services}}]}";
+    let own = "{targets: [{name: services, resource: services}]}";
     let tenant = Profile::apply(&world, away, "tenant", own)?;
     apply(&tenant, "manifests")?;
     tenant.await_condition("Ready", "True", None, SOON)?;
     let before = undisturbed(&operator, away, "services")?;
 
-    let alone = "{targets: [{name: settings, resource: {resource: configmaps},
+    let alone = "{targets: [{name: settings, resource: configmaps,
         scope: {type: Namespaces, namespaces: [AWAY]}}]}"
         .replace("AWAY", away);
     let alone = Profile::apply(&world, home, "alone", &alone)?;
@@ -234,8 +234,8 @@ fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
     std::thread::sleep(REMEMBERED);
     // Read anew with the token that there is: it was the old account's.
     let paged = read_by("reader", &[&home]).replace(
-        "resource: {resource: configmaps}",
-        "resource: {resource: configmaps}, labelSelector: {matchLabels: {a: b}}",
+        "resource: configmaps",
+        "resource: configmaps, labelSelector: {matchLabels: {a: b}}",
     );
     let again = Profile::apply(&world, &home, "again", &paged)?;
     await_problem(&again, &["Forbidden", "list configmaps"])?;

@@ -188,7 +188,7 @@ impl Scene<'_> {
     /// A profile of the team's own that calls another label `by-app`.
     fn declare(&self, index: &str) -> Outcome {
         let spec = format!(
-            "{{targets: [{{name: pods, resource: {{resource: pods}}, indexes: [{index}]}}]}}"
+            "{{targets: [{{name: pods, resource: pods, indexes: [{index}]}}]}}"
         );
         let profile = Profile::apply(self.world, self.team, "indexing", &spec)?;
         profile.await_condition("Ready", "True", None, SOON)?;
@@ -201,7 +201,7 @@ impl Scene<'_> {
         let code =
             |path: &str| Ok::<_, crate::world::Failure>(self.reads.get(self.token, path)?.code);
         assert_eq!(code(&own)?, 200);
-        self.declare("{name: by-app, labelKey: tier}")?;
+        self.declare("{name: by-app, fieldPath: metadata.labels.tier}")?;
         let refused = eventually(SOON, || match self.reads.get(self.token, &own)? {
             reply if reply.code == 400 => Ok(reply.json()),
             reply => Err(format!("{reply:?}").into()),
@@ -216,7 +216,7 @@ impl Scene<'_> {
             let reply = self.reads.get(self.token, &format!("/profiles/{profile}{own}"))?;
             assert_eq!((reply.code, names(&reply.json()).len()), (200, expected), "{reply:?}");
         }
-        self.declare("{name: by-rank, labelKey: tier}")?;
+        self.declare("{name: by-rank, fieldPath: metadata.labels.tier}")?;
         eventually(SOON, || match code(&own)? {
             200 => Ok(()),
             code => Err(format!("{code}").into()),
@@ -234,7 +234,7 @@ impl Scene<'_> {
         let plain = format!("{}?watch=true&resourceVersion=0", self.pods());
         let plain = self.reads.watch(self.token, &plain, "*/*")?;
         assert!(!watch.is_over() && all > 0);
-        self.declare("{name: by-rank, fieldPath: .spec.restartPolicy}")?;
+        self.declare("{name: by-rank, fieldPath: spec.restartPolicy}")?;
         eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
         assert!(!plain.is_over(), "what selects by no index goes on");
         // Whoever comes back is answered by the new one, whether or not it is built.

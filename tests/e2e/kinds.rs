@@ -20,9 +20,9 @@ fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_not
         "kinds",
         &format!(
             "{{targets: [
-              {{name: parts, resource: {{group: example.com, resource: parts}},
+              {{name: parts, group: example.com, resource: parts,
                 scope: {{type: Namespaces, namespaces: [{namespace}]}}}},
-              {{name: settings, resource: {{resource: configmaps}},
+              {{name: settings, resource: configmaps,
                 scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
         ),
     )?;

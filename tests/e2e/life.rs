@@ -102,7 +102,7 @@ fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome
 
     let operator = Operator::start(&world)?;
     let spec = "{targets: [{name: parts,
-                 resource: {group: example.com, version: v2, resource: slowparts}}]}";
+                 group: example.com, version: v2, resource: slowparts}]}";
     let profile = Profile::apply(&world, &namespace, "slow", spec)?;
     profile.await_target("parts", ("Warm", "False", "Syncing"), SOON)?;
     let holder = |lease: &Value| {

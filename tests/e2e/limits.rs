@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
 /// They take some 2.3 MiB.
 const MANY: usize = 2_500;
-const TARGETS: &str = "targets: [{name: big, resource: {resource: configmaps}}, \
-                       {name: small, resource: {resource: services}}]";
+const TARGETS: &str = "targets: [{name: big, resource: configmaps}, \
+                       {name: small, resource: services}]";
 
 /// Whether a cell is that of the `ConfigMaps` of a namespace.
 fn is_big(cell: &Value, namespace: &str) -> bool {
@@ -26,14 +26,14 @@ fn is_big(cell: &Value, namespace: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices() -> Outcome
 {
-    let running = Running::shared()?;
-    let world = &running.world;
+    let world = World::lease()?;
     let namespace = world.namespace("limits")?;
-    fill(world, &namespace, CONFIG_MAPS).await?;
-    let limited = format!(
-        "{{{TARGETS}, warmup: {{listStrategy: Paged, pageSize: 50}}, limits: {{maxObjects: 100}}}}"
-    );
-    let profile = Profile::apply(world, &namespace, "limited", &limited)?;
+    fill(&world, &namespace, CONFIG_MAPS).await?;
+    let flags = ["--list-strategy", "paged-list", "--list-page-size", "50"];
+    let operator = Operator::start_with(&world, &flags)?;
+    Operator::grant_reading(&world)?;
+    let limited = format!("{{{TARGETS}, limits: {{maxObjects: 100}}}}");
+    let profile = Profile::apply(&world, &namespace, "limited", &limited)?;
     let at = ("WithinLimits", "False", "ObjectsExceeded");
     let seen = profile.await_target("big", at, PATIENCE)?;
     let told = problems(&seen, "big").join("\n");
@@ -44,23 +44,23 @@ async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_n
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["cells"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
-    let mut found = cells(&running.operator)?;
+    let mut found = cells(&operator)?;
     found.retain(|cell| is_big(cell, &namespace));
     assert_eq!(found, [] as [Value; 0], "its cell is gone");
     let rejections = ["limit=\"objects\""];
     assert!(
-        Exposition::read(&running.operator)?.sum("kubewarm_limit_rejections_total", &rejections)
+        Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &rejections)
             > 0.0
     );
 
     // Another profile's cell of the same kind is its own business.
-    let other = Profile::apply(world, &namespace, "unlimited", &format!("{{{TARGETS}}}"))?;
+    let other = Profile::apply(&world, &namespace, "unlimited", &format!("{{{TARGETS}}}"))?;
     other.await_condition("Ready", "True", None, PATIENCE)?;
     let seen = profile.read()?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["objects"], 0, "{seen:#}");
 
     let raised = format!("{{{TARGETS}, limits: {{maxObjects: 1000}}}}");
-    Profile::apply(world, &namespace, "limited", &raised)?;
+    Profile::apply(&world, &namespace, "limited", &raised)?;
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
     Ok(())
@@ -145,7 +145,7 @@ spec: {{targets: ["
         for at in 0..32 {
             write!(
                 all,
-                "{{name: t{at}, resource: {{resource: configmaps}}, \
+                "{{name: t{at}, resource: configmaps, \
                  labelSelector: {{matchLabels: {{none: '{n}-{at}'}}}}}}, "
             )?;
         }

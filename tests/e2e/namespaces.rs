@@ -11,12 +11,12 @@ use crate::profile::{Profile, message};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const LIMIT: Duration = Duration::from_mins(1);
-const PODS: &str = "{targets: [{name: pods, resource: {resource: pods}}]}";
+const PODS: &str = "{targets: [{name: pods, resource: pods}]}";
 /// What only a ClusterRole could allow.
 const WIDE: &str = "{targets: [
-  {name: all, resource: {resource: pods}, scope: {type: AllNamespaces}},
-  {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}},
-  {name: chosen, resource: {resource: pods},
+  {name: all, resource: pods, scope: {type: AllNamespaces}},
+  {name: nodes, resource: nodes, scope: {type: Cluster}},
+  {name: chosen, resource: pods,
    scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {a: b}}}}]}";
 
 /// A kind with a field that the API server selects by, and with a column.
@@ -200,7 +200,7 @@ fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
 
     let watched = ["--watch-namespaces", &*format!("{NAMESPACE},{shop}")];
     let served = Served::start_as_it_may(&world, "pod-a", &watched)?;
-    let spec = "{targets: [{name: paints, resource: {group: example.com, resource: paints}}]}";
+    let spec = "{targets: [{name: paints, group: example.com, resource: paints}]}";
     let profile = Profile::apply(&world, &shop, "paints", spec)?;
     make_ready(&profile)?;
     let reads = served.server()?;

@@ -35,9 +35,9 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
     );
     let key = CellKey { declared_in: Some(NAMESPACE.into()), ..of_own };
     let mut spec = CellSpec::new(key, profile);
-    spec.tuning.strategy = kind.strategy;
-    spec.tuning.page_size = 20;
-    spec.tuning.verify_interval = Some(COMPARED);
+    spec.tuning.lists.strategy = kind.strategy;
+    spec.tuning.lists.page_size = 20;
+    spec.tuning.consistency_check_period = Some(COMPARED);
     Ok(spec)
 }
 

@@ -11,8 +11,8 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 /// Two cells.
-const SETTINGS: &str = "{targets: [{name: settings, resource: {resource: configmaps}},
-  {name: accounts, resource: {resource: serviceaccounts}}]}";
+const SETTINGS: &str = "{targets: [{name: settings, resource: configmaps},
+  {name: accounts, resource: serviceaccounts}]}";
 
 /// What series of the metrics are about.
 const CONFIGMAPS: &str = r#"resource="configmaps""#;

@@ -33,7 +33,7 @@ pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     let scene = Scene { world, api, reads, team, token, own };
     let Scene { api, reads, team, token, own, .. } = &scene;
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps}]}";
     Profile::apply(world, team, "mine", spec)?.await_condition("Ready", "True", None, SOON)?;
     let (ours, theirs) = (reads.get(token, own)?, api.get(token, own)?);
     assert_eq!((ours.code, ours.json()), (403, theirs.json()));

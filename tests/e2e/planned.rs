@@ -20,9 +20,9 @@ const OBJECTS: usize = 1_500;
 fn spec(mode: &str, namespace: &str) -> String {
     format!(
         "{{mode: {mode}, targets: [
-          {{name: settings, resource: {{resource: configmaps}},
+          {{name: settings, resource: configmaps,
             scope: {{type: Namespaces, namespaces: [{namespace}]}}}},
-          {{name: blue, resource: {{resource: configmaps}},
+          {{name: blue, resource: configmaps,
             scope: {{type: Namespaces, namespaces: [{namespace}]}},
             labelSelector: {{matchLabels: {{colour: blue}}}}}}]}}"
     )
@@ -141,8 +141,8 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
         &namespace,
         "closed",
         "{mode: Plan, targets: [
-        {name: settings, resource: {resource: configmaps}},
-        {name: pods, resource: {resource: pods}}]}",
+        {name: settings, resource: configmaps},
+        {name: pods, resource: pods}]}",
     )?;
     let missing = |count: u64| {
         move |profile: &Value| {
@@ -190,11 +190,11 @@ kind: CacheProfile
 metadata: {{name: filed, namespace: {NAMESPACE}}}
 spec:
   targets:
-  - {{name: named, resource: {{resource: configmaps}}, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}
+  - {{name: named, resource: configmaps, scope: {{type: Namespaces, namespaces: [{namespace}]}}}}
   - name: found
-    resource: {{resource: configmaps}}
+    resource: configmaps
     scope: {{type: NamespaceSelector, namespaceSelector: {{matchLabels: {{shop: filed}}}}}}
-  - {{name: gone, resource: {{group: example.org, resource: nothings}}}}
+  - {{name: gone, group: example.org, resource: nothings}}
 "
         ),
     )?;

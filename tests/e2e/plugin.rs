@@ -110,7 +110,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
         &world,
         &namespace,
         "web",
-        "{targets: [{name: settings, resource: {resource: configmaps}}]}",
+        "{targets: [{name: settings, resource: configmaps}]}",
     )?;
     profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
     let (code, said, told) = kubewarm(admin, &["check"])?;

@@ -12,7 +12,7 @@ use crate::world::{Outcome, World, eventually, file};
 const SOON: Duration = Duration::from_mins(2);
 /// Those that are read, and two more.
 const PROFILES: usize = 102;
-const SPEC: &str = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+const SPEC: &str = "{targets: [{name: settings, resource: configmaps}]}";
 
 #[test]
 fn profiles_beyond_the_bound_of_their_namespace_are_told_and_cost_nobody_else_anything() -> Outcome
@@ -96,7 +96,7 @@ fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome
 apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {{name: p{n:03}, namespace: {namespace}}}
-spec: {{mode: Paused, targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}
+spec: {{mode: Paused, targets: [{{name: settings, resource: configmaps}}]}}
 "
             );
             all

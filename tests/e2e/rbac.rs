@@ -9,8 +9,8 @@ use crate::operator::{NAMESPACE, Running};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World};
 
-const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: {resource: pods}},
-  {name: keys, resource: {resource: secrets}, projection: {type: MetadataOnly}}]}";
+const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: pods},
+  {name: keys, resource: secrets, projection: {type: Metadata}}]}";
 
 /// The exit code of `kubewarm rbac`, and what it said.
 fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {
@@ -99,8 +99,8 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     assert!(said.contains(&lost) && said.contains(&kept) && !said.contains('+'), "{said}");
 
     // Edited between the review and the apply.
-    let spec = r#"{"spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}},
-        {"name": "more", "resource": {"resource": "services"}}]}}"#;
+    let spec = r#"{"spec": {"targets": [{"name": "pods", "resource": "pods"},
+        {"name": "more", "resource": "services"}]}}"#;
     world.cluster.run(["patch", "cprof/web", "-n", &namespace, "--type=merge", "-p", spec])?;
     for more in [&["--diff"][..], &[]] {
         let args = [&["web", "-n", &namespace, "--generation=1"], more].concat();

@@ -27,16 +27,16 @@ const REVOKED: Duration = Duration::from_secs(15);
 const TOLD: Duration = Duration::from_mins(2);
 /// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
 const EVERYTHING: &str = "
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: tone, fieldPath: .data.tone}]},
-  {name: pods, resource: {resource: pods}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: by-node, fieldPath: .spec.nodeName}, {name: by-app, labelKey: app}]},
-  {name: services, resource: {resource: services}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: namespaces, resource: {resource: namespaces}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: roles, resource: {group: rbac.authorization.k8s.io, resource: clusterroles}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
-   indexes: [{name: hole, fieldPath: '.spec.holes[*].at'}]},
-  {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: tone, fieldPath: data.tone}]},
+  {name: pods, resource: pods, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: by-node, fieldPath: spec.nodeName}, {name: by-app, fieldPath: metadata.labels.app}]},
+  {name: services, resource: services, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: namespaces, resource: namespaces, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: roles, group: rbac.authorization.k8s.io, resource: clusterroles, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
+   indexes: [{name: hole, fieldPath: 'spec.holes[*].at'}]},
+  {name: secrets, resource: secrets, scope: {type: AllNamespaces}, projection: {type: Metadata}},";
 /// What stands in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
     let settings = [
@@ -539,7 +539,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
         })?,
         421
     );
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps}]}";
     let profile = Profile::apply(&world, &team, "mine", spec)?;
     profile.await_manifests()?;
     for path in [own.clone(), format!("{own}/red"), format!("{own}/none")] {
@@ -564,7 +564,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     what_no_profile_keeps_is_never_gone(&reads, &token, (&team, &elsewhere))?;
 
     // Narrowed under its reader, who never sees that it were gone.
-    let narrow = "{targets: [{name: settings, resource: {resource: configmaps}, \
+    let narrow = "{targets: [{name: settings, resource: configmaps, \
                   labelSelector: {matchLabels: {app: web}}}]}";
     Profile::apply(&world, &team, "mine", narrow)?;
     let mut codes = BTreeSet::new();

@@ -105,9 +105,9 @@ fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() ->
         "kinds",
         &format!(
             "{{targets: [
-              {{name: parts, resource: {{group: example.com, resource: parts}},
+              {{name: parts, group: example.com, resource: parts,
                 scope: {{type: Namespaces, namespaces: [{namespace}]}}}},
-              {{name: settings, resource: {{resource: configmaps}},
+              {{name: settings, resource: configmaps,
                 scope: {{type: Namespaces, namespaces: [{namespace}]}}}}]}}"
         ),
     )?;

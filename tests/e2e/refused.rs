@@ -31,10 +31,10 @@ fn refused(spec: &str, name: &str, reason: &str) -> Result<String, Failure> {
 
 #[test]
 fn a_kind_that_cannot_be_listed_is_refused_with_the_verbs_that_it_has() -> Outcome {
-    let spec = "{targets: [{name: t, resource: {group: authentication.k8s.io, \
-                resource: tokenreviews}, scope: {type: Cluster}}]}";
+    let spec = "{targets: [{name: t, group: authentication.k8s.io, \
+                resource: tokenreviews, scope: {type: Cluster}}]}";
     let told = refused(spec, "unlistable", "NotListable")?;
-    let expected = "targets[t].resource.resource: tokenreviews.authentication.k8s.io cannot be kept \
+    let expected = "targets[t].resource: tokenreviews.authentication.k8s.io cannot be kept \
                     warm, it has no verb list (its verbs: create); remove the target";
     assert_eq!(told, expected);
     Ok(())
@@ -57,7 +57,7 @@ fn a_scope_that_does_not_fit_the_kind_is_refused_with_the_one_that_does() -> Out
         ),
     ] {
         let spec = format!(
-            "{{targets: [{{name: t, resource: {{resource: {resource}}}, scope: {{type: {scope}}}}}]}}"
+            "{{targets: [{{name: t, resource: {resource}, scope: {{type: {scope}}}}}]}}"
         );
         assert_eq!(refused(&spec, name, "ScopeMismatch")?, expected);
     }
@@ -71,7 +71,7 @@ fn crowd(account: &str) -> String {
     for n in 0..CROWD / names.len() {
         let _ = write!(
             targets,
-            "{{name: t{n}, resource: {{resource: configmaps}}, labelSelector: {{matchLabels: {{k: v{n}}}}}, \
+            "{{name: t{n}, resource: configmaps, labelSelector: {{matchLabels: {{k: v{n}}}}}, \
              scope: {{type: Namespaces, namespaces: [{}]}}}}, ",
             names.join(", ")
         );
@@ -95,7 +95,7 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
         let early = Profile { world: &world, namespace: &tenant, name: &format!("a{n}") };
         early.await_target("t9", ("Accepted", "True", "Resolved"), SOON)?;
     }
-    let one = "{targets: [{name: t, resource: {resource: configmaps}}]}";
+    let one = "{targets: [{name: t, resource: configmaps}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
     late.await_target("t", ("Accepted", "False", "TooManyCells"), SOON)?;
     let told = late.await_condition("Accepted", "False", Some("TooManyCells"), SOON)?;
@@ -117,19 +117,26 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     fill(&world, &full, 4_000).await?;
     Operator::grant_reading(&world)?;
     let bound = AT_ONCE.to_string();
-    let flags = ["--max-concurrent-lists", &bound, "--namespace-share", "100"];
+    let flags = [
+        "--max-concurrent-lists",
+        &bound,
+        "--namespace-share",
+        "100",
+        "--list-strategy",
+        "list",
+    ];
     let _operator = Operator::start_with(&world, &flags)?;
     let targets: Vec<_> = (0..LISTS)
         .map(|n| {
             format!(
-                "{{name: t{n}, resource: {{resource: configmaps}}, scope: {{type: Namespaces, \
+                "{{name: t{n}, resource: configmaps, scope: {{type: Namespaces, \
                  namespaces: [{full}]}}, labelSelector: {{matchExpressions: [{{key: half, operator: \
                  NotIn, values: [z{n}]}}]}}}}"
             )
         })
         .collect();
     let spec = format!(
-        "{{warmup: {{listStrategy: Whole, maxConcurrentLists: 64}}, targets: [{}]}}",
+        "{{warmup: {{maxConcurrentLists: 64}}, targets: [{}]}}",
         targets.join(", ")
     );
     let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;

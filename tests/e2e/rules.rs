@@ -20,16 +20,16 @@ const READY: Duration = Duration::from_mins(1);
 fn spec(near: &str, far: &str) -> String {
     format!(
         "{{targets: [
-  {{name: settings, resource: {{resource: configmaps}},
+  {{name: settings, resource: configmaps,
     scope: {{type: Namespaces, namespaces: [{near}, {far}]}}}},
-  {{name: deployments, resource: {{group: apps, resource: deployments}},
+  {{name: deployments, group: apps, resource: deployments,
     scope: {{type: Namespaces, namespaces: [{near}]}}}},
-  {{name: keys, resource: {{resource: secrets}}, projection: {{type: MetadataOnly}},
+  {{name: keys, resource: secrets, projection: {{type: Metadata}},
     scope: {{type: Namespaces, namespaces: [{far}]}}}},
-  {{name: chosen, resource: {{resource: services}},
+  {{name: chosen, resource: services,
     scope: {{type: NamespaceSelector, namespaceSelector: {{matchLabels: {{tier: web}}}}}}}},
-  {{name: nodes, resource: {{resource: nodes}}, scope: {{type: Cluster}}}},
-  {{name: jobs, resource: {{group: batch, resource: jobs}}, scope: {{type: AllNamespaces}}}}]}}"
+  {{name: nodes, resource: nodes, scope: {{type: Cluster}}}},
+  {{name: jobs, group: batch, resource: jobs, scope: {{type: AllNamespaces}}}}]}}"
     )
 }
 

@@ -37,7 +37,7 @@ fn explain_is_the_manual_of_every_field() -> Outcome {
         assert!(!text.contains("<no description>"), "`kubectl explain {path}`:\n{text}");
     }
     let all = world.cluster.run(["explain", "cprof", "--recursive"])?;
-    assert!(all.contains("streamingDeadlineSeconds"), "{all}");
+    assert!(all.contains("maxConcurrentLists"), "{all}");
     Ok(())
 }
 
@@ -49,21 +49,22 @@ fn a_minimal_profile_is_completed_with_the_documented_defaults() -> Outcome {
         "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {{name: minimal, namespace: {namespace}}}
-spec: {{targets: [{{name: settings, resource: {{resource: configmaps}}}}]}}
+spec: {{targets: [{{name: settings, resource: configmaps}}]}}
 "
     ))?;
     let profile = world.get(&namespace, "cprof", "minimal")?;
     for (pointer, expected) in [
         ("/spec/mode", json!("Active")),
+        ("/spec/scope/type", json!("OwnNamespace")),
         ("/spec/freshness/maxStalenessSeconds", json!(120)),
-        ("/spec/warmup/listStrategy", json!("Auto")),
+        ("/spec/warmup/maxConcurrentLists", json!(4)),
         ("/spec/targets/0/requirement", json!("Required")),
-        ("/spec/targets/0/scope/type", json!("OwnNamespace")),
         ("/spec/targets/0/projection/type", json!("Full")),
         ("/spec/targets/0/projection/managedFields", json!("Drop")),
     ] {
         assert_eq!(profile.pointer(pointer), Some(&expected), "{pointer} of {profile:#}");
     }
+    assert_eq!(profile.pointer("/spec/targets/0/scope"), None, "spec.scope must apply");
     let table = world.cluster.run(["get", "cprof", "-n", &namespace, "-o", "wide"])?;
     let header = table.lines().next().unwrap_or_default();
     let columns: Vec<&str> = header.split_whitespace().collect();

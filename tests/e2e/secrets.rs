@@ -14,8 +14,8 @@ use crate::world::{Failure, Outcome, World, eventually};
 /// The password and what the API server writes for it.
 const PAYLOADS: [&str; 2] = ["correct-horse-battery", "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"];
 const SPEC: &str = "{targets: [
-  {name: names, resource: {resource: secrets}, projection: {type: MetadataOnly}},
-  {name: whole, resource: {resource: secrets}, sensitiveData: Allow}]}";
+  {name: names, resource: secrets, projection: {type: Metadata}},
+  {name: whole, resource: secrets, secretData: Allow}]}";
 
 fn secret(name: &str, tier: &str) -> String {
     let [password, _] = PAYLOADS;

@@ -48,7 +48,7 @@ fn config_map(namespace: &str, name: &str, more: &str) -> String {
 fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
-    let spec = "{targets: [{name: quotas, resource: {resource: resourcequotas},
+    let spec = "{targets: [{name: quotas, resource: resourcequotas,
         scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
     let profile = Profile::apply(world, NAMESPACE, "quotas", spec)?;
     let warm = profile.await_target("quotas", ("Warm", "True", "Synced"), SOON)?;
@@ -94,9 +94,9 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
     };
     let pods = [pod("one", "web"), pod("two", "web"), pod("three", "db")];
     eventually(SOON, || Ok(world.cluster.apply(&pods.join("\n---\n"))?))?;
-    let spec = "{targets: [{name: pods, resource: {resource: pods},
+    let spec = "{targets: [{name: pods, resource: pods,
         labelSelector: {matchLabels: {app: web}},
-        fieldSelectors: [{field: status.phase, operator: NotEquals, value: Succeeded}]}]}";
+        fieldSelector: status.phase!=Succeeded}]}";
     let profile = Profile::apply(world, &namespace, "pods", spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let held = |objects: &str| {
@@ -120,8 +120,8 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
     world.cluster.run(done.into_iter().chain(patch))?;
     held("1")?;
 
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
-        fieldSelectors: [{field: data.key, value: x}]}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps,
+        fieldSelector: data.key=x}]}";
     let refused = Profile::apply(world, &namespace, "refused", spec)?;
     refused.await_target("settings", ("Accepted", "False", "UnsupportedField"), SOON)?;
     let said = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
@@ -141,14 +141,14 @@ fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
     std::fs::write(manifests.path(), large)?;
     let path = manifests.path().to_string_lossy();
     world.cluster.run(["create", "-f", &path])?;
-    let spec = "{targets: [{name: settings, resource: {resource: configmaps},
-        projection: {type: MetadataOnly}}]}";
+    let spec = "{targets: [{name: settings, resource: configmaps,
+        projection: {type: Metadata}}]}";
     let profile = Profile::apply(world, &namespace, "settings", spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let mut found = cells(operator)?;
     found.retain(|cell| cell["namespace"] == *namespace);
     let [cell] = found.as_slice() else { return Err(format!("{found:#?}").into()) };
-    assert_eq!(cell["projection"], "MetadataOnly");
+    assert_eq!(cell["projection"], "Metadata");
     assert!(cell["objects"].as_u64() >= Some(1), "{cell:#}");
     assert!(cell["bytes"].as_u64() < Some(10_000), "{cell:#}");
     Ok(())
@@ -161,7 +161,7 @@ fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() -> Out
     world.cluster.apply(&config_map(&near, "one", ""))?;
     let spec = |names: &str, more: &str| {
         format!(
-            "{{targets: [{{name: settings, resource: {{resource: configmaps}}, {more}
+            "{{targets: [{{name: settings, resource: configmaps, {more}
                scope: {{type: Namespaces, namespaces: [{names}]}}}}]}}"
         )
     };
@@ -218,7 +218,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     world.cluster.apply(&range("one"))?;
     let spec = |mode: &str| {
         format!(
-            "{{mode: {mode}, targets: [{{name: ranges, resource: {{resource: limitranges}}}}]}}"
+            "{{mode: {mode}, targets: [{{name: ranges, resource: limitranges}}]}}"
         )
     };
     let profile = Profile::apply(world, &namespace, "ranges", &spec("Active"))?;

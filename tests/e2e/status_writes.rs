@@ -40,7 +40,7 @@ impl Subject {
             "apiVersion": "kubewarm.io/v1alpha1",
             "kind": "CacheProfile",
             "metadata": {"namespace": &*self.profile.namespace, "name": &*self.profile.name},
-            "spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}}]},
+            "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
         });
         self.world.cluster.apply(&manifest.to_string())?;
         self.uid = self.object()?["metadata"]["uid"].as_str().ok_or("no uid")?.into();
@@ -72,7 +72,7 @@ impl Subject {
             authors: AuthorCheck::Enforced,
             mode: Mode::Active,
             targets: Vec::new(),
-            objective: None,
+            warmup_deadline: None,
             max_staleness: Duration::from_mins(2),
             on_access_lost: OnAccessLost::default(),
             reads: ReadTerms::default(),

@@ -181,9 +181,9 @@ impl Kind {
 
     fn target(&self, number: usize) -> String {
         let scope = if self.namespaced { "AllNamespaces" } else { "Cluster" };
-        let secrets = if self.name == "secrets" { ", sensitiveData: Allow" } else { "" };
+        let secrets = if self.name == "secrets" { ", secretData: Allow" } else { "" };
         format!(
-            "{{name: t{number}, resource: {{group: '{}', version: {}, resource: {}}}, scope: {{type: {scope}}}, \
+            "{{name: t{number}, group: '{}', version: {}, resource: {}, scope: {{type: {scope}}}, \
              projection: {{managedFields: Keep}}{secrets}}}",
             self.group, self.version, self.resource
         )

@@ -32,19 +32,19 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
     Operator::grant_reading(&world)?;
     let (home, rival) = (world.namespace("home")?, world.namespace("rival")?);
     world.cluster.run(["create", "configmap", "crown-jewels", "-n", &rival])?;
-    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let own = "{targets: [{name: settings, resource: configmaps}]}";
     let theirs = Profile::apply(&world, &rival, "treasury", own)?;
     theirs.await_condition("Ready", "True", None, SOON)?;
 
     blind_account(&world, &home)?;
     let spec = format!(
         "{{serviceAccountName: blind, targets: [{{name: settings,
-           resource: {{resource: configmaps}},
+           resource: configmaps,
            scope: {{type: Namespaces, namespaces: [{rival}, nowhere]}}}}]}}"
     );
     let spy = Profile::apply(&world, &home, "spy", &spec)?;
     let select = "{serviceAccountName: blind, targets: [{name: settings,
-        resource: {resource: configmaps},
+        resource: configmaps,
         scope: {type: NamespaceSelector, namespaceSelector: {}}}]}";
     let survey = Profile::apply(&world, &home, "survey", select)?;
     let said = spy.await_that(SOON, |found| {
@@ -83,7 +83,7 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
     for n in 0..32 {
         write!(
             targets,
-            "{{name: t{n}, priority: 1000, resource: {{resource: pods}},
+            "{{name: t{n}, priority: 1000, resource: pods,
                labelSelector: {{matchLabels: {{n: '{n}'}}}},
                scope: {{type: Namespaces, namespaces: [{places}]}}}}, "
         )?;
@@ -97,7 +97,7 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
         (found.pointer("/status/targets/0/cells/total")? == 64).then_some(())
     })?;
 
-    let own = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+    let own = "{targets: [{name: settings, resource: configmaps}]}";
     let neighbour = Profile::apply(&world, &modest, "own", own)?;
     neighbour.await_manifests()?;
     neighbour.grant()?;

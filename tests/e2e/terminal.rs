@@ -69,7 +69,7 @@ fn say(profile: &Profile<'_>, warm: &str) -> Outcome {
 fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("drawn")?;
-    let spec = "{targets: [{name: pods, resource: {resource: pods}}]}";
+    let spec = "{targets: [{name: pods, resource: pods}]}";
     let profile = Profile::apply(world, &namespace, "web", spec)?;
     say(&profile, "0/1")?;
     let watch = format!(
@@ -119,7 +119,7 @@ fn kubectl_sorts_profiles_by_objects_and_memory() -> Outcome {
     for (name, objects, memory) in
         [("large", 100, "1Gi"), ("small", 20, "9Mi"), ("some", 30, "10Mi")]
     {
-        let spec = "{targets: [{name: pods, resource: {resource: pods}}]}";
+        let spec = "{targets: [{name: pods, resource: pods}]}";
         Profile::apply(world, &namespace, name, spec)?;
         let status = format!(r#"{{"status": {{"objects": {objects}, "memory": "{memory}"}}}}"#);
         let of = ["patch", "cprof", name, "-n", &namespace, "--subresource=status"];

@@ -20,7 +20,7 @@ const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 fn spec(kinds: &[(&str, &str)], namespaces: &[String]) -> String {
     let target = |(group, resource): &(&str, &str)| {
         format!(
-            "{{name: {resource}, resource: {{group: '{group}', resource: {resource}}},
+            "{{name: {resource}, group: '{group}', resource: {resource},
                scope: {{type: Namespaces, namespaces: [{}]}}}}",
             namespaces.join(", ")
         )
@@ -123,7 +123,7 @@ fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_print
         &world,
         broken,
         "own",
-        "{targets: [{name: a, resource: {resource: configmaps}}]}",
+        "{targets: [{name: a, resource: configmaps}]}",
     )?;
     let more = ["create", "role", "more", "-n", broken, "--verb=get,list", "--resource=secrets"];
     world.cluster.run(more)?;

@@ -15,9 +15,9 @@ use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-const EVERYTHING: &str = "{freshness: {verifyIntervalSeconds: 1}, targets: [
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
+const EVERYTHING: &str = "{freshness: {consistencyCheckPeriodSeconds: 1}, targets: [
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
 /// How many seconds a watch lasts whose last bookmark is looked at: that comes 2 s before its end.
 const BRIEF: u64 = 8;
 /// Within which a revoked right ends: decisions count for 10 s.

@@ -27,21 +27,21 @@ pub(crate) const KINDS: [Kind; 3] = [
         version: "v1",
         plural: "configmaps",
         name: "ConfigMap",
-        strategy: ListStrategy::Whole,
+        strategy: ListStrategy::List,
     },
     Kind {
         group: "coordination.k8s.io",
         version: "v1",
         plural: "leases",
         name: "Lease",
-        strategy: ListStrategy::Streaming,
+        strategy: ListStrategy::WatchList,
     },
     Kind {
         group: "example.com",
         version: "v1",
         plural: "parts",
         name: "Part",
-        strategy: ListStrategy::Paged,
+        strategy: ListStrategy::PagedList,
     },
 ];
 

@@ -20,7 +20,7 @@ const SCENE: &str = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: who
 apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: told, namespace: orders}
-spec: {targets: [{name: settings, resource: {resource: configmaps}}]}
+spec: {targets: [{name: settings, resource: configmaps}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -199,7 +199,7 @@ fn profiles() -> String {
         format!(
             "{{apiVersion: kubewarm.io/v1alpha1, kind: CacheProfile, \
              metadata: {{name: planned-{number}, namespace: orders}}, \
-             spec: {{targets: [{{name: all, resource: {{resource: configmaps}}}}]}}}}\n---\n"
+             spec: {{targets: [{{name: all, resource: configmaps}}]}}}}\n---\n"
         )
     };
     (0..PROFILES).map(of).collect()

@@ -22,7 +22,7 @@ const LOOKS: Duration = Duration::from_secs(5);
 const ANOTHER: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: another, namespace: shop}
-spec: {targets: [{name: configmaps, resource: {resource: configmaps}}]}
+spec: {targets: [{name: configmaps, resource: configmaps}]}
 ";
 
 /// The leader, and the other: two replicas that are well.

@@ -23,7 +23,7 @@ const BATCH: usize = 10;
 const BIG: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: big, namespace: warehouse}
-spec: {targets: [{name: configmaps, resource: {resource: configmaps}}]}
+spec: {targets: [{name: configmaps, resource: configmaps}]}
 ";
 
 #[test]

@@ -39,7 +39,7 @@ profiles:
   spec:
     targets:
     - name: configmaps
-      resource: {resource: configmaps}
+      resource: configmaps
 ";
 
 /// The values of the release that is installed, by the test that has its turn.

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Pods that are compared all the time.
 fn compared() -> CellSpec {
     let mut pods = cell("pods");
-    pods.tuning.verify_interval = Some(Duration::from_millis(200));
-    pods.tuning.page_size = 2;
+    pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
+    pods.tuning.lists.page_size = 2;
     pods
 }
 

@@ -236,7 +236,7 @@ pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
     let mut spec = CellSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
     spec.tuning.member_of.max_concurrent_lists = 100;
     spec.tuning.member_of.priority = 0;
-    spec.tuning.streaming_deadline = Duration::from_secs(20);
+    spec.tuning.lists.watch_list_timeout = Duration::from_secs(20);
     spec.tuning.max_staleness = Duration::from_mins(10);
     spec
 }

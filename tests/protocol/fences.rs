@@ -74,7 +74,7 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
             (fault.reason, fault.verb, fault.next_retry),
             (Reason::Forbidden, Verb::Watch, None)
         );
-        assert!(!report.serves(OnAccessLost::Fence));
+        assert!(!report.serves(OnAccessLost::Reject));
         assert_eq!(report.serves(OnAccessLost::ServeStale), is_kept);
         tell(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -226,7 +226,7 @@ async fn a_store_goes_when_the_last_profile_no_longer_says_serve_stale() {
     fencer.lost(&pods.key, Verb::List, &forbidden());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
-    pods.tuning.on_access_lost = OnAccessLost::Fence;
+    pods.tuning.on_access_lost = OnAccessLost::Reject;
     engine.retune(&pods);
     let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
     assert_eq!((report.phase, report.version, report.synced_at), (Phase::Fenced, None, None));

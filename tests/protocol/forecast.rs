@@ -117,7 +117,7 @@ fn declared(cells: &[CellSpec]) -> Declared {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
-        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": {"resource": "pods"}}]},
+        "spec": {"mode": "Plan", "targets": [{"name": "x", "resource": "pods"}]},
     }))
     .unwrap();
     let target = DeclaredTarget {
@@ -174,7 +174,7 @@ async fn the_seconds_that_are_said_are_those_that_warming_takes() {
     let far = Slow { answer: millis(400), object: Duration::from_micros(100) };
     let one = |strategy| {
         let mut cell = pods(12_000, "a");
-        cell.tuning.strategy = strategy;
+        cell.tuning.lists.strategy = strategy;
         vec![cell]
     };
     let mut selected = pods(8_000, "a");
@@ -184,8 +184,8 @@ async fn the_seconds_that_are_said_are_those_that_warming_takes() {
     let small = (0..80).map(|n| pods(5, &n.to_string())).collect();
     let all: [(&str, Slow, Vec<CellSpec>, usize); 6] = [
         ("one whole list", near, one(ListStrategy::Auto), 4),
-        ("one in pages", near, one(ListStrategy::Paged), 4),
-        ("one as a stream", near, one(ListStrategy::Streaming), 4),
+        ("one in pages", near, one(ListStrategy::PagedList), 4),
+        ("one as a stream", near, one(ListStrategy::WatchList), 4),
         ("many, four at a time", busy, many, 4),
         ("many small ones far away", far, small, 4),
         ("what a selector selects", near, vec![selected], 1),

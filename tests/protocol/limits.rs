@@ -51,7 +51,7 @@ fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
 /// Pods that `budget` pays for until the charge is dropped.
 fn limited(engine: &Engine, strategy: ListStrategy, budget: Arc<Budget>) -> (CellSpec, Charge) {
     let mut pods = cell("pods");
-    pods.tuning.strategy = strategy;
+    pods.tuning.lists.strategy = strategy;
     pods.tuning.gauge = engine.catalog.gauge(&pods.key);
     let charge = Charge::new(Arc::clone(&pods.tuning.gauge), budget);
     (pods, charge)
@@ -71,7 +71,7 @@ async fn until(is: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
-    for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
+    for strategy in [ListStrategy::List, ListStrategy::WatchList] {
         let server = server().await;
         let mut engine = Engine::new(&server, quick());
         let (pods, charge) = runaway(&engine, strategy);
@@ -105,7 +105,7 @@ fn large(n: u32) -> String {
 #[tokio::test]
 async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
     const BYTES: u64 = 8 << 20;
-    for strategy in [ListStrategy::Whole, ListStrategy::Streaming] {
+    for strategy in [ListStrategy::List, ListStrategy::WatchList] {
         let server = Server::start(|asked| match asked.kind {
             Kind::List => {
                 let head = list(7, &[]).trim_end_matches("]}").to_owned();
@@ -148,9 +148,9 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
     })
     .await;
     let mut engine = Engine::new(&server, quick());
-    let (mut pods, charge) = runaway(&engine, ListStrategy::Paged);
+    let (mut pods, charge) = runaway(&engine, ListStrategy::PagedList);
     let gauge = charge.gauge();
-    pods.tuning.page_size = 50;
+    pods.tuning.lists.page_size = 50;
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
     sleep(Duration::from_millis(300)).await;
@@ -163,7 +163,7 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
 async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
-    let (pods, charge) = runaway(&engine, ListStrategy::Whole);
+    let (pods, charge) = runaway(&engine, ListStrategy::List);
     let gauge = charge.gauge();
     let _other = Charge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
     engine.start(&pods);
@@ -177,7 +177,7 @@ async fn a_list_goes_on_once_there_is_room() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
     let limit = budget(Some(LIMIT), None);
-    let (pods, charge) = limited(&engine, ListStrategy::Whole, Arc::clone(&limit));
+    let (pods, charge) = limited(&engine, ListStrategy::List, Arc::clone(&limit));
     let gauge = charge.gauge();
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;

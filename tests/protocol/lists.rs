@@ -29,7 +29,7 @@ async fn a_list_goes_into_the_table() {
 
 #[tokio::test]
 async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
-    for strategy in [ListStrategy::Whole, ListStrategy::Paged] {
+    for strategy in [ListStrategy::List, ListStrategy::PagedList] {
         let server = Server::start(|asked| match asked.kind {
             Kind::List | Kind::First => Reply::json(format!(
                 r#"{{"apiVersion":"v1","items":[{}],"kind":"List","metadata":{{"resourceVersion":"7"}}}}"#,
@@ -39,7 +39,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
         })
         .await;
         let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
-        pods.tuning.strategy = strategy;
+        pods.tuning.lists.strategy = strategy;
         engine.start(&pods);
         let report = engine.until_watching(&pods.key).await;
         assert_eq!(engine.shown(&pods.key), ["a@3"]);
@@ -60,7 +60,7 @@ async fn a_truncated_page_is_asked_for_again_and_nothing_is_swept() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
-    pods.tuning.strategy = ListStrategy::Paged;
+    pods.tuning.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5", "c@6"]);
@@ -78,7 +78,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
     })
     .await;
     let (mut engine, mut pods) = (Engine::new(&server, quick()), cell("pods"));
-    pods.tuning.strategy = ListStrategy::Paged;
+    pods.tuning.lists.strategy = ListStrategy::PagedList;
     engine.start(&pods);
     let report = engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);

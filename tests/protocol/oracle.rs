@@ -40,12 +40,12 @@ async fn replay(seed: u64) {
         ..quick()
     };
     let mut spec = cell(if seed.is_multiple_of(2) { "pods" } else { "widgets.example.com" });
-    spec.tuning.strategy = match seed % 3 {
-        0 => ListStrategy::Whole,
-        1 => ListStrategy::Streaming,
-        _ => ListStrategy::Paged,
+    spec.tuning.lists.strategy = match seed % 3 {
+        0 => ListStrategy::List,
+        1 => ListStrategy::WatchList,
+        _ => ListStrategy::PagedList,
     };
-    spec.tuning.page_size = 10;
+    spec.tuning.lists.page_size = 10;
     spec.tuning.max_staleness = Duration::from_millis(600);
     let server = Arc::clone(&world);
     let (_server, mut engine) = run(timing, &[&spec], move |asked| server.answer(asked)).await;

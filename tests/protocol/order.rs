@@ -210,7 +210,7 @@ async fn a_list_overrules_what_a_restore_took_back() {
 #[tokio::test]
 async fn a_page_that_points_to_itself_is_not_followed_for_ever() {
     let mut pods = cell("pods");
-    pods.tuning.strategy = ListStrategy::Paged;
+    pods.tuning.lists.strategy = ListStrategy::PagedList;
     let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
     let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
         Kind::First | Kind::Next => Reply::json(page.to_owned()),

@@ -19,13 +19,13 @@ fn one(asked: &Asked) -> Reply {
 #[tokio::test]
 async fn a_list_that_is_told_to_wait_waits_and_goes_the_same_way() {
     let ways = [
-        ("pods", ListStrategy::Whole, Kind::List),
-        ("services", ListStrategy::Paged, Kind::First),
-        ("endpoints", ListStrategy::Streaming, Kind::Stream),
+        ("pods", ListStrategy::List, Kind::List),
+        ("services", ListStrategy::PagedList, Kind::First),
+        ("endpoints", ListStrategy::WatchList, Kind::Stream),
     ];
     let cells = ways.map(|(resource, strategy, _)| {
         let mut cell = cell(resource);
-        cell.tuning.strategy = strategy;
+        cell.tuning.lists.strategy = strategy;
         cell
     });
     let all: Vec<_> = cells.iter().collect();

@@ -13,7 +13,7 @@ use kubewarm_cache::informer::RelistReason;
 use std::time::Duration;
 
 const STRATEGIES: [ListStrategy; 3] =
-    [ListStrategy::Whole, ListStrategy::Paged, ListStrategy::Streaming];
+    [ListStrategy::List, ListStrategy::PagedList, ListStrategy::WatchList];
 
 /// Where a list says its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +48,14 @@ async fn run_to_nine(
     relist: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Server, Engine, CellKey) {
     let mut widgets = cell("widgets.example.com");
-    widgets.tuning.strategy = strategy;
+    widgets.tuning.lists.strategy = strategy;
     let gone = event("ERROR", status(410, "Expired")) + "\n";
     let (server, engine) = run(quick(), &[&widgets], move |asked| match (asked.kind, asked.nth) {
         (Kind::List | Kind::First | Kind::Stream, 0) => {
             all(asked, at, 9, &[object("a", 1, 3), object("b", 2, 9)], &gone)
         }
         (Kind::List | Kind::First | Kind::Stream, _) => relist(asked),
-        (Kind::Watch, 0) if strategy != ListStrategy::Streaming => Reply::json(gone.clone()),
+        (Kind::Watch, 0) if strategy != ListStrategy::WatchList => Reply::json(gone.clone()),
         _ => quiet(asked),
     })
     .await;

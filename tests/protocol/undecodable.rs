@@ -27,8 +27,8 @@ fn two(asked: &Asked) -> Reply {
 #[tokio::test]
 async fn one_bad_object_is_named_and_its_neighbours_live() {
     let (mut whole, mut streamed) = (cell("pods"), cell("services"));
-    whole.tuning.strategy = ListStrategy::Whole;
-    streamed.tuning.strategy = ListStrategy::Streaming;
+    whole.tuning.lists.strategy = ListStrategy::List;
+    streamed.tuning.lists.strategy = ListStrategy::WatchList;
     let (_server, engine) = run(quick(), &[&whole, &streamed], |asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4), object("c", 3, 5)])),
         Kind::Stream => {

@@ -89,7 +89,7 @@ async fn what_nobody_can_verify_is_read_no_more_and_goes_on_from_its_version_onc
     let fault = closed.fault.clone().unwrap();
     assert_eq!(fault.reason, Reason::Unverified);
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
-    assert!(!closed.serves(OnAccessLost::Fence));
+    assert!(!closed.serves(OnAccessLost::Reject));
     assert!(closed.serves(OnAccessLost::ServeStale));
     // The store stays, and the watch is over.
     feed.line(event("ADDED", object("c", 3, 9)));

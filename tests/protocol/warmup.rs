@@ -57,7 +57,7 @@ async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
 #[tokio::test]
 async fn a_list_that_trickles_holds_up_nobody_and_is_given_up() {
     let (mut slow, other) = (cell("pods"), cell("services"));
-    slow.tuning.strategy = ListStrategy::Paged;
+    slow.tuning.lists.strategy = ListStrategy::PagedList;
     let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
         (Kind::First, 0) => {
@@ -101,8 +101,8 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
     for refused in [false, true] {
         let (mut one, mut two) = (cell_in("pods", "one"), cell_in("pods", "two"));
         for cell in [&mut one, &mut two] {
-            cell.tuning.strategy = ListStrategy::Streaming;
-            cell.tuning.streaming_deadline = Duration::from_millis(300);
+            cell.tuning.lists.strategy = ListStrategy::WatchList;
+            cell.tuning.lists.watch_list_timeout = Duration::from_millis(300);
         }
         let (server, mut engine) = run(quick(), &[&one], move |asked| match asked.kind {
             Kind::Stream if refused => Reply::refused(422, "Invalid"),

@@ -14,7 +14,7 @@ use kubewarm_api::{
         AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, FieldSelector,
         GroupResource, Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost,
         ProfileRef, Projection, ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo,
-        SensitiveData, Serving, Verb, VerificationMethod,
+        SecretData, Serving, Verb, VerificationMethod,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -115,7 +115,7 @@ impl World {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection: Projection::Full(ManagedFields::Drop),
-            sensitive_data: SensitiveData::Deny,
+            secret_data: SecretData::Deny,
             identity: self.identity.clone(),
             declared_in: None,
         }
@@ -194,7 +194,7 @@ fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declar
         authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets,
-        objective: Some(Duration::from_secs(10)),
+        warmup_deadline: Some(Duration::from_secs(10)),
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),
@@ -214,8 +214,8 @@ fn profile(declared: &Declared, status: &CacheProfileStatus) -> serde_json::Valu
             "uid": &*declared.uid,
         },
         "spec": {
-            "targets": [{ "name": "pods", "resource": { "resource": "pods" } }],
-            "warmup": { "targetSeconds": 10 },
+            "targets": [{ "name": "pods", "resource": "pods" }],
+            "warmup": { "deadlineSeconds": 10 },
         },
         "status": status,
     })

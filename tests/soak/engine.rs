@@ -7,7 +7,7 @@ use kube::Client;
 use kubewarm::controller::{Admission, Controller, OperatorLimits, Sources};
 use kubewarm::forecast::Forecasts;
 use kubewarm::metrics::{BuildInfo, Metrics};
-use kubewarm_api::model::{AuthorCheck, CellKey, Home, Watched};
+use kubewarm_api::model::{AuthorCheck, CellKey, Home, ListPolicy, Watched};
 use kubewarm_cache::informer::{Bounds, Registry, Reports, Timing};
 use kubewarm_cache::store::{Catalog, Reader};
 use kubewarm_client::{Buckets, Connection, Discovery};
@@ -53,6 +53,7 @@ impl Engine {
             subject: watch::channel(None).1,
             authors: watch::channel(AuthorCheck::Enforced).1,
             limits: OperatorLimits::default(),
+            lists: ListPolicy::default(),
             admission: Admission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();

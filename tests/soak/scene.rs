@@ -81,14 +81,14 @@ impl Scene {
         match Edit::of(round) {
             Edit::Leases => self.declare(
                 "{targets: [
-                  {name: settings, resource: {resource: configmaps}},
-                  {name: leases, resource: {group: coordination.k8s.io, resource: leases},
+                  {name: settings, resource: configmaps},
+                  {name: leases, group: coordination.k8s.io, resource: leases,
                     labelSelector: {matchLabels: {writer: '1'}}}]}",
             )?,
             Edit::Parts => self.declare(
-                "{warmup: {listStrategy: Paged, pageSize: 50}, targets: [
-                  {name: settings, resource: {resource: configmaps}},
-                  {name: parts, resource: {group: example.com, resource: parts},
+                "{targets: [
+                  {name: settings, resource: configmaps},
+                  {name: parts, group: example.com, resource: parts,
                     labelSelector: {matchExpressions: [
                       {key: writer, operator: In, values: ['0', '2']}]}}]}",
             )?,
@@ -119,7 +119,7 @@ impl Scene {
 
     /// Puts the profiles back, and waits until everything is warm and what was closed is gone.
     pub(crate) fn rest(&self) -> Outcome {
-        self.declare("{targets: [{name: settings, resource: {resource: configmaps}}]}")?;
+        self.declare("{targets: [{name: settings, resource: configmaps}]}")?;
         let wanted = Self::expected_cells(None);
         eventually(SETTLED, || {
             let mut found = cells(&self.operator)?;
@@ -206,12 +206,12 @@ fn resident() -> String {
     let namespaces = NAMESPACES.join(", ");
     let targets = KINDS.map(|kind| {
         format!(
-            "{{name: {0}, resource: {{group: '{1}', resource: {0}}},
+            "{{name: {0}, group: '{1}', resource: {0},
                scope: {{type: Namespaces, namespaces: [{namespaces}]}}}}",
             kind.plural, kind.group
         )
     });
-    let everywhere = "{name: everywhere, resource: {group: example.com, resource: parts},
+    let everywhere = "{name: everywhere, group: example.com, resource: parts,
                        scope: {type: AllNamespaces}}";
     profile(NAMESPACE, "resident", &format!("{{targets: [{}, {everywhere}]}}", targets.join(", ")))
 }

@@ -181,7 +181,7 @@ fn targets(namespaces: &[String]) -> Vec<Value> {
         .map(|kind| {
             json!({
                 "name": plural(kind),
-                "resource": {"group": GROUP, "resource": plural(kind)},
+                "group": GROUP, "resource": plural(kind),
                 "scope": {"type": "Namespaces", "namespaces": namespaces},
             })
         })

@@ -284,7 +284,7 @@ impl Served {
         let client = reading.cluster.client();
         let mut target = json!({
             "name": "pods",
-            "resource": {"group": "", "resource": "pods"},
+            "resource": "pods",
             "scope": {"type": "AllNamespaces"},
         });
         if managed == ManagedFields::Kept {

@@ -222,7 +222,7 @@ impl Rounds<'_> {
         let client = self.cluster.client();
         let target = json!({
             "name": "pods",
-            "resource": {"group": "", "resource": "pods"},
+            "resource": "pods",
             "scope": {"type": "AllNamespaces"},
         });
         operator::declare(client, "pods", &[target]).await?;

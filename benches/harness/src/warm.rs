@@ -122,13 +122,13 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
     let key = CellKey { declared_in: Some("bench".into()), ..of_own };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {
-        Strategy::Whole => ListStrategy::Whole,
-        Strategy::Streaming => ListStrategy::Streaming,
-        Strategy::Paged => ListStrategy::Paged,
+        Strategy::Whole => ListStrategy::List,
+        Strategy::Streaming => ListStrategy::WatchList,
+        Strategy::Paged => ListStrategy::PagedList,
         Strategy::Auto => ListStrategy::Auto,
     };
     let mut spec = CellSpec::new(key, profile);
-    spec.tuning.strategy = strategy;
-    spec.tuning.streaming_deadline = Duration::from_mins(1);
+    spec.tuning.lists.strategy = strategy;
+    spec.tuning.lists.watch_list_timeout = Duration::from_mins(1);
     Ok(spec)
 }

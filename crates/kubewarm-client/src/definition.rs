@@ -93,8 +93,8 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
     let mut kept = Definition { list_kind: list_kind.into(), ..Definition::default() };
     for version in spec.versions.into_iter().filter(|version| version.served) {
         let fields = version.selectable_fields.iter().filter_map(|field| {
-            let path = FieldPath::parse(&field.json_path).ok()?;
-            Some((field.json_path.strip_prefix('.')?.into(), path))
+            let label = field.json_path.strip_prefix('.')?;
+            Some((label.into(), FieldPath::parse(label).ok()?))
         });
         let name: Arc<str> = version.name.into();
         kept.fields.insert(Arc::clone(&name), fields.collect());
@@ -151,7 +151,7 @@ mod tests {
         let found = found(200, PARTS, "example.com").await.unwrap().unwrap();
         assert_eq!(&*found.list_kind, "PartCollection");
         let fields = |version: &str| found.fields.get(version).map(|all| all.to_vec());
-        let color = FieldPath::parse(".spec.color").unwrap();
+        let color = FieldPath::parse("spec.color").unwrap();
         assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
         assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
         let size = CustomResourceColumnDefinition {

@@ -1,7 +1,7 @@
-//! Field selectors: their grammar. Which fields a kind knows is not decided here.
+//! Field selectors of requests, with the API server's errors. Which fields a kind knows is not decided here.
 
 use super::Failure;
-use kubewarm_api::model::{FieldRequirement, FieldSelector};
+use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
 /// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
 /// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
@@ -10,8 +10,6 @@ const MOST: usize = 64;
 /// Bytes of a value: four times the longest name. Each watch holds some copies of its own, and has the API server asked
 /// about them.
 const MOST_BYTES: usize = 1 << 10;
-/// Longer operators first: `!=` and `==` contain `=`.
-const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
 /// Reads a field selector, decoded.
 ///
@@ -20,84 +18,40 @@ const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 /// 400 with the server's text; for a field that no kind can have, that of a field that the kind does
 /// not know.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
-    let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    if all.len() > MOST {
-        return Err(Failure::too_much("field", MOST, "requirements"));
-    }
-    // The server does so, too: of several faults it names the same one.
-    all.sort_unstable();
-    let mut read = Vec::new();
-    for term in all {
-        let Some((field, equals, value)) = split(term) else {
-            return Err(Failure::bad_request(format!(
-                "invalid selector: '{text}'; can't understand '{term}'"
-            )));
-        };
-        let value = unescaped(value)?;
-        if value.len() > MOST_BYTES {
-            let message = format!(
-                "a value of a field selector here has at most {MOST_BYTES} bytes; ask the API server for longer ones"
-            );
-            return Err(Failure::bad_request(message).elsewhere());
-        }
-        // `=` alone selects everything.
-        if !field.is_empty() || !value.is_empty() {
-            read.push((field, equals, value));
-        }
-    }
-    let requirements = read.into_iter().map(|(field, equals, value)| {
-        FieldRequirement::new(field, equals, &value).map_err(|invalid| match invalid.part {
-            "field" => Failure::unknown_field(field),
-            _ => Failure::bad_request(format!("invalid field selector: {invalid}")),
-        })
-    });
-    Ok(FieldSelector::new(requirements.collect::<Result<Vec<_>, _>>()?))
+    let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
+    FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
 }
 
-/// The terms between commas that are not escaped.
-fn terms(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_escaped = false;
-    text.split(move |c| {
-        let ends = c == ',' && !is_escaped;
-        is_escaped = c == '\\' && !is_escaped;
-        ends
-    })
-}
-
-/// A term at its first operator.
-fn split(term: &str) -> Option<(&str, bool, &str)> {
-    let at = term.char_indices().find_map(|(at, _)| {
-        let rest = term.get(at..)?;
-        OPERATORS.into_iter().find(|(operator, _)| rest.starts_with(operator)).map(|it| (at, it))
-    });
-    let (at, (operator, equals)) = at?;
-    Some((term.get(..at)?, equals, term.get(at + operator.len()..)?))
-}
-
-fn unescaped(value: &str) -> Result<String, Failure> {
-    let invalid = |sequence: &str| {
-        Failure::bad_request(format!("invalid field selector: invalid escape sequence: {sequence}"))
+/// `error` in the API server's words.
+fn failure(text: &str, error: FieldSelectorError) -> Failure {
+    let invalid = |reason: String| {
+        Failure::bad_request(format!("invalid field selector: {reason}"))
     };
-    let mut plain = String::with_capacity(value.len());
-    let mut chars = value.chars();
-    while let Some(c) = chars.next() {
-        plain.push(match c {
-            '\\' => match chars.next() {
-                Some(escaped @ ('\\' | ',' | '=')) => escaped,
-                Some(other) => return Err(invalid(&format!("\\{other}"))),
-                None => return Err(invalid("\\")),
-            },
-            ',' | '=' => {
-                // The server writes the character's number.
-                let number = u32::from(c);
-                return Err(Failure::bad_request(format!(
-                    "invalid field selector: unescaped character in value: {number}"
-                )));
-            }
-            c => c,
-        });
+    match error {
+        FieldSelectorError::Count { limit, .. } => {
+            Failure::too_much("field", limit, "requirements")
+        }
+        FieldSelectorError::Operator(term) => Failure::bad_request(format!(
+            "invalid selector: '{text}'; can't understand '{term}'"
+        )),
+        FieldSelectorError::Escape(sequence) => {
+            invalid(format!("invalid escape sequence: {sequence}"))
+        }
+        // The server writes the character's number.
+        FieldSelectorError::Character(character) => {
+            invalid(format!("unescaped character in value: {}", u32::from(character)))
+        }
+        FieldSelectorError::Length { limit } => {
+            let message = format!(
+                "a value of a field selector here has at most {limit} bytes; ask the API server for longer ones"
+            );
+            Failure::bad_request(message).elsewhere()
+        }
+        FieldSelectorError::Requirement { field, invalid } if invalid.part == "field" => {
+            Failure::unknown_field(&field)
+        }
+        FieldSelectorError::Requirement { invalid: reason, .. } => invalid(reason.to_string()),
     }
-    Ok(plain)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn cell() -> CellSpec {
     let key = CellKey::all(
         Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
         Extent::Namespace("shop".into()),
-        Projection::MetadataOnly(ManagedFields::Drop),
+        Projection::Metadata(ManagedFields::Drop),
     );
     CellSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }

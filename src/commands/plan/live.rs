@@ -19,7 +19,7 @@ use kubewarm_api::{
     manifests::FoundNamespaces,
     model::{
         CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Home, Identity,
-        LabelSelector, Subject, TargetScope, ValidatedProfile, Verb,
+        LabelSelector, ListPolicy, Subject, TargetScope, ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
@@ -84,7 +84,7 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let declared = controller::outlook(profile, home, &self.served, &found);
+        let declared = controller::outlook(profile, home, &self.served, &found, ListPolicy::default());
         let refusals =
             declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
         outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));

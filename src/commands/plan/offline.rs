@@ -37,8 +37,8 @@ pub(super) fn outlook(
         let costs = Costs { cells, requests, ..Costs::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
         // Equal cells of two targets are one.
-        let Target { of, version, labels, fields, projection, sensitive_data, .. } = target;
-        let cell = |extent| (of, version, labels, fields, projection, sensitive_data, extent);
+        let Target { of, version, labels, fields, projection, secret_data, .. } = target;
+        let cell = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(cell));
     }
     let count = u64::try_from(all.len()).unwrap_or(u64::MAX);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn equal_cells_of_two_targets_count_once_and_two_verbs_each() {
-        let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": {"resource": "pods"}, "scope": scope});
+        let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": "pods", "scope": scope});
         let here = json!({"type": "OwnNamespace"});
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
         let outlook = of(&json!([pods("one", &here), pods("two", &both)]));

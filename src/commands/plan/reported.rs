@@ -8,7 +8,7 @@ use super::{
     costs::{Costs, Outlook},
 };
 use kubewarm_api::{
-    model::parse_bytes,
+    model::parse_quantity,
     v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
 };
 
@@ -49,7 +49,7 @@ fn costs(plan: &PlanStatus) -> Costs {
     Costs {
         cells: count((*cells).into(), PlanCertainty::Estimate),
         objects: count(*objects, certainty),
-        bytes: parse_bytes(memory).map(|bytes| (bytes, certainty)),
+        bytes: parse_quantity(memory).map(|bytes| (bytes, certainty)),
         requests: count((*requests).into(), certainty),
         millis: count(i64::from(*seconds) * 1_000, certainty),
         missing: count((*missing).into(), PlanCertainty::Estimate),

@@ -18,7 +18,7 @@ metadata: {name: checkout}
 spec:
   targets:
   - name: pods
-    resource: {resource: pods}
+    resource: pods
 ";
 
 fn of_file(file: &Path, more: &str) -> RbacArgs {
@@ -57,8 +57,8 @@ fn a_file_becomes_the_roles_of_its_profiles() {
 
 #[test]
 fn secrets_come_last_and_apart() {
-    let secrets = "  - name: keys\n    resource: {resource: secrets}\n    projection: {type: \
-                   MetadataOnly}\n";
+    let secrets = "  - name: keys\n    resource: secrets\n    projection: {type: \
+                   Metadata}\n";
     let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
     let (plain, elevated) = yaml.split_once("# Elevated").unwrap();
     assert!(!plain.contains("secrets") && elevated.contains("secrets"), "{yaml}");
@@ -95,7 +95,7 @@ fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
     );
     assert!(run(&wide, Some("ops")).is_ok());
 
-    let dotted = PROFILE.replace("{resource: pods}", "{resource: Pods}");
+    let dotted = PROFILE.replace("resource: pods", "resource: Pods");
     let error = run(&dotted, None).unwrap_err();
     assert!(error.starts_with("cannot use document 1 of FILE: spec.targets[0]."), "{error}");
 

@@ -59,7 +59,7 @@ pub(super) fn target(
         rows.push(ReportRow::labelled("generation", Tone::Warning, text));
     }
     rows.extend(found.into_iter().flat_map(|found| details(found, now)));
-    let of = GroupResource::new(&declared.resource.group, &declared.resource.resource).ok();
+    let of = GroupResource::new(&declared.group, &declared.resource).ok();
     if let (Some(of), Some(access)) = (of, &status.access) {
         rows.extend(missing_rules(profile, access, &of));
     }

@@ -13,10 +13,10 @@ fn warming() -> CacheProfile {
     profile.spec = serde_json::from_value(json!({
         "serviceAccountName": "cache-reader",
         "targets": [
-            {"name": "pods", "resource": {"resource": "pods"}},
+            {"name": "pods", "resource": "pods"},
             {
                 "name": "deployments",
-                "resource": {"group": "apps", "resource": "deployments"},
+                "group": "apps", "resource": "deployments",
                 "scope": {"type": "Namespaces", "namespaces": ["shop", "orders", "payments", "stock"]},
             },
         ],

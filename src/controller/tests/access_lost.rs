@@ -3,19 +3,19 @@
 use super::*;
 use kubewarm_api::model::OnAccessLost;
 
-fn serving(name: &str, mode: &str, serving: Value) -> Found {
+fn reading(name: &str, mode: &str, reads: Value) -> Found {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!(mode);
-    spec["serving"] = serving;
+    spec["reads"] = reads;
     profile("a", name, 1, spec)
 }
 
 #[test]
 fn the_store_of_a_cell_stays_if_any_of_its_profiles_wants_that() {
-    let stale = || serving("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
-    let plain = || serving("plain", "Active", json!({}));
+    let stale = || reading("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
+    let plain = || reading("plain", "Active", json!({}));
     for (profiles, expected) in
-        [(vec![plain()], OnAccessLost::Fence), (vec![plain(), stale()], OnAccessLost::ServeStale)]
+        [(vec![plain()], OnAccessLost::Reject), (vec![plain(), stale()], OnAccessLost::ServeStale)]
     {
         let outcome = run(&mut reconciler(), &profiles, &Tables::default());
         let (cell, _) = outcome.desired.values().next().unwrap();

@@ -87,7 +87,7 @@ fn what_another_account_reads_answers_no_longer() {
 fn secrets_held_whole_answer_for_no_target_that_holds_less() {
     let secrets = |data: &str, projection: &str, app: &str| {
         let mut spec = targets(&["secrets"]);
-        spec["targets"][0]["sensitiveData"] = json!(data);
+        spec["targets"][0]["secretData"] = json!(data);
         spec["targets"][0]["projection"] = json!({"type": projection});
         spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
         spec
@@ -96,7 +96,7 @@ fn secrets_held_whole_answer_for_no_target_that_holds_less() {
     let mut settings = targets(&["configmaps"]);
     settings["targets"][0]["name"] = json!("secrets");
     let less =
-        [secrets("Deny", "MetadataOnly", "web"), secrets("Allow", "MetadataOnly", "web"), settings];
+        [secrets("Deny", "Metadata", "web"), secrets("Allow", "Metadata", "web"), settings];
     for after in &less {
         for is_noticed in [true, false] {
             let outcome = edit(&whole, after, is_noticed);

@@ -31,7 +31,7 @@ struct Scene {
 
 fn key(name: &str) -> CellKey {
     let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-    let projection = Projection::MetadataOnly(ManagedFields::Drop);
+    let projection = Projection::Metadata(ManagedFields::Drop);
     CellKey::all(of, Extent::Namespace(name.into()), projection)
 }
 

@@ -90,7 +90,7 @@ fn another_preferred_version_is_warmed_beside_the_old() {
 fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let mut spec = targets(&["pods"]);
-    spec["targets"][0]["fieldSelectors"] = json!([{"field": "spec.x", "value": "y"}]);
+    spec["targets"][0]["fieldSelector"] = json!("spec.x=y");
     let found = [profile("a", "p", 1, spec)];
     let outcome = run(&mut reconciler, &found, &cluster);
     for key in outcome.desired.keys() {

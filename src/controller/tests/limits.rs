@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 fn with(limits: &Value) -> Value {
-    let target = |name: &str| json!({"name": name, "resource": {"resource": name}});
+    let target = |name: &str| json!({"name": name, "resource": name});
     json!({"targets": [target("configmaps"), target("pods")], "limits": limits})
 }
 
@@ -105,7 +105,7 @@ fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_names
     let mebibytes = |count: u64| Some(count << 20);
     let limits = memory_limits(mebibytes(16), mebibytes(4));
     let (mut reconciler, mut cluster) = (reconciler_within(limits), Tables::default());
-    let pods = || json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}}]});
+    let pods = || json!({"targets": [{"name": "pods", "resource": "pods"}]});
     let tenant = |(age, name): (i64, &&str)| Found {
         created: Timestamp::from_second(age).ok(),
         ..profile(name, "p", 1, pods())
@@ -180,8 +180,8 @@ fn informers_of_the_operators_namespace_take_the_place_of_tenants() {
     let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
     let mut found = crowd("a");
     assert_eq!(run(&mut reconciler, &found, &cluster).desired.len(), 10);
-    let two = json!({"targets": [{"name": "pods", "resource": {"resource": "pods"}},
-        {"name": "configmaps", "resource": {"resource": "configmaps"}}]});
+    let two = json!({"targets": [{"name": "pods", "resource": "pods"},
+        {"name": "configmaps", "resource": "configmaps"}]});
     found.push(profile("kubewarm-system", "own", 1, two));
     run(&mut reconciler, &found, &cluster);
     let outcome = run(&mut reconciler, &found, &cluster);

@@ -24,7 +24,7 @@ use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, Mode, ProfileRef, Reason,
+        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, ListPolicy, Mode, ProfileRef, Reason,
         Refusal, RefusalReason, Resource, ResourceInfo, Watched,
     },
     v1alpha1::CacheProfile,
@@ -141,7 +141,7 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
 }
 
 fn target(resource: &str) -> Value {
-    json!({"name": resource, "resource": {"resource": resource}})
+    json!({"name": resource, "resource": resource})
 }
 
 fn targets(resources: &[&str]) -> Value {
@@ -159,13 +159,13 @@ fn reconciler() -> Reconciler {
 /// Without limits of the process.
 fn reconciler_of(home: Home) -> Reconciler {
     let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, OperatorLimits::default(), admission)
+    Reconciler::new(home, OperatorLimits::default(), ListPolicy::default(), admission)
 }
 
 fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     let home = home("kubewarm-system", Watched::Everywhere);
     let admission = Admission::new(Arc::clone(&home.namespace));
-    Reconciler::new(home, limits, admission)
+    Reconciler::new(home, limits, ListPolicy::default(), admission)
 }
 
 /// Limits of memory alone.

@@ -9,7 +9,7 @@ const PER_NAMESPACE: usize = 1_000;
 
 fn indexing(from: usize) -> Value {
     let indexes: Vec<_> = (from..from + 16)
-        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!(".spec.f{n}")}))
+        .map(|n| json!({"name": format!("i{n}"), "fieldPath": format!("spec.f{n}")}))
         .collect();
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["indexes"] = json!(indexes);
@@ -49,14 +49,14 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
     let of_namespaces = |from: usize| {
         let mut target = indexing(from)["targets"][0].take();
         for index in target["indexes"].as_array_mut().unwrap() {
-            let path = index["fieldPath"].as_str().unwrap().replace(".spec.", ".metadata.");
+            let path = index["fieldPath"].as_str().unwrap().replace("spec.", "metadata.");
             index["fieldPath"] = json!(path);
         }
         target["name"] = json!(format!("namespaces-{from}"));
-        target["resource"] = json!({"resource": "namespaces"});
+        target["resource"] = json!("namespaces");
         target["scope"] = json!({"type": "Cluster"});
         target["labelSelector"] = labels.clone();
-        target["projection"] = json!({"type": "MetadataOnly"});
+        target["projection"] = json!({"type": "Metadata"});
         target
     };
     let mut pods = target("pods");
@@ -70,7 +70,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
         panic!("one cell for all: {:?}", desired(&outcome));
     };
     assert_eq!(cell.indexes.len(), 32);
-    let finds = |path: &FieldPath| path.to_string() == ".metadata.deletionTimestamp";
+    let finds = |path: &FieldPath| path.to_string() == "metadata.deletionTimestamp";
     assert!(cell.indexes.iter().any(finds), "{:?}", cell.indexes);
     let left_out = first(&outcome).targets.iter().map(|target| target.left_out.len());
     assert_eq!(left_out.collect::<Vec<_>>(), [0, 1, 0]);
@@ -122,7 +122,7 @@ fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
     let mut all = vec![
         target("pods"),
         json!({"name": "own", "resource": profiles}),
-        json!({"name": "nodes", "resource": {"resource": "nodes"}, "scope": {"type": "Cluster"}}),
+        json!({"name": "nodes", "resource": "nodes", "scope": {"type": "Cluster"}}),
     ];
     for (n, scope) in scopes.into_iter().enumerate() {
         all.push(json!({"name": format!("t{n}"), "resource": profiles, "scope": scope}));
@@ -242,7 +242,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
     spec["targets"] = (0..each)
         .map(|n| {
             let labels = json!({"matchLabels": {"n": n.to_string()}});
-            json!({"name": format!("t{n}"), "resource": {"resource": "pods"}, "labelSelector": labels})
+            json!({"name": format!("t{n}"), "resource": "pods", "labelSelector": labels})
         })
         .collect();
     let resource = profile("a", "x", 1, spec);

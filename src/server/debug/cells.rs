@@ -1,7 +1,7 @@
 //! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
 
 use bytes::Bytes;
-use kubewarm_api::model::{CellKey, Identity, ManagedFields, SensitiveData};
+use kubewarm_api::model::{CellKey, Identity, ManagedFields, SecretData};
 use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
 use std::iter::once;
@@ -41,7 +41,7 @@ struct DebugCell<'a> {
     field_selector: String,
     projection: &'a str,
     managed_fields: ManagedFields,
-    sensitive_data: SensitiveData,
+    secret_data: SecretData,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
     #[serde(flatten)]
@@ -60,7 +60,7 @@ impl<'a> DebugCell<'a> {
             field_selector: key.fields.to_string(),
             projection: key.projection.as_ref(),
             managed_fields: key.projection.managed_fields(),
-            sensitive_data: key.sensitive_data,
+            secret_data: key.secret_data,
             service_account: match &key.identity {
                 Identity::Operator => None,
                 Identity::ServiceAccount { namespace, name } => Some(format!("{namespace}/{name}")),
@@ -105,7 +105,7 @@ mod tests {
             "group": "", "version": "v1", "resource": "pods",
             "scope": "Namespace", "namespace": "a",
             "labelSelector": "", "fieldSelector": "",
-            "projection": "Full", "managedFields": "Drop", "sensitiveData": "Deny",
+            "projection": "Full", "managedFields": "Drop", "secretData": "Deny",
             "serviceAccount": "a/reader", "declaredIn": "shop",
             "state": "Failing", "since": "1970-01-01T00:15:00Z",
             "resourceVersion": null, "objects": 3, "bytes": 4096,

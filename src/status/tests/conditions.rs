@@ -21,7 +21,7 @@ const TYPES: [&str; 8] = [
     "Warm",
     "Fresh",
     "WithinLimits",
-    "WarmupObjectiveMet",
+    "WarmupDeadlineMet",
     "Stalled",
 ];
 
@@ -42,7 +42,7 @@ fn before_discovery_everything_is_unknown() {
         "Unknown/Pending",
         "Unknown/NotWarm",
         "True/BelowLimits",
-        "Unknown/NoObjective",
+        "Unknown/NoDeadline",
         "Unknown/Discovering",
     ];
     assert_eq!(said, expected);
@@ -156,7 +156,7 @@ fn a_refused_generation_says_so_while_the_last_valid_one_serves() {
 fn what_does_not_run_looks_neither_warm_nor_allowed() {
     let declared = Declared {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
-        objective: Some(Duration::from_hours(1)),
+        warmup_deadline: Some(Duration::from_hours(1)),
         ..declared(Vec::new())
     };
     let status = World::new().compute(&declared, None);
@@ -164,7 +164,7 @@ fn what_does_not_run_looks_neither_warm_nor_allowed() {
     for (type_, expected) in [
         ("Authorized", "Unknown/Verifying"),
         ("WithinLimits", "Unknown/Measuring"),
-        ("WarmupObjectiveMet", "Unknown/StillWarming"),
+        ("WarmupDeadlineMet", "Unknown/Warming"),
         ("Stalled", "True/InvalidSpec"),
     ] {
         assert_eq!(said(&status.conditions, type_), expected);
@@ -230,22 +230,22 @@ fn an_edited_target_reports_its_new_cells_and_says_which_generation_serves() {
 }
 
 #[test]
-fn the_objective_is_met_missed_or_open() {
-    let status = |objective, warm: bool| {
+fn the_deadline_is_met_missed_or_open() {
+    let status = |seconds, warm: bool| {
         let mut world = World::new();
         if warm {
             world.runs(pods("a"), world.watching());
         }
         let profile = Declared {
-            objective: Some(Duration::from_secs(objective)),
+            warmup_deadline: Some(Duration::from_secs(seconds)),
             ..declared(vec![target("pods", &[pods("a")])])
         };
-        said(&world.compute(&profile, None).conditions, "WarmupObjectiveMet")
+        said(&world.compute(&profile, None).conditions, "WarmupDeadlineMet")
     };
-    assert_eq!(status(2, true), "True/MetObjective");
-    assert_eq!(status(1, true), "False/MissedObjective");
-    assert_eq!(status(30, false), "Unknown/StillWarming");
-    assert_eq!(status(9, false), "False/MissedObjective", "10 s have passed");
+    assert_eq!(status(2, true), "True/DeadlineMet");
+    assert_eq!(status(1, true), "False/DeadlineMissed");
+    assert_eq!(status(30, false), "Unknown/Warming");
+    assert_eq!(status(9, false), "False/DeadlineMissed", "10 s have passed");
 }
 
 #[test]
@@ -271,14 +271,14 @@ fn transition_times_move_with_the_status_only() {
 
 #[test]
 fn an_index_that_went_is_said_by_its_target() {
-    let paths = [".spec.a", ".spec.b", ".spec.c", ".spec.d"];
+    let paths = ["spec.a", "spec.b", "spec.c", "spec.d"];
     let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
     let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
     let status = World::new().compute(&declared(vec![target]), None);
     let conditions = &status.targets[0].conditions;
     assert_eq!(said(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
-    assert!(message.ends_with(".spec.a, .spec.b, .spec.c and 1 more"), "{message}");
+    assert!(message.ends_with(": spec.a, spec.b, spec.c and 1 more"), "{message}");
 }
 
 #[test]

@@ -186,7 +186,7 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
         authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets,
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),

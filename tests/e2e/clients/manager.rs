@@ -18,7 +18,7 @@ use crate::world::{Failure, Outcome, World, eventually, file};
 const NAMESPACE: &str = "shop";
 const ACCOUNT: &str = "settings-controller";
 /// The profile for what is not declared at first.
-const DECLARED: &str = "sensitiveData: Allow";
+const DECLARED: &str = "secretData: Allow";
 
 /// What the controller is given.
 struct Controller<'a> {

@@ -19,8 +19,8 @@ use crate::world::{Failure, Outcome, PARTS, World};
 const SOON: Duration = Duration::from_mins(1);
 /// What the clients read: served from the operator's namespace, so in every other.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
-  {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}},
-  {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}}]}";
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}},
+  {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
 /// One world for all clients: an operator that serves reads, and somebody who may read everything.
 struct Scene {

@@ -289,17 +289,17 @@ pub(crate) const OBJECTS: &str = include_str!("objects.yaml");
 pub(crate) const LONG: usize = 200_000;
 /// What is to be kept warm of it, beside what `reads.rs` keeps.
 pub(crate) const TARGETS: &str = "
-  {name: events, resource: {resource: events}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: deployments, resource: {group: apps, resource: deployments}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: widgets, resource: {group: example.com, resource: widgets}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: planets, resource: {group: example.com, resource: planets}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: new-events, resource: {group: events.k8s.io, resource: events}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: jobs, resource: {group: batch, resource: jobs}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: replicasets, resource: {group: apps, resource: replicasets}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: controllers, resource: {resource: replicationcontrollers}, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
-  {name: slices, resource: {group: resource.k8s.io, resource: resourceslices}, scope: {type: Cluster}, projection: {managedFields: Keep}},
-  {name: requests, resource: {group: certificates.k8s.io, resource: certificatesigningrequests}, scope: {type: Cluster}, projection: {managedFields: Keep}}";
+  {name: events, resource: events, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: nodes, resource: nodes, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: deployments, group: apps, resource: deployments, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: widgets, group: example.com, resource: widgets, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: planets, group: example.com, resource: planets, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: new-events, group: events.k8s.io, resource: events, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: jobs, group: batch, resource: jobs, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: replicasets, group: apps, resource: replicasets, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: controllers, resource: replicationcontrollers, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: slices, group: resource.k8s.io, resource: resourceslices, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: requests, group: certificates.k8s.io, resource: certificatesigningrequests, scope: {type: Cluster}, projection: {managedFields: Keep}}";
 
 impl Kind {
     /// Of all namespaces.

@@ -27,9 +27,9 @@ fn namespace(number: usize) -> String {
 
 /// A target that all profiles of a namespace share, and every second profile's own one.
 fn targets(number: usize, own: &str) -> Value {
-    let shared = json!({"name": "shared", "resource": {"resource": "configmaps"}});
+    let shared = json!({"name": "shared", "resource": "configmaps"});
     let own = json!({
-        "name": "own", "resource": {"resource": own},
+        "name": "own", "resource": own,
         "labelSelector": {"matchLabels": {"profile": number.to_string()}},
     });
     if number.is_multiple_of(2) { json!([shared, own]) } else { json!([shared]) }
@@ -62,7 +62,7 @@ impl Author {
         let edited = futures::stream::iter(numbers).map(async |number| {
             // A target's resource is immutable, so it is another target.
             let mut spec = json!({
-                "warmup": {"targetSeconds": 30}, "targets": targets(number, "services"),
+                "warmup": {"deadlineSeconds": 30}, "targets": targets(number, "services"),
             });
             if let Some(own) = spec.pointer_mut("/targets/1/name") {
                 *own = json!("other");
@@ -191,7 +191,7 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
     let author = Author { client: client.clone() };
     let resident = |name: &str| {
-        let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
+        let spec = "{targets: [{name: settings, resource: configmaps}]}";
         crate::profile::Profile::apply(&world, NAMESPACE, name, spec).map(drop)
     };
     resident("resident")?;

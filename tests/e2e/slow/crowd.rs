@@ -100,7 +100,7 @@ metadata: {{name: reader-{account}, namespace: {namespace}}}
 apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {{name: {kind}-{account}, namespace: {namespace}}}
-spec: {{serviceAccountName: reader-{account}, targets: [{{name: all, resource: {{resource: {kind}}}}}]}}
+spec: {{serviceAccountName: reader-{account}, targets: [{{name: all, resource: {kind}}}]}}
 "
             )?;
         }

@@ -17,7 +17,7 @@ const DASHBOARDS: [&str; 3] = ["overview", "reads", "upstream"];
 const SOON: Duration = Duration::from_mins(1);
 /// From an alert's threshold, 3 minutes, and what was known when the server froze.
 const STALE: Duration = Duration::from_mins(5);
-const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
+const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
 /// The first words of queries without a result here: a server that has just started can throttle requests.
 const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
 
@@ -131,7 +131,7 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let spec = format!("{{warmup: {{targetSeconds: 60}}, {SETTINGS}}}");
     let profile = granted(&world, &team, "granted", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let refused = "{targets: [{name: services, resource: {resource: services}}]}";
+    let refused = "{targets: [{name: services, resource: services}]}";
     Profile::apply(&world, &team, "refused", refused)?;
     // Watches end, and begin anew.
     world.cluster.apiserver().restart()?;
@@ -230,9 +230,9 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     prometheus.scrape(&[("kubewarm", &served.operator), ("kubewarm-cut", &cut)])?;
 
     for (name, spec) in [
-        ("cold", "{targets: [{name: t, resource: {group: example.com, resource: parts}}]}"),
-        ("refused", "{targets: [{name: t, resource: {resource: services}}]}"),
-        ("stalled", "{targets: [{name: t, resource: {resource: nodes}}]}"),
+        ("cold", "{targets: [{name: t, group: example.com, resource: parts}]}"),
+        ("refused", "{targets: [{name: t, resource: services}]}"),
+        ("stalled", "{targets: [{name: t, resource: nodes}]}"),
     ] {
         Profile::apply(world, team, name, spec)?;
     }

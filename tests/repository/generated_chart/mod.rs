@@ -100,10 +100,13 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
     let (whole, limit) =
         (|name: &str| number(&operator[name]), |name: &str| number(&reads["limits"][name]));
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
+    let strategy = operator["listStrategy"].as_str().expect("a word").to_owned();
     let expected = [
         ("KUBEWARM_ADDRESS_CONNECTIONS", limit("addressConnections")),
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
         ("KUBEWARM_API_ADDR", format!("[::]:{}", number(&reads["port"]))),
+        ("KUBEWARM_LIST_PAGE_SIZE", whole("listPageSize")),
+        ("KUBEWARM_LIST_STRATEGY", strategy),
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
@@ -115,6 +118,7 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
         ("KUBEWARM_NAMESPACE_SHARE", whole("namespaceShare")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
         ("KUBEWARM_USER_SHARE", limit("userShare")),
+        ("KUBEWARM_WATCH_LIST_TIMEOUT", format!("{}s", whole("watchListTimeoutSeconds"))),
     ];
     let mut flags: Vec<_> =
         flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();

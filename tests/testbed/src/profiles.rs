@@ -23,52 +23,57 @@ const HOSTILE: [&str; 12] = [
     "{{ .Release.Name }} ${HOME} $(id)",
 ];
 
-/// A `CacheProfile` with something in each string of its spec.
+/// Profiles with different types of `spec.scope`. Together they have something in each string of a spec.
 #[must_use]
-pub fn every_string() -> Value {
+pub fn every_string() -> [Value; 2] {
     let labels = json!({
         "matchLabels": {"app": "web"},
         "matchExpressions": [{"key": "tier", "operator": "In", "values": ["front"]}],
     });
-    json!({
-        "apiVersion": "kubewarm.io/v1alpha1",
-        "kind": "CacheProfile",
-        "metadata": {
-            "name": "web", "namespace": "shop",
-            "labels": {"a": FREE_TEXT}, "annotations": {"a": FREE_TEXT},
-        },
-        "spec": {
-            "serviceAccountName": "reader",
-            "limits": {"maxMemory": "200Mi"},
-            "targets": [
-                {
-                    "name": "named",
-                    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
-                    "scope": {"type": "Namespaces", "namespaces": ["east", "shop"]},
-                    "labelSelector": labels,
-                    "fieldSelectors": [{"field": "status.phase", "value": "Running"}],
-                    "indexes": [
-                        {"name": "by-node", "fieldPath": ".spec.nodeName"},
-                        {"name": "by-app", "labelKey": "app"},
-                    ],
-                },
-                {
-                    "name": "selected",
-                    "resource": {"resource": "pods"},
-                    "scope": {"type": "NamespaceSelector", "namespaceSelector": labels},
-                },
-                {
-                    "name": "keys",
-                    "resource": {"resource": "secrets"},
-                    "projection": {"type": "MetadataOnly"},
-                },
-                {
-                    "name": "all",
-                    "resource": {"group": "batch", "resource": "jobs"},
-                    "scope": {"type": "AllNamespaces"},
-                },
-            ],
-        },
+    let named = json!({"type": "Namespaces", "namespaces": ["east", "shop"]});
+    let selected = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
+    [&named, &selected].map(|scope| {
+        json!({
+            "apiVersion": "kubewarm.io/v1alpha1",
+            "kind": "CacheProfile",
+            "metadata": {
+                "name": "web", "namespace": "shop",
+                "labels": {"a": FREE_TEXT}, "annotations": {"a": FREE_TEXT},
+            },
+            "spec": {
+                "serviceAccountName": "reader",
+                "limits": {"maxMemory": "200Mi"},
+                "scope": scope,
+                "targets": [
+                    {
+                        "name": "named",
+                        "group": "apps", "version": "v1", "resource": "deployments",
+                        "scope": named,
+                        "labelSelector": labels,
+                        "fieldSelector": "status.phase=Running",
+                        "indexes": [
+                            {"name": "by-node", "fieldPath": "spec.nodeName"},
+                        ],
+                    },
+                    {
+                        "name": "selected",
+                        "resource": "pods",
+                        "scope": selected,
+                    },
+                    {"name": "inherited", "resource": "services"},
+                    {
+                        "name": "keys",
+                        "resource": "secrets",
+                        "projection": {"type": "Metadata"},
+                    },
+                    {
+                        "name": "all",
+                        "group": "batch", "resource": "jobs",
+                        "scope": {"type": "AllNamespaces"},
+                    },
+                ],
+            },
+        })
     })
 }
 
@@ -106,9 +111,13 @@ fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
 #[must_use]
 pub fn all_places() -> Vec<Place> {
     let mut found = Vec::new();
-    for part in ["/spec", "/metadata"] {
-        places(every_string().pointer(part).unwrap_or(&Value::Null), part, &mut found);
+    for profile in every_string() {
+        for part in ["/spec", "/metadata"] {
+            places(profile.pointer(part).unwrap_or(&Value::Null), part, &mut found);
+        }
     }
+    found.sort();
+    found.dedup();
     found.retain(|place| !matches!(place, Place::Value(at) if at.ends_with("ions/a")));
     found
 }
@@ -142,8 +151,8 @@ pub fn hostile() -> impl Strategy<Value = Value> {
         "[a-z0-9][-a-z0-9]{0,10}[a-z0-9]",
     ];
     let changes = prop::collection::vec((prop::sample::select(all_places()), word), 1..4);
-    (changes, any::<bool>()).prop_map(|(changes, is_account)| {
-        let mut profile = every_string();
+    let profile = prop::sample::select(Vec::from(every_string()));
+    (profile, changes, any::<bool>()).prop_map(|(mut profile, changes, is_account)| {
         if !is_account {
             profile["spec"].as_object_mut().map(|spec| spec.remove("serviceAccountName"));
         }

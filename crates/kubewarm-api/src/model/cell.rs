@@ -1,8 +1,8 @@
 //! A cell: one list-and-watch, and what its profiles ask of it.
 
 use super::{
-    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListStrategy, ManagedFields,
-    OnAccessLost, Resource, SensitiveData, escape,
+    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListPolicy, ManagedFields,
+    OnAccessLost, Resource, SecretData, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ pub enum Projection {
     /// The whole object.
     Full(ManagedFields),
     /// `metadata` only, and only that is asked of the server.
-    MetadataOnly(ManagedFields),
+    Metadata(ManagedFields),
 }
 
 /// What makes two cells the same one. Equal cells of the profiles of one namespace share an informer and a
@@ -45,8 +45,8 @@ pub struct CellKey {
     pub fields: FieldSelector,
     /// What of each object.
     pub projection: Projection,
-    /// Only for secrets; [`SensitiveData::Deny`] for every other kind, so that it splits nothing.
-    pub sensitive_data: SensitiveData,
+    /// Only for secrets; [`SecretData::Deny`] for every other kind, so that it splits nothing.
+    pub secret_data: SecretData,
     /// Who reads it.
     pub identity: Identity,
     /// The namespace whose profiles declare it; `None`: no profile does, kubewarm itself reads it.
@@ -80,17 +80,13 @@ pub struct MemberOf {
 pub struct Tuning {
     /// The profile whose list slots it takes.
     pub member_of: MemberOf,
-    /// How the first state is fetched.
-    pub strategy: ListStrategy,
-    /// Objects a page; 50..=5000.
-    pub page_size: u32,
-    /// How long a streaming list may go without its end bookmark before pages are tried.
-    pub streaming_deadline: Duration,
+    /// How the objects are listed.
+    pub lists: ListPolicy,
     /// Without an event or a bookmark for so long, the table is no longer fresh; the watch is probed
     /// shortly before.
     pub max_staleness: Duration,
-    /// How often the table is compared with a list; `None`: never.
-    pub verify_interval: Option<Duration>,
+    /// Period of consistency checks. `None`: no checks.
+    pub consistency_check_period: Option<Duration>,
     /// Whether an empty or refused namespace is asked for by name.
     pub namespace_check: NamespaceCheck,
     /// What becomes of its store when access is lost: it stays if any of its profiles wants that.
@@ -131,13 +127,11 @@ impl CellSpec {
             key,
             tuning: Tuning {
                 member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
-                strategy: ListStrategy::Auto,
-                page_size: 500,
-                streaming_deadline: Duration::from_secs(30),
+                lists: ListPolicy::default(),
                 max_staleness: Duration::from_mins(2),
-                verify_interval: None,
+                consistency_check_period: None,
                 namespace_check: NamespaceCheck::Known,
-                on_access_lost: OnAccessLost::Fence,
+                on_access_lost: OnAccessLost::Reject,
                 gauge: Arc::default(),
             },
             indexes: BTreeSet::new(),
@@ -161,7 +155,7 @@ impl Projection {
     #[must_use]
     pub fn managed_fields(self) -> ManagedFields {
         match self {
-            Self::Full(fields) | Self::MetadataOnly(fields) => fields,
+            Self::Full(fields) | Self::Metadata(fields) => fields,
         }
     }
 }
@@ -176,7 +170,7 @@ impl CellKey {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,
-            sensitive_data: SensitiveData::Deny,
+            secret_data: SecretData::Deny,
             identity: Identity::Operator,
             declared_in: None,
         }
@@ -199,7 +193,7 @@ impl CellKey {
     /// Whether the key asks for the payload of Secrets although its profile does not allow that.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        self.holds_secrets() && self.sensitive_data == SensitiveData::Deny
+        self.holds_secrets() && self.secret_data == SecretData::Deny
     }
 }
 
@@ -224,7 +218,7 @@ impl fmt::Display for CellKey {
         if !self.fields.is_empty() {
             write!(out, ", fields {}", self.fields)?;
         }
-        if matches!(self.projection, Projection::MetadataOnly(_)) {
+        if matches!(self.projection, Projection::Metadata(_)) {
             out.write_str(", metadata only")?;
         }
         match &self.identity {
@@ -251,7 +245,7 @@ mod tests {
         let mut key = CellKey::all(
             Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
             Extent::Namespace("a\n2026 INFO forged".into()),
-            Projection::MetadataOnly(ManagedFields::Drop),
+            Projection::Metadata(ManagedFields::Drop),
         );
         let expected = r"pods.v1 in namespace a\n2026 INFO forged, metadata only";
         assert_eq!(key.to_string(), expected);

@@ -115,13 +115,13 @@ pub struct Declared {
     pub mode: Mode,
     /// Its targets, in the order of the spec.
     pub targets: Vec<DeclaredTarget>,
-    /// `warmup.targetSeconds`.
-    pub objective: Option<Duration>,
+    /// `warmup.deadlineSeconds`.
+    pub warmup_deadline: Option<Duration>,
     /// `freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
-    /// `serving.onAccessLost`.
+    /// `reads.onAccessLost`.
     pub on_access_lost: OnAccessLost,
-    /// `serving.consistency` and what becomes of cold reads.
+    /// `reads.consistency` and `reads.coldReadTimeoutSeconds`.
     pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
@@ -143,7 +143,7 @@ impl Declared {
             authors: AuthorCheck::Unknown,
             mode: profile.mode,
             targets,
-            objective: profile.objective,
+            warmup_deadline: profile.warmup_deadline,
             max_staleness: profile.max_staleness,
             on_access_lost: profile.on_access_lost,
             reads: profile.reads,

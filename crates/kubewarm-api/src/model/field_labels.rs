@@ -63,11 +63,11 @@ impl GroupResource {
         let own = own_labels(&kind);
         let of_all = label == NAME || (label == NAMESPACE && own.is_none());
         if of_all || own.is_some_and(|own| own.split(' ').any(|it| it == label)) {
-            return Some((FieldPath::parse(&format!(".{label}")).ok()?, ""));
+            return Some((FieldPath::parse(label).ok()?, ""));
         }
         let is_it = |(of, other, ..): &&(&str, &str, _, _)| *of == kind && *other == label;
         let (.., path, absent) = OTHER_LABELS.iter().find(is_it)?;
-        Some((FieldPath::parse(&format!(".{path}")).ok()?, *absent))
+        Some((FieldPath::parse(path).ok()?, *absent))
     }
 }
 
@@ -100,9 +100,9 @@ mod tests {
             Some((path.to_string(), absent))
         };
         let field = |path: &str, absent| Some((path.to_owned(), absent));
-        assert_eq!(found("", "pods", "spec.host"), field(".spec.nodeName", ""));
-        assert_eq!(found("batch", "jobs", "status.successful"), field(".status.succeeded", "0"));
+        assert_eq!(found("", "pods", "spec.host"), field("spec.nodeName", ""));
+        assert_eq!(found("batch", "jobs", "status.successful"), field("status.succeeded", "0"));
         assert_eq!(found("", "nodes", NAMESPACE), None);
-        assert_eq!(found("apps", "deployments", NAMESPACE), field(".metadata.namespace", ""));
+        assert_eq!(found("apps", "deployments", NAMESPACE), field("metadata.namespace", ""));
     }
 }

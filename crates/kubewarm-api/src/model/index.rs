@@ -1,7 +1,7 @@
-//! Declared indexes: what each is called, and what it looks up by.
+//! Declared indexes: the name and the field path of each.
 
 use super::{
-    FieldPath, GroupResource, Invalid, LabelRequirement, Operator, Projection,
+    FieldPath, GroupResource, Invalid, Projection,
     invalid::{counted, distinct},
     target::label,
 };
@@ -13,17 +13,8 @@ use std::sync::Arc;
 pub struct Index {
     /// A DNS label, unique within the target. Readers select by `index.kubewarm.io/` and this name.
     pub name: Arc<str>,
-    /// What is looked up by.
-    pub by: IndexBy,
-}
-
-/// What an index looks up by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IndexBy {
-    /// A label; labels are indexed anyway, so this only has a name.
-    Label(Arc<str>),
-    /// A field.
-    Field(FieldPath),
+    /// The field whose values the index has.
+    pub path: FieldPath,
 }
 
 /// Checks the indexes at the JSON path `path`.
@@ -36,46 +27,33 @@ pub(super) fn parse(
     let parse = |(at, index): (usize, &v1alpha1::Index)| {
         let path = format!("{path}[{at}]");
         let name = label(&format!("{path}.name"), &index.name)?;
-        Ok(Index { name, by: index_by(&path, index, of)? })
+        let path = field_path(&format!("{path}.fieldPath"), &index.field_path, of)?;
+        Ok(Index { name, path })
     };
     let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
     distinct(path, ".name", indexes.iter().map(|index| (&index.name, &*index.name)))?;
     Ok(checked)
 }
 
-fn index_by(
+fn field_path(
     path: &str,
-    index: &v1alpha1::Index,
+    text: &str,
     (of, projection): (&GroupResource, Projection),
-) -> Result<IndexBy, Invalid> {
-    let (field, path) = match (&index.field_path, &index.label_key) {
-        (Some(field), None) => (field, format!("{path}.fieldPath")),
-        (None, Some(key)) => {
-            let checked = LabelRequirement::new(key, Operator::Exists, []);
-            checked.map_err(|error| Invalid::malformed(&format!("{path}.labelKey"), error))?;
-            return Ok(IndexBy::Label(key.as_str().into()));
-        }
-        (both_or_none, _) => {
-            let advice = if both_or_none.is_some() { "remove one" } else { "add one" };
-            return Err(Invalid::new(format!(
-                "{path}: exactly one of fieldPath or labelKey must be set; {advice}"
-            )));
-        }
-    };
-    let checked = FieldPath::parse(field).map_err(|error| Invalid::malformed(&path, error))?;
+) -> Result<FieldPath, Invalid> {
+    let checked = FieldPath::parse(text).map_err(|error| Invalid::malformed(path, error))?;
     let problem = match projection {
-        Projection::MetadataOnly(_) => {
-            "with MetadataOnly, index paths must start with .metadata.; index another field, or set \
+        Projection::Metadata(_) => {
+            "with projection Metadata, index paths must start with metadata.; index another field, or set \
              projection.type to Full"
         }
         // The values of an index are asked for by name.
         Projection::Full(_) if of.is_secrets() => {
-            "the payload of secrets is not indexed; index paths must start with .metadata."
+            "the payload of secrets is not indexed; index paths must start with metadata."
         }
-        Projection::Full(_) => return Ok(IndexBy::Field(checked)),
+        Projection::Full(_) => return Ok(checked),
     };
     if checked.is_metadata() {
-        return Ok(IndexBy::Field(checked));
+        return Ok(checked);
     }
-    Err(Invalid::new(format!("{path} is {field:?}: {problem}")))
+    Err(Invalid::new(format!("{path} is {text:?}: {problem}")))
 }

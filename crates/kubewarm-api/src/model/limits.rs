@@ -1,6 +1,6 @@
 //! How much may be held, and the targets that do not fit.
 
-use super::Invalid;
+use super::{Invalid, parse_quantity};
 use crate::v1alpha1::{self, mebibytes};
 use std::{fmt, time::Duration};
 
@@ -84,7 +84,7 @@ impl Limits {
         };
         let quantity = |memory: &v1alpha1::Quantity| {
             let text = memory.to_string();
-            parse_bytes(&text).filter(|&bytes| bytes > 0).ok_or_else(|| {
+            parse_quantity(&text).filter(|&bytes| bytes > 0).ok_or_else(|| {
                 let problem = format!("{text:?} is not a quantity such as \"200Mi\"");
                 Invalid::malformed("spec.limits.maxMemory", problem)
             })
@@ -130,45 +130,11 @@ impl Measure {
     }
 }
 
-/// Bytes of a quantity: a whole number, and one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G` behind it or none.
-/// `None` for anything else, and for what no machine has.
-#[must_use]
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|at: char| !at.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit: u64 = match unit {
-        "" => 1,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 impl fmt::Display for Overrun {
     /// The held and the allowed, for people: `10013 objects beside 500 objects of others, 10000 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));
         write!(f, "{reached} beside {others} of others, {limit} allowed")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantities_are_whole_numbers_with_a_unit() {
-        let read = ["1", "64Ki", "200Mi", "2Gi", "1k", "5M", "3G", "0"].map(parse_bytes);
-        let bytes = [1, 64 << 10, 200 << 20, 2 << 30, 1_000, 5_000_000, 3_000_000_000, 0].map(Some);
-        assert_eq!(read, bytes);
-        for text in ["", "Mi", "1.5Gi", "-1", "1Ti", "1 Mi", "99999999999Gi", "²"] {
-            assert_eq!(parse_bytes(text), None, "{text}");
-        }
     }
 }

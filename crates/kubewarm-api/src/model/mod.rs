@@ -15,9 +15,11 @@ mod identity;
 mod index;
 mod invalid;
 mod limits;
+mod list_policy;
 mod object;
 mod outcome;
 mod profile;
+mod quantity;
 mod read_terms;
 mod resource;
 mod selector;
@@ -35,17 +37,19 @@ pub use self::{
     escape::{escape, is_unsafe},
     fault::{Fault, Reason, Verb},
     field_path::FieldPath,
-    field_selector::{FieldRequirement, FieldSelector},
+    field_selector::{FieldRequirement, FieldSelector, FieldSelectorError, FieldSelectorLimits},
     home::{Home, Watched},
     identity::Identity,
-    index::{Index, IndexBy},
+    index::Index,
     invalid::Invalid,
-    limits::{Bound, Limited, Limits, Measure, Overrun, parse_bytes},
+    limits::{Bound, Limited, Limits, Measure, Overrun},
+    list_policy::{ListPolicy, ListStrategy},
     object::{
         Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
     },
     outcome::MetricOutcome,
     profile::ValidatedProfile,
+    quantity::parse_quantity,
     read_terms::ReadTerms,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     selector::{LabelComparison, LabelRequirement, LabelSelector},
@@ -54,6 +58,6 @@ pub use self::{
     version::ResourceVersion,
 };
 pub use crate::v1alpha1::{
-    Completeness, Consistency, ListStrategy, ManagedFields, Mode, OnAccessLost, Operator,
-    Requirement, SensitiveData, VerificationMethod,
+    Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator,
+    Requirement, SecretData, VerificationMethod,
 };

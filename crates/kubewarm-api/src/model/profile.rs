@@ -1,9 +1,10 @@
 //! A profile whose every field has been checked.
 
 use super::{
-    Identity, Invalid, Limits, ListStrategy, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
+    Identity, Invalid, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
     invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
+    target,
 };
 use crate::v1alpha1;
 use kube::api::ObjectMeta;
@@ -29,23 +30,17 @@ pub struct ValidatedProfile {
     pub mode: Mode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
     pub targets: Vec<Target>,
-    /// `spec.warmup.targetSeconds`; 1 s to a day.
-    pub objective: Option<Duration>,
+    /// `spec.warmup.deadlineSeconds`; 1 s to a day.
+    pub warmup_deadline: Option<Duration>,
     /// `spec.warmup.maxConcurrentLists`; 1..=64.
     pub max_concurrent_lists: usize,
-    /// `spec.warmup.pageSize`; 50..=5000.
-    pub page_size: u32,
-    /// `spec.warmup.listStrategy`.
-    pub strategy: ListStrategy,
-    /// `spec.warmup.streamingDeadlineSeconds`; 5 s to 10 minutes.
-    pub streaming_deadline: Duration,
     /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
     pub max_staleness: Duration,
-    /// `spec.freshness.verifyIntervalSeconds`, up to a day; `None` where it is 0.
-    pub verify_interval: Option<Duration>,
-    /// `spec.serving.onAccessLost`.
+    /// `spec.freshness.consistencyCheckPeriodSeconds`; 1 s to a day.
+    pub consistency_check_period: Option<Duration>,
+    /// `spec.reads.onAccessLost`.
     pub on_access_lost: OnAccessLost,
-    /// `spec.serving.consistency`, `coldReads` and `coldReadWaitSeconds`.
+    /// `spec.reads.consistency` and `coldReadTimeoutSeconds`.
     pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
@@ -59,17 +54,16 @@ impl ValidatedProfile {
     ///
     /// The first [`Invalid`] field, in the order of the spec.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
-        let v1alpha1::CacheProfileSpec { targets, warmup, freshness, serving, .. } = &profile.spec;
+        let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
-        let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target);
+        let scope = target::scope("spec.scope", &profile.spec.scope)?;
+        let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target, &scope);
         let account = profile.spec.service_account_name.as_deref();
-        let (objective, lists) = (warmup.target_seconds, warmup.max_concurrent_lists);
-        let verify_interval = seconds(
-            "spec.freshness.verifyIntervalSeconds",
-            freshness.verify_interval_seconds,
-            0..=86_400,
-        )?;
+        let (deadline, lists) = (warmup.deadline_seconds, warmup.max_concurrent_lists);
+        let check_period = freshness.consistency_check_period_seconds.map(|found| {
+            seconds("spec.freshness.consistencyCheckPeriodSeconds", found, 1..=86_400)
+        });
         Ok(Self {
             profile: profile_ref(&profile.metadata)?,
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -79,25 +73,18 @@ impl ValidatedProfile {
                 .transpose()?,
             mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
-            objective: objective
-                .map(|found| seconds("spec.warmup.targetSeconds", found, 1..=86_400))
+            warmup_deadline: deadline
+                .map(|found| seconds("spec.warmup.deadlineSeconds", found, 1..=86_400))
                 .transpose()?,
             max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
-            page_size: in_range("spec.warmup.pageSize", warmup.page_size, 50..=5000)?,
-            strategy: warmup.list_strategy,
-            streaming_deadline: seconds(
-                "spec.warmup.streamingDeadlineSeconds",
-                warmup.streaming_deadline_seconds,
-                5..=600,
-            )?,
             max_staleness: seconds(
                 "spec.freshness.maxStalenessSeconds",
                 freshness.max_staleness_seconds,
                 10..=3600,
             )?,
-            verify_interval: Some(verify_interval).filter(|interval| !interval.is_zero()),
-            on_access_lost: serving.on_access_lost,
-            reads: read_terms(serving)?,
+            consistency_check_period: check_period.transpose()?,
+            on_access_lost: reads.on_access_lost,
+            reads: read_terms(reads)?,
             limits: Limits::parse(profile.spec.limits.as_ref())?,
         })
     }
@@ -115,15 +102,11 @@ impl ValidatedProfile {
     }
 }
 
-fn read_terms(serving: &v1alpha1::Serving) -> Result<ReadTerms, Invalid> {
-    let wait = serving.cold_read_wait_seconds;
-    let wait = seconds("spec.serving.coldReadWaitSeconds", wait, 0..=60)?;
+fn read_terms(reads: &v1alpha1::ReadSettings) -> Result<ReadTerms, Invalid> {
+    let timeout = reads.cold_read_timeout_seconds;
     Ok(ReadTerms {
-        consistency: serving.consistency,
-        cold_wait: match serving.cold_reads {
-            v1alpha1::ColdReads::Wait => wait,
-            v1alpha1::ColdReads::Reject => Duration::ZERO,
-        },
+        consistency: reads.consistency,
+        cold_read_timeout: seconds("spec.reads.coldReadTimeoutSeconds", timeout, 0..=60)?,
     })
 }
 
@@ -160,8 +143,8 @@ fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duratio
 mod tests {
     use super::*;
     use crate::model::{
-        Consistency, FieldPath, Index, IndexBy, ManagedFields, Projection, Requirement,
-        SensitiveData, TargetScope,
+        Consistency, FieldPath, Index, ManagedFields, Projection, Requirement,
+        SecretData, TargetScope,
     };
 
     fn parse(spec: &str) -> Result<ValidatedProfile, Invalid> {
@@ -174,15 +157,13 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_its_default() {
-        let profile = parse("{targets: [{name: pods, resource: {resource: pods}}]}").unwrap();
+        let profile = parse("{targets: [{name: pods, resource: pods}]}").unwrap();
         assert_eq!(profile.profile.to_string(), "shop/web");
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
         assert_eq!(profile.mode, Mode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
-        assert_eq!(profile.on_access_lost, OnAccessLost::Fence);
-        assert_eq!((profile.objective, profile.strategy), (None, ListStrategy::Auto));
-        assert_eq!((profile.max_concurrent_lists, profile.page_size), (4, 500));
-        assert_eq!(profile.streaming_deadline, Duration::from_secs(30));
+        assert_eq!(profile.on_access_lost, OnAccessLost::Reject);
+        assert_eq!((profile.warmup_deadline, profile.max_concurrent_lists), (None, 4));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
         assert_eq!((target.priority, target.requirement), (500, Requirement::Required));
@@ -194,23 +175,21 @@ mod tests {
     #[test]
     fn everything_that_is_written_arrives() {
         let profile = parse(
-            "{mode: Paused, warmup: {targetSeconds: 60, maxConcurrentLists: 8, pageSize: 1000,
-              listStrategy: Paged, streamingDeadlineSeconds: 10},
+            "{mode: Paused, warmup: {deadlineSeconds: 60, maxConcurrentLists: 8},
               freshness: {maxStalenessSeconds: 30},
-              serving: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
-              requirement: Optional, sensitiveData: Allow,
-              resource: {group: apps, version: v1, resource: deployments},
+              reads: {onAccessLost: ServeStale}, targets: [{name: a, priority: 1000,
+              requirement: Optional, secretData: Allow,
+              group: apps, version: v1, resource: deployments,
               scope: {type: Namespaces, namespaces: [b, a]},
               labelSelector: {matchLabels: {app: web},
                 matchExpressions: [{key: tier, operator: Exists}]},
-              fieldSelectors: [{field: status.phase, operator: NotEquals, value: Done}],
-              projection: {type: MetadataOnly, managedFields: Keep},
-              indexes: [{name: owner, fieldPath: '.metadata.ownerReferences[*].uid'},
-                {name: app, labelKey: app}]}]}",
+              fieldSelector: status.phase!=Done,
+              projection: {type: Metadata, managedFields: Keep},
+              indexes: [{name: owner, fieldPath: 'metadata.ownerReferences[*].uid'}]}]}",
         )
         .unwrap();
         assert_eq!(profile.mode, Mode::Paused);
-        assert_eq!(profile.objective, Some(Duration::from_mins(1)));
+        assert_eq!(profile.warmup_deadline, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
         assert_eq!(profile.on_access_lost, OnAccessLost::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
@@ -220,53 +199,71 @@ mod tests {
         assert_eq!(target.scope, TargetScope::Namespaces(names));
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
-        assert_eq!(target.projection, Projection::MetadataOnly(ManagedFields::Keep));
+        assert_eq!(target.projection, Projection::Metadata(ManagedFields::Keep));
         // Of no meaning but for secrets, where it tells cells apart.
-        assert_eq!(target.sensitive_data, SensitiveData::Deny);
-        let path = FieldPath::parse(".metadata.ownerReferences[*].uid").unwrap();
+        assert_eq!(target.secret_data, SecretData::Deny);
+        let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
+        assert_eq!(*target.indexes, [Index { name: "owner".into(), path }]);
+    }
+
+    #[test]
+    fn a_target_without_a_scope_has_the_scope_of_the_spec() {
+        let profile = parse(
+            "{scope: {type: Namespaces, namespaces: [b, a]},
+              targets: [{name: pods, resource: pods},
+                {name: nodes, resource: nodes, scope: {type: Cluster}}]}",
+        )
+        .unwrap();
+        let scopes: Vec<_> = profile.targets.iter().map(|target| target.scope.clone()).collect();
+        let named = TargetScope::Namespaces(["a", "b"].map(Arc::from).into());
+        assert_eq!(scopes, [named, TargetScope::Cluster]);
+
+        let error = parse(
+            "{scope: {type: Namespaces}, targets: [{name: nodes, resource: nodes,
+              scope: {type: Cluster}}]}",
+        )
+        .unwrap_err();
         assert_eq!(
-            *target.indexes,
-            [
-                Index { name: "owner".into(), by: IndexBy::Field(path) },
-                Index { name: "app".into(), by: IndexBy::Label("app".into()) },
-            ]
+            error.to_string(),
+            "spec.scope.namespaces is required for, and only for, type Namespaces; name 1 to 64 \
+             namespaces"
         );
     }
 
     #[test]
-    fn tables_are_compared_if_that_is_asked_for() {
-        let profile = |seconds: i32| {
-            parse(&format!(
-                "{{freshness: {{verifyIntervalSeconds: {seconds}}}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
-            ))
+    fn a_profile_without_a_check_period_has_no_consistency_checks() {
+        let profile = |freshness: &str| {
+            parse(&format!("{{freshness: {{{freshness}}}, targets: [{{name: a, resource: a}}]}}"))
         };
-        assert_eq!(profile(0).unwrap().verify_interval, None);
-        assert_eq!(profile(300).unwrap().verify_interval, Some(Duration::from_mins(5)));
-        let error = profile(86_401).unwrap_err().to_string();
-        assert!(error.starts_with("spec.freshness.verifyIntervalSeconds"), "{error}");
+        let period = |seconds| profile(&format!("consistencyCheckPeriodSeconds: {seconds}"));
+        assert_eq!(profile("").unwrap().consistency_check_period, None);
+        let five_minutes = Some(Duration::from_mins(5));
+        assert_eq!(period(300).unwrap().consistency_check_period, five_minutes);
+        for seconds in [0, 86_401] {
+            let error = period(seconds).unwrap_err().to_string();
+            assert!(error.starts_with("spec.freshness.consistencyCheckPeriodSeconds"), "{error}");
+        }
     }
 
     #[test]
     fn what_reads_may_expect_is_read() {
-        let profile = |serving| {
-            parse(&format!(
-                "{{serving: {serving}, targets: [{{name: a, resource: {{resource: a}}}}]}}"
-            ))
+        let profile = |reads| {
+            parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"))
         };
-        let terms = |serving| profile(serving).unwrap().reads;
+        let terms = |reads| profile(reads).unwrap().reads;
         let of = |consistency, seconds| ReadTerms {
             consistency,
-            cold_wait: Duration::from_secs(seconds),
+            cold_read_timeout: Duration::from_secs(seconds),
         };
         assert_eq!(terms("{}"), of(Consistency::Bounded, 5));
         assert_eq!(
-            terms("{consistency: Strict, coldReadWaitSeconds: 60}"),
+            terms("{consistency: Strict, coldReadTimeoutSeconds: 60}"),
             of(Consistency::Strict, 60)
         );
-        let reject = "{consistency: Eventual, coldReads: Reject, coldReadWaitSeconds: 9}";
+        let reject = "{consistency: Eventual, coldReadTimeoutSeconds: 0}";
         assert_eq!(terms(reject), of(Consistency::Eventual, 0));
-        let error = profile("{coldReadWaitSeconds: 61}").unwrap_err().to_string();
-        assert!(error.starts_with("spec.serving.coldReadWaitSeconds"), "{error}");
+        let error = profile("{coldReadTimeoutSeconds: 61}").unwrap_err().to_string();
+        assert!(error.starts_with("spec.reads.coldReadTimeoutSeconds"), "{error}");
     }
 
     #[test]
@@ -274,7 +271,7 @@ mod tests {
         let mut profile = v1alpha1::CacheProfile::new(
             "web",
             serde_json::from_value(serde_json::json!({
-                "targets": [{ "name": "a", "resource": { "resource": "pods" } }]
+                "targets": [{ "name": "a", "resource": "pods" }]
             }))
             .unwrap(),
         );

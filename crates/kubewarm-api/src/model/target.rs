@@ -1,19 +1,22 @@
 //! A checked target of a profile.
 
 use super::{
-    Extent, FieldRequirement, FieldSelector, GroupResource, Index, Invalid, LabelRequirement,
-    LabelSelector, Operator, Projection, Requirement, Resource, SensitiveData, index,
+    Extent, FieldSelector, FieldSelectorLimits, GroupResource, Index, Invalid, LabelRequirement,
+    LabelSelector, Operator, Projection, Requirement, Resource, SecretData, index,
     invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
 use crate::v1alpha1;
-use std::{collections::BTreeSet, fmt::Display, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Bytes of a label selector as it is sent. Every request carries it in its URL, and every cell in
 /// its key; proxies take some 8 KiB for both selectors, percent-encoded.
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
-/// Bytes of a field selector as it is sent.
+/// Bytes of a field selector.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
+/// The length of a value is bounded by the length of the selector.
+const FIELD_SELECTOR: FieldSelectorLimits =
+    FieldSelectorLimits { requirements: 8, value_bytes: MAX_FIELD_SELECTOR };
 
 /// One entry of `spec.targets`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +33,9 @@ pub struct Target {
     pub requirement: Requirement,
     /// 0..=1000; higher warms first.
     pub priority: u16,
-    /// Only for secrets; [`SensitiveData::Deny`] for every other kind, whatever the spec says, so
+    /// Only for secrets; [`SecretData::Deny`] for every other kind, whatever the spec says, so
     /// that it tells no cells apart.
-    pub sensitive_data: SensitiveData,
+    pub secret_data: SecretData,
     /// Sent to the server; at most 4 KiB.
     pub labels: LabelSelector,
     /// Sent to the server, which decides whether it supports them; at most 2 KiB.
@@ -73,31 +76,40 @@ impl TargetScope {
 }
 
 impl Target {
-    /// Checks the target at the JSON path `path`.
-    pub(super) fn parse(path: &str, target: &v1alpha1::Target) -> Result<Self, Invalid> {
+    /// Checks the target at the JSON path `path`. A target without a scope gets `default_scope`.
+    pub(super) fn parse(
+        path: &str,
+        target: &v1alpha1::Target,
+        default_scope: &TargetScope,
+    ) -> Result<Self, Invalid> {
         let at = |field: &str| format!("{path}.{field}");
         let name = label(&at("name"), &target.name)?;
-        let (of, version) = resource(&at("resource"), &target.resource)?;
-        let scope = scope(&at("scope"), &target.scope)?;
+        let (of, version) = resource(path, target)?;
+        let scope = match &target.scope {
+            Some(own) => scope(&at("scope"), own)?,
+            None => default_scope.clone(),
+        };
         let priority = in_range(&at("priority"), target.priority, 0..=1000)?;
         let labels = target.label_selector.as_ref();
         let labels = labels.map(|selector| label_selector(&at("labelSelector"), selector));
         let labels = labels.transpose()?.unwrap_or_default();
-        let fields = field_selector(&at("fieldSelectors"), &target.field_selectors)?;
+        let fields = target.field_selector.as_ref();
+        let fields = fields.map(|selector| field_selector(&at("fieldSelector"), selector));
+        let fields = fields.transpose()?.unwrap_or_default();
         let managed_fields = target.projection.managed_fields;
         let projection = match target.projection.type_ {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
-            v1alpha1::ProjectionType::MetadataOnly => Projection::MetadataOnly(managed_fields),
+            v1alpha1::ProjectionType::Metadata => Projection::Metadata(managed_fields),
         };
-        let sensitive_data =
-            if of.is_secrets() { target.sensitive_data } else { SensitiveData::Deny };
+        let secret_data =
+            if of.is_secrets() { target.secret_data } else { SecretData::Deny };
         if of.is_secrets()
             && matches!(projection, Projection::Full(_))
-            && sensitive_data == SensitiveData::Deny
+            && secret_data == SecretData::Deny
         {
             return Err(Invalid::new(format!(
-                "{path}: secrets are cached as metadata only unless sensitiveData is Allow; set \
-                 projection.type to MetadataOnly, or sensitiveData to Allow"
+                "{path}: secrets are cached as metadata only unless secretData is Allow; set \
+                 projection.type to Metadata, or secretData to Allow"
             )));
         }
         let indexes = index::parse(&at("indexes"), &target.indexes, (&of, projection))?;
@@ -109,7 +121,7 @@ impl Target {
             scope,
             requirement,
             priority,
-            sensitive_data,
+            secret_data,
             labels,
             fields,
             projection,
@@ -128,16 +140,16 @@ pub(super) fn label(path: &str, text: &str) -> Result<Arc<str>, Invalid> {
 
 fn resource(
     path: &str,
-    name: &v1alpha1::ResourceName,
+    target: &v1alpha1::Target,
 ) -> Result<(GroupResource, Option<Arc<str>>), Invalid> {
     let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
-    let of = GroupResource::new(&name.group, &name.resource).map_err(at)?;
-    let version = name.version.as_ref().map(|version| Resource::new(of.clone(), version));
+    let of = GroupResource::new(&target.group, &target.resource).map_err(at)?;
+    let version = target.version.as_ref().map(|version| Resource::new(of.clone(), version));
     let version = version.transpose().map_err(at)?.map(|it| it.version().into());
     Ok((of, version))
 }
 
-fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
+pub(super) fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
     use v1alpha1::ScopeType;
     let v1alpha1::Scope { type_, namespaces, namespace_selector } = scope;
     let member = |field: &str, type_: &str, advice: &str| {
@@ -198,35 +210,28 @@ fn label_selector(
         let requirement = LabelRequirement::new(&term.key, term.operator, values);
         requirements.push(requirement.map_err(|error| Invalid::malformed(&path, error))?);
     }
-    sendable(path, LabelSelector::new(requirements), MAX_LABEL_SELECTOR)
+    sendable(path, LabelSelector::new(requirements))
 }
 
-fn field_selector(
-    path: &str,
-    terms: &[v1alpha1::FieldSelectorTerm],
-) -> Result<FieldSelector, Invalid> {
-    counted(path, terms.len(), 0..=8)?;
-    distinct(path, "", terms.iter().map(|term| (term, &*term.field)))?;
-    let mut requirements = Vec::new();
-    for (at, term) in terms.iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        short(&format!("{path}.field"), &term.field, 128)?;
-        short(&format!("{path}.value"), &term.value, 253)?;
-        let equals = term.operator == v1alpha1::FieldOperator::Equals;
-        let requirement = FieldRequirement::new(&term.field, equals, &term.value);
-        let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
-        requirements.push(requirement.map_err(at)?);
+fn field_selector(path: &str, text: &str) -> Result<FieldSelector, Invalid> {
+    short(path, text, MAX_FIELD_SELECTOR)?;
+    let selector = FieldSelector::parse(text, FIELD_SELECTOR);
+    let selector = selector.map_err(|error| Invalid::malformed(path, error))?;
+    if selector.is_empty() {
+        return Err(Invalid::new(format!(
+            "{path} has no requirement; give it 1 to 8, or remove it"
+        )));
     }
-    sendable(path, FieldSelector::new(requirements), MAX_FIELD_SELECTOR)
+    Ok(selector)
 }
 
-/// Checks the length of a selector as it is sent.
-fn sendable<T: Display>(path: &str, selector: T, max: usize) -> Result<T, Invalid> {
+/// Checks the length of a label selector as it is sent.
+fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, Invalid> {
     let found = selector.to_string().len();
-    if found <= max {
+    if found <= MAX_LABEL_SELECTOR {
         return Ok(selector);
     }
     Err(Invalid::new(format!(
-        "{path} comes to {found} bytes in a request; shorten it to at most {max}"
+        "{path} comes to {found} bytes in a request; shorten it to at most {MAX_LABEL_SELECTOR}"
     )))
 }

@@ -19,9 +19,9 @@ pub struct Limits {
     #[schemars(range(min = 1))]
     pub max_objects: Option<i64>,
 
-    /// Memory that all targets may take together, as a whole number of bytes with `Ki`, `Mi`, `Gi`,
-    /// `k`, `M` or `G`, such as `200Mi`. Unset: no limit. Memory shared with other profiles counts
-    /// here too, and indexes with it.
+    /// Memory that all targets may take together, as a Kubernetes quantity above zero, such as
+    /// `200Mi` or `1.5Gi`. Indexes, and memory shared with other profiles, count too. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,
@@ -46,10 +46,11 @@ impl fmt::Display for Quantity {
     }
 }
 
+/// controller-gen's schema of `resource.Quantity`, and a length.
 fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "maxLength": 32,
-        "pattern": "^[0-9]+(Ki|Mi|Gi|k|M|G)?$",
+        "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
     })
 }

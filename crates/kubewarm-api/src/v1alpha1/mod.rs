@@ -13,17 +13,17 @@ pub use self::{
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, ColdReads, Consistency, Freshness, ListStrategy, Mode,
-        OnAccessLost, Serving, Warmup,
+        CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode,
+        OnAccessLost, ReadSettings, Warmup,
     },
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
         ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
-        FieldOperator, FieldSelectorTerm, Index, LabelSelector, LabelSelectorTerm, ManagedFields,
-        Operator, Projection, ProjectionType, Requirement, ResourceName, Scope, ScopeType,
-        SensitiveData, Target,
+        Index, LabelSelector, LabelSelectorTerm, ManagedFields,
+        Operator, Projection, ProjectionType, Requirement, Scope, ScopeType,
+        SecretData, Target,
     },
 };
 

@@ -2,7 +2,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
-use super::{Limits, Target, schema, status::CacheProfileStatus};
+use super::{Limits, Scope, Target, schema, status::CacheProfileStatus};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,12 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     pub mode: Mode,
 
+    /// Namespaces to list and watch, for each target that has no scope of its own. Default: type
+    /// `OwnNamespace`, the profile's namespace. Without a ServiceAccount, a profile outside the
+    /// operator's namespace may only name its own namespace.
+    #[serde(default)]
+    pub scope: Scope,
+
     /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
     /// not disturb the others: its new state is fetched beside the old, which goes on answering
     /// until the new is complete. The old is let go at once where another account read it, or where
@@ -123,10 +129,11 @@ pub struct CacheProfileSpec {
     #[schemars(extend("default" = {}))]
     pub freshness: Freshness,
 
-    /// What is answered, and when not.
+    /// How kubewarm answers reads of this profile's data.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
-    pub serving: Serving,
+    pub reads: ReadSettings,
+
     /// How much may be held. Unset (the default): as much as there is memory for in the process, and
     /// in the share of it that the namespace has. What an edited target answers with until its new
     /// state is complete counts too. If old and new do not fit together, the old is dropped.
@@ -164,47 +171,17 @@ pub enum Mode {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Warmup {
-    /// Objective for the time until every required target is synced, in seconds, 1 to 86400; the
-    /// condition `WarmupObjectiveMet` says whether it was met. Unset (the default): no objective.
+    /// Deadline for all required targets to be warm, in seconds after the spec was accepted, 1 to
+    /// 86400. The condition `WarmupDeadlineMet` shows whether they were. Default: no deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
-    pub target_seconds: Option<i32>,
+    pub deadline_seconds: Option<i32>,
 
     /// How many first lists of this profile may be under way at once, 1 to 64, default 4. The
     /// whole process has a bound of its own. Higher values warm many small targets sooner and load
     /// the API server more.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
-
-    /// Objects a page where a list is fetched in pages, 50 to 5000, default 500.
-    #[schemars(range(min = 50, max = 5000))]
-    pub page_size: i32,
-
-    /// How a list is fetched. `Auto` (the default) picks by server version and by what has worked
-    /// before. `Whole`: one list, parsed as it arrives; the fastest, asks most of old servers.
-    /// `Streaming`: a watch that sends the state first. `Paged`: pages of `pageSize`. A way that
-    /// the server refuses gives way to the next one.
-    pub list_strategy: ListStrategy,
-
-    /// How long a streaming list may take until pages are tried instead, in seconds, 5 to 600,
-    /// default 30.
-    #[schemars(range(min = 5, max = 600))]
-    pub streaming_deadline_seconds: i32,
-}
-
-/// How a list is fetched.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub enum ListStrategy {
-    /// By server version and by what has worked before.
-    #[default]
-    Auto,
-    /// One list, parsed as it arrives.
-    Whole,
-    /// A watch that sends the state first.
-    Streaming,
-    /// In pages.
-    Paged,
 }
 
 /// When data counts as stale.
@@ -218,19 +195,20 @@ pub struct Freshness {
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
-    /// How often what is held is compared with what the API server has, in seconds, 0 to 86400;
-    /// 0 (the default) is never. Names, UIDs and versions of all objects of each cell are listed as
-    /// of the version that the cell has; one that differs is listed anew, counted, and told as the Event
-    /// `CacheInconsistent`. A cell with objects that could not be decoded is not compared.
-    #[schemars(range(min = 0, max = 86400))]
-    pub verify_interval_seconds: i32,
+    /// Period of consistency checks, in seconds, 1 to 86400. A check lists the names, UIDs and versions
+    /// of all objects at the resource version of the data. If they differ, kubewarm lists the objects
+    /// again, counts the difference, and sends the Event `CacheInconsistent`. Data with objects that
+    /// could not be decoded is not checked. Default: no checks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub consistency_check_period_seconds: Option<i32>,
 }
 
-/// What is answered, and when not.
+/// How kubewarm answers reads.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Serving {
+pub struct ReadSettings {
     /// How new an answer is that asks for no `resourceVersion`. `Bounded` (the default): known to
     /// be current within `freshness.maxStalenessSeconds`; where that is not known, the API server is
     /// asked before anything is answered. `Strict`: of the moment of the request or later, which is
@@ -239,17 +217,13 @@ pub struct Serving {
     /// strictest counts.
     pub consistency: Consistency,
 
-    /// What becomes of reads of what is not warm yet. `Wait` (the default): they wait, for
-    /// `coldReadWaitSeconds` at most, and are refused with 429 then. `Reject`: they are refused at
-    /// once.
-    pub cold_reads: ColdReads,
-
-    /// How long `Wait` waits, in seconds, 0 to 60, default 5. Of several profiles the shortest
-    /// counts.
+    /// Time for which a read waits for data that is not warm yet, in seconds, 0 to 60. After that
+    /// kubewarm rejects the read with 429; with 0 it rejects the read at once. The shortest timeout
+    /// of all profiles that keep the data counts. Default: 5.
     #[schemars(range(min = 0, max = 60))]
-    pub cold_read_wait_seconds: i32,
+    pub cold_read_timeout_seconds: i32,
 
-    /// What becomes of data that the identity may no longer read. `Fence` (the default): kubewarm
+    /// What becomes of data that the identity may no longer read. `Reject` (the default): kubewarm
     /// stops serving it and drops it. `ServeStale`: kubewarm serves what it held when it noticed the
     /// loss, and the data grows old. Data whose access nobody can verify for 10 minutes is not served
     /// either, and is kept. The conditions show both. Access that returns makes the target warm again
@@ -272,53 +246,35 @@ pub enum Consistency {
     Eventual = 0,
 }
 
-/// What becomes of reads of what is not warm.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub enum ColdReads {
-    /// They wait for a while.
-    #[default]
-    Wait,
-    /// They are refused at once.
-    Reject,
-}
-
 /// What becomes of data that may not be read any more.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnAccessLost {
-    /// It is not served.
+    /// kubewarm drops it and rejects reads.
     #[default]
-    Fence,
-    /// It is served on.
+    Reject,
+    /// kubewarm goes on serving it.
     ServeStale,
 }
 
 impl Default for Warmup {
     fn default() -> Self {
-        Self {
-            target_seconds: None,
-            max_concurrent_lists: 4,
-            page_size: 500,
-            list_strategy: ListStrategy::Auto,
-            streaming_deadline_seconds: 30,
-        }
+        Self { deadline_seconds: None, max_concurrent_lists: 4 }
     }
 }
 
-impl Default for Serving {
+impl Default for ReadSettings {
     fn default() -> Self {
         Self {
             consistency: Consistency::Bounded,
-            cold_reads: ColdReads::Wait,
-            cold_read_wait_seconds: 5,
-            on_access_lost: OnAccessLost::Fence,
+            cold_read_timeout_seconds: 5,
+            on_access_lost: OnAccessLost::Reject,
         }
     }
 }
 
 impl Default for Freshness {
     fn default() -> Self {
-        Self { max_staleness_seconds: 120, verify_interval_seconds: 0 }
+        Self { max_staleness_seconds: 120, consistency_check_period_seconds: None }
     }
 }

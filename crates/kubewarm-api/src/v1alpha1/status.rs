@@ -17,8 +17,8 @@ pub struct CacheProfileStatus {
     /// carried out. `Authorized`: the API server allows every list and watch that it needs.
     /// `Warm`: every required target has been listed completely. `Fresh`: what is
     /// held is known to be current within `freshness.maxStalenessSeconds`. `WithinLimits`: no target
-    /// was stopped because of a limit. `WarmupObjectiveMet`:
-    /// `warmup.targetSeconds` was kept. `Stalled`: only an edit of the spec helps; the one that is
+    /// was stopped because of a limit. `WarmupDeadlineMet`:
+    /// all required targets were warm within `warmup.deadlineSeconds`. `Stalled`: only an edit of the spec helps; the one that is
     /// `True` when something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

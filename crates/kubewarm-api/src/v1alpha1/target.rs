@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 #[x_kube(
-    validation = Rule::new("self.resource == oldSelf.resource")
-        .message("resource of an existing target is immutable; add a target with another name"),
-    validation = Rule::new("!(self.resource.group == '' && self.resource.resource == 'secrets') || self.projection.type == 'MetadataOnly' || self.sensitiveData == 'Allow'")
-        .message("secrets are cached as metadata only unless sensitiveData is Allow"),
-    validation = Rule::new("self.projection.type != 'MetadataOnly' || !has(self.indexes) || self.indexes.all(i, !has(i.fieldPath) || i.fieldPath.startsWith('.metadata.'))")
-        .message("with MetadataOnly, index paths must start with .metadata.")
+    validation = Rule::new("self.group == oldSelf.group && self.resource == oldSelf.resource && has(self.version) == has(oldSelf.version) && (!has(self.version) || self.version == oldSelf.version)")
+        .message("group, version and resource of an existing target are immutable; add a target with another name"),
+    validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'Metadata' || self.secretData == 'Allow'")
+        .message("secrets are cached as metadata only unless secretData is Allow"),
+    validation = Rule::new("self.projection.type != 'Metadata' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
+        .message("with projection Metadata, index paths must start with metadata.")
 )]
 pub struct Target {
     /// Identifies the target within the profile, in status and in messages: a DNS label of at most
@@ -25,14 +25,30 @@ pub struct Target {
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The kind, by its names in the API. Cannot be changed: remove the target and add another
-    /// with another name.
-    pub resource: ResourceName,
-
-    /// Where to look. The default is the profile's own namespace. A profile outside the operator's
-    /// namespace may name no other namespace than its own.
+    /// API group of the resource, such as `apps`. Default: empty, the core group. Immutable.
     #[serde(default)]
-    pub scope: Scope,
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub group: String,
+
+    /// API version of the resource, such as `v1`. Default: the version that the API server prefers,
+    /// also when that changes. Immutable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub version: Option<String>,
+
+    /// Plural name of the resource in lower case, such as `deployments`, as
+    /// `kubectl api-resources` lists it. If the API server does not serve the resource yet, the
+    /// target warms as soon as it does. Immutable: to change the resource, remove the target and
+    /// add one with another name.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub resource: String,
+
+    /// Namespaces to list and watch. Replaces `spec.scope` for this target. Default: `spec.scope`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
 
     /// Whether the profile's readiness depends on this target. `Required` (the default): it does.
     /// `Optional`: the target never blocks `Ready`, whatever happens to it.
@@ -44,59 +60,34 @@ pub struct Target {
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
 
-    /// Whether the payload of secrets may be held. `Deny` (the default): a target that names
-    /// secrets must set `projection.type` to `MetadataOnly`. `Allow`: they may be held whole, in
-    /// the memory of the operator.
+    /// Whether kubewarm may hold the payload of Secrets in its memory. `Deny` (the default): a target
+    /// that names secrets must set `projection.type` to `Metadata`. `Allow`: the target may hold whole
+    /// Secrets.
     #[serde(default)]
-    pub sensitive_data: SensitiveData,
+    pub secret_data: SecretData,
 
     /// Only objects whose labels match; the API server filters. Unset or empty: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 
-    /// Only objects whose fields match every entry, 1 to 8 of them; the API server filters, and
-    /// which fields it supports depends on the kind. Unset: all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 8))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into(), "operator".into(), "value".into()]))]
-    pub field_selectors: Vec<FieldSelectorTerm>,
+    /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`, with 1
+    /// to 8 requirements and at most 2048 bytes. The API server filters, and the resource decides
+    /// which fields are possible. Default: all objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub field_selector: Option<String>,
 
     /// Which part of each object is kept.
     #[serde(default)]
     pub projection: Projection,
 
-    /// Indexes of fields and labels, 1 to 16. Readers select with
-    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed, so an entry with
-    /// `labelKey` only adds a name.
+    /// Indexes of fields, 1 to 16. Readers select with
+    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels need no entry: they are always
+    /// indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub indexes: Vec<Index>,
-}
-
-/// A kind, by its names in the API.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct ResourceName {
-    /// The API group, such as `apps`; empty (the default) is the core group.
-    #[serde(default)]
-    #[schemars(
-        length(max = 253),
-        regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-    )]
-    pub group: String,
-
-    /// The API version, such as `v1`. Unset (the default): the one that the server prefers, also
-    /// when that changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub version: Option<String>,
-
-    /// The plural name in lower case, such as `deployments`, as `kubectl api-resources` lists it.
-    /// The kind need not exist yet: the target warms by itself once it does.
-    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub resource: String,
 }
 
 /// Where to look.
@@ -177,7 +168,7 @@ pub enum Requirement {
     Serialize,
 )]
 #[schemars(inline)]
-pub enum SensitiveData {
+pub enum SecretData {
     /// Metadata only.
     #[default]
     Deny,
@@ -252,42 +243,13 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// A requirement on one field.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct FieldSelectorTerm {
-    /// The field, such as `status.phase` or `spec.nodeName`, at most 128 characters.
-    #[schemars(length(min = 1, max = 128))]
-    pub field: String,
-
-    /// The value to compare with, at most 253 characters; may be empty.
-    #[schemars(length(max = 253))]
-    pub value: String,
-
-    /// `Equals` (the default): the field has the value. `NotEquals`: it has another.
-    #[serde(default)]
-    pub operator: FieldOperator,
-}
-
-/// How a field is compared.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[schemars(inline)]
-pub enum FieldOperator {
-    /// The field has the value.
-    #[default]
-    Equals,
-    /// It has another.
-    NotEquals,
-}
-
 /// Which part of each object is kept.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Projection {
-    /// `Full` (the default): the whole object. `MetadataOnly`: `metadata` only, and no more is
-    /// asked of the API server; a fraction of the memory and of the traffic.
+    /// `Full` (the default): the whole object. `Metadata`: only `metadata`, which kubewarm requests
+    /// as PartialObjectMetadata, with a fraction of the memory and of the traffic.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
@@ -304,7 +266,7 @@ pub enum ProjectionType {
     #[default]
     Full,
     /// `metadata` only.
-    MetadataOnly,
+    Metadata,
 }
 
 /// Whether `metadata.managedFields` is stored.
@@ -331,34 +293,26 @@ pub enum ManagedFields {
     Keep,
 }
 
-/// A lookup that is to be fast; exactly one of `fieldPath` and `labelKey` is set.
-#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+/// Index of one field.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
-#[x_kube(
-    validation = Rule::new("has(self.fieldPath) != has(self.labelKey)")
-        .message("exactly one of fieldPath or labelKey must be set")
-)]
+#[schemars(inline, transform = schema::for_crd)]
 pub struct Index {
     /// Name of the index, unique within the target: a DNS label of at most 63 characters. Readers
     /// select with `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The field to index, as a path from the root of the object, 2 to 128 characters, such as
-    /// `.spec.nodeName`; `[*]` stands for every element of a list, as in
-    /// `.spec.containers[*].image`. With `MetadataOnly` it must start with `.metadata.`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Path of the field from the root of the object, at most 128 characters, such as
+    /// `spec.nodeName`. `[*]` stands for every element of a list, as in
+    /// `spec.containers[*].image`. With projection `Metadata` it must start with `metadata.`.
     #[schemars(
-        length(min = 2, max = 128),
-        regex(pattern = r"^(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+$")
+        length(min = 1, max = 128),
+        regex(
+            pattern = r"^[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)*$"
+        )
     )]
-    pub field_path: Option<String>,
-
-    /// The label to index: `[prefix/]name`, at most 317 characters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317))]
-    pub label_key: Option<String>,
+    pub field_path: String,
 }
 
 fn default_priority() -> i32 {

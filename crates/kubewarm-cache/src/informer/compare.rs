@@ -33,9 +33,9 @@ const PAGE: Duration = Duration::from_mins(1);
 impl Task {
     /// Ready when the table is to be compared. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
-        let interval = self.informer.tuning(|tuning| tuning.verify_interval);
-        let due = interval.and_then(|interval| {
-            self.compared_at.checked_add(interval.mul_f64(self.compared_part))
+        let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
+        let due = period.and_then(|period| {
+            self.compared_at.checked_add(period.mul_f64(self.compared_part))
         });
         async move {
             match due {
@@ -57,7 +57,7 @@ impl Task {
             return Fuse::terminated();
         };
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let limit = self.informer.tuning(|tuning| tuning.page_size);
+        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let namespace = self.namespace_of_profile();
         let comparing = async move {
             let _permit = shared.comparisons.acquire(&namespace).await;

@@ -43,7 +43,7 @@ impl Decoder {
         let is_secrets = key.resource.group_resource().is_secrets();
         Self {
             projection: key.projection,
-            hides_payload: is_secrets && matches!(key.projection, Projection::MetadataOnly(_)),
+            hides_payload: is_secrets && matches!(key.projection, Projection::Metadata(_)),
             scratch: Vec::new(),
         }
     }
@@ -99,7 +99,7 @@ impl Decoder {
                 cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
             }
             // What was not asked for is not stored, should a proxy send it all the same.
-            Projection::MetadataOnly(_) => {
+            Projection::Metadata(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
                 let holes = [hole(metadata, dropped), hole(metadata, repeated), None];
@@ -132,7 +132,7 @@ fn without_content(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
     use kubewarm_api::model::{
-        Extent, FieldSelector, GroupResource, Identity, LabelSelector, Resource, SensitiveData,
+        Extent, FieldSelector, GroupResource, Identity, LabelSelector, Resource, SecretData,
     };
     use proptest::prelude::*;
 
@@ -143,7 +143,7 @@ mod tests {
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
             projection,
-            sensitive_data: SensitiveData::Allow,
+            secret_data: SecretData::Allow,
             identity: Identity::Operator,
             declared_in: None,
         }
@@ -199,7 +199,7 @@ mod tests {
     fn a_cell_of_metadata_keeps_nothing_else() {
         let json =
             br#"{"kind":"Secret","metadata":{"name":"a","managedFields":[]},"data":{"k":"v"}}"#;
-        let mut decoder = Decoder::new(&key("pods", Projection::MetadataOnly(ManagedFields::Drop)));
+        let mut decoder = Decoder::new(&key("pods", Projection::Metadata(ManagedFields::Drop)));
         let item = decoder.decode(json).unwrap();
         assert_eq!(item.body, br#"{"metadata":{"name":"a"}}"#);
     }
@@ -207,7 +207,7 @@ mod tests {
     const REPEATED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
     fn metadata_of_a_secret(json: &str) -> Result<String, Undecodable> {
-        let of = key("secrets", Projection::MetadataOnly(ManagedFields::Drop));
+        let of = key("secrets", Projection::Metadata(ManagedFields::Drop));
         let mut decoder = Decoder::new(&of);
         let item = decoder.decode(json.as_bytes())?;
         Ok(String::from_utf8_lossy(item.body).into_owned())

@@ -53,12 +53,12 @@ impl Endpoint {
     /// # Errors
     ///
     /// [`Reason::Forbidden`] for a key that no request is built for: the payload of secrets without
-    /// `sensitiveData: Allow`, and a namespace whose name would change the path. The schema and the parser refuse
+    /// `secretData: Allow`, and a namespace whose name would change the path. The schema and the parser refuse
     /// these too. Only here can they be refused after the resource has been resolved.
     pub(super) fn new(key: &CellKey) -> Result<Self, Fault> {
         let forbidden = |message: String| Err(Fault::new(Reason::Forbidden, message));
         if key.is_guarded() {
-            let message = "secrets are fetched as metadata only unless sensitiveData is Allow";
+            let message = "secrets are fetched as metadata only unless secretData is Allow";
             return forbidden(message.to_owned());
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
@@ -85,7 +85,7 @@ impl Endpoint {
         };
         let accept = |kind: &str| match key.projection {
             Projection::Full(_) => format!("application/json{drop}"),
-            Projection::MetadataOnly(_) => {
+            Projection::Metadata(_) => {
                 format!("application/json;as={kind};g=meta.k8s.io;v=v1{drop}")
             }
         };
@@ -93,7 +93,7 @@ impl Endpoint {
         let accept_one = match (key.projection, key.holds_secrets()) {
             (Projection::Full(_), false) => format!("{metadata},application/json"),
             // Nobody is to hold what is secret, or what was not asked for.
-            (Projection::MetadataOnly(_), _) | (_, true) => metadata.to_owned(),
+            (Projection::Metadata(_), _) | (_, true) => metadata.to_owned(),
         };
         Ok(Self {
             path,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use kubewarm_api::model::{
         FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector, Operator,
-        Resource, SensitiveData,
+        Resource, SecretData,
     };
 
     fn key(group: &str, resource: &str, projection: Projection) -> CellKey {
@@ -191,11 +191,11 @@ mod tests {
     fn the_payload_of_secrets_needs_leave() {
         let mut secrets = key("", "secrets", Projection::Full(ManagedFields::Drop));
         assert!(Endpoint::new(&secrets).is_err());
-        secrets.sensitive_data = SensitiveData::Allow;
+        secrets.secret_data = SecretData::Allow;
         let payload = Endpoint::new(&secrets).unwrap();
         // One is peeked at without it all the same.
         assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
-        let metadata = key("", "secrets", Projection::MetadataOnly(ManagedFields::Drop));
+        let metadata = key("", "secrets", Projection::Metadata(ManagedFields::Drop));
         let endpoint = Endpoint::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
         let page = |token| Part::Page { limit: 9, token };

@@ -49,7 +49,7 @@ impl Task {
         let shared = Arc::clone(&self.shared);
         // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
         let mut order =
-            shared.strategies.order(&shared.operator, &self.informer.key, tuning.strategy).await;
+            shared.strategies.order(&shared.operator, &self.informer.key, tuning.lists.strategy).await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
         self.informer.enter(Step::Listing);
         let reread = match why {
@@ -155,7 +155,7 @@ impl Task {
     /// A token that has expired ends in one whole list, as in client-go: going on with a newer
     /// token would mix two versions in one table.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
-        let limit = self.informer.tuning(|tuning| tuning.page_size);
+        let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let mut meta = self.page(Part::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);

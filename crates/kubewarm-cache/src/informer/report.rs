@@ -274,7 +274,7 @@ impl CellReport {
     #[must_use]
     pub fn serves(&self, policy: OnAccessLost) -> bool {
         match policy {
-            OnAccessLost::Fence => self.is_warm(),
+            OnAccessLost::Reject => self.is_warm(),
             OnAccessLost::ServeStale => self.synced_at.is_some() && !self.is_missing(),
         }
     }

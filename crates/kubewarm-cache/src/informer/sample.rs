@@ -98,7 +98,7 @@ pub async fn try_cell(client: &Arc<kube::Client>, spec: &CellSpec) -> Trial {
 fn shallow(key: &CellKey, depth: Depth) -> CellKey {
     let mut key = key.clone();
     if depth == Depth::Metadata || key.resource.group_resource().is_secrets() {
-        key.projection = Projection::MetadataOnly(ManagedFields::Drop);
+        key.projection = Projection::Metadata(ManagedFields::Drop);
     }
     key
 }

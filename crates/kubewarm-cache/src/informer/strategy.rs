@@ -42,7 +42,7 @@ impl Strategies {
 
     /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
     pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> ListMethod {
-        let wanted = spec.tuning.strategy;
+        let wanted = spec.tuning.lists.strategy;
         let order = self.order(operator, &spec.key, wanted).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }
@@ -65,9 +65,9 @@ impl Strategies {
                 &[ListMethod::PagedList]
             }
             ListStrategy::Auto => &[ListMethod::List, ListMethod::WatchList, ListMethod::PagedList],
-            ListStrategy::Whole => &[ListMethod::List, ListMethod::PagedList],
-            ListStrategy::Streaming => &[ListMethod::WatchList, ListMethod::PagedList],
-            ListStrategy::Paged => &[ListMethod::PagedList],
+            ListStrategy::List => &[ListMethod::List, ListMethod::PagedList],
+            ListStrategy::WatchList => &[ListMethod::WatchList, ListMethod::PagedList],
+            ListStrategy::PagedList => &[ListMethod::PagedList],
         };
         let avoided = |way| self.avoided.get(&lane(cell, way)).is_some();
         order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
@@ -154,10 +154,10 @@ mod tests {
             Some(&ListMethod::List),
             "what another was refused is nothing to it"
         );
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [ListMethod::PagedList]);
         tokio::time::advance(timing.remember).await;
-        let order = strategies.order(&client, &pods(), ListStrategy::Whole).await;
+        let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [ListMethod::List, ListMethod::PagedList]);
     }
 }

@@ -28,7 +28,7 @@ impl Task {
 
     async fn receive_initial(&mut self) -> Result<Listed, NotListed> {
         let timing = self.shared.timing.clone();
-        let deadline = self.informer.tuning(|tuning| tuning.streaming_deadline);
+        let deadline = self.informer.tuning(|tuning| tuning.lists.watch_list_timeout);
         let asked = lasting(&timing).max(deadline * 10);
         let started = Instant::now();
         let within = timing.list_headers;

@@ -171,7 +171,7 @@ fn perform(
 }
 
 fn node_path() -> FieldPath {
-    FieldPath::parse(".spec.nodeName").unwrap()
+    FieldPath::parse("spec.nodeName").unwrap()
 }
 
 fn keys_of(objects: &[Object]) -> Vec<(u8, u8)> {

@@ -5,13 +5,13 @@ use super::{
     record::Packing,
     samples::{body, cell, upsert},
 };
-use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SensitiveData};
+use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SecretData};
 use std::collections::BTreeSet;
 
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> CellKey {
-    let key = CellKey { sensitive_data: SensitiveData::Allow, ..cell("secrets") };
+    let key = CellKey { secret_data: SecretData::Allow, ..cell("secrets") };
     assert!(matches!(key.projection, Projection::Full(_)), "whole");
     key
 }

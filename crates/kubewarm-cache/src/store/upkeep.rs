@@ -167,7 +167,7 @@ mod tests {
         let table = Arc::new(table);
         let mut writer = Writer::new(Arc::clone(&table));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
-        let wanted = [FieldPath::parse(".a").unwrap()];
+        let wanted = [FieldPath::parse("a").unwrap()];
         let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
         declare(&wanted);
         let declared = Arc::clone(&table.contents.read().paths);

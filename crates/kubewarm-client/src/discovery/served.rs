@@ -99,7 +99,7 @@ impl Served {
                 (Some(version), Some(_)) => {
                     let names: Vec<&str> = served().map(|it| it.resource.version()).collect();
                     format!(
-                        "resource.version: {of} is not served in version {version:?}, but in {}; \
+                        "version: {of} is not served in version {version:?}, but in {}; \
                          leave version out to follow the server's preference",
                         names.join(", ")
                     )
@@ -113,7 +113,7 @@ impl Served {
             return Err(Refusal::new(
                 RefusalReason::NotListable,
                 format!(
-                    "resource.resource: {of} cannot be kept warm, it has no verb {missing} (its \
+                    "resource: {of} cannot be kept warm, it has no verb {missing} (its \
                      verbs: {verbs}); remove the target"
                 ),
             ));
@@ -141,7 +141,7 @@ impl Served {
 
     fn group_unknown(&self, of: &GroupResource) -> String {
         format!(
-            "resource.group: this cluster serves no group {:?}; the target starts by itself once \
+            "group: this cluster serves no group {:?}; the target starts by itself once \
              its CustomResourceDefinition or API service is installed{}",
             of.group(),
             self.other_groups(of)
@@ -155,7 +155,7 @@ impl Served {
         };
         if versions.iter().any(|version| version.is_stale) {
             return format!(
-                "resource.resource: {place} does not answer the API server, so it is not known \
+                "resource: {place} does not answer the API server, so it is not known \
                  whether it serves {:?}; see `kubectl get apiservices`",
                 of.resource()
             );
@@ -175,7 +175,7 @@ impl Served {
             format!("did you mean {}?", alike.join(" or "))
         };
         format!(
-            "resource.resource: {place} serves no resource {:?}; {advice}{}",
+            "resource: {place} serves no resource {:?}; {advice}{}",
             of.resource(),
             self.other_groups(of)
         )

@@ -33,18 +33,18 @@ mod tests {
     #[test]
     fn what_was_read_before_access_was_lost_is_not_told_when_it_is_back() {
         let now = Instant::now();
-        let (fences, serves_on) = (OnAccessLost::Fence, OnAccessLost::ServeStale);
+        let (rejects, serves_on) = (OnAccessLost::Reject, OnAccessLost::ServeStale);
         let warm = report(now);
         let goes_on = |report: &CellReport, policy, losses| {
             AccessTerms { policy, losses }.permit(Some(report))
         };
-        assert!(goes_on(&warm, fences, Some(0)) && goes_on(&warm, fences, None));
+        assert!(goes_on(&warm, rejects, Some(0)) && goes_on(&warm, rejects, None));
         let lost = Some(Loss { at: now, time: Timestamp::UNIX_EPOCH });
         let gone = CellReport { lost, losses: 1, ..warm.clone() };
-        assert!(!goes_on(&gone, fences, None) && goes_on(&gone, serves_on, None));
+        assert!(!goes_on(&gone, rejects, None) && goes_on(&gone, serves_on, None));
         let back = CellReport { losses: 1, ..warm };
-        assert!(!goes_on(&back, fences, Some(0)) && !goes_on(&back, serves_on, Some(0)));
-        assert!(goes_on(&back, fences, Some(1)) && goes_on(&back, fences, None));
+        assert!(!goes_on(&back, rejects, Some(0)) && !goes_on(&back, serves_on, Some(0)));
+        assert!(goes_on(&back, rejects, Some(1)) && goes_on(&back, rejects, None));
         let terms = AccessTerms { policy: serves_on, losses: None };
         assert!(!terms.permit(None), "there is no such cell any more");
     }

@@ -7,7 +7,7 @@ use super::{
     offers::{Offering, Offers},
 };
 use kubewarm_api::model::{
-    CellKey, Consistency, Extent, Index, IndexBy, Mode, OnAccessLost, ProfileRef, Projection,
+    CellKey, Consistency, Extent, FieldPath, Index, Mode, OnAccessLost, ProfileRef, Projection,
 };
 use kubewarm_cache::informer::CellReport;
 use kubewarm_wire::{Failure, Form, Objects, Part};
@@ -61,7 +61,7 @@ impl<'a> Coverage<'a> {
         let is_enough = |offering: &&Offering| match offering.key.projection {
             Projection::Full(_) => true,
             // Of a table, it depends on the columns of the kind.
-            Projection::MetadataOnly(_) => asked.form != Form::Object(Part::Full),
+            Projection::Metadata(_) => asked.form != Form::Object(Part::Full),
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {
@@ -70,12 +70,12 @@ impl<'a> Coverage<'a> {
         Ok(Self { asked, cells })
     }
 
-    /// What an index of this name looks up by, as all declare it who may answer; `None`: nobody declares it.
+    /// The path of the index of this name, on which all profiles that may answer agree; `None` if no profile declares it.
     ///
     /// # Errors
     ///
     /// 400 where they declare different ones: which of them is meant depends on who answers.
-    pub(super) fn index(&self, name: &str) -> Result<Option<&'a IndexBy>, Failure> {
+    pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, Failure> {
         let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
         if declared.all(|it| first == Some(it)) {
@@ -90,7 +90,7 @@ impl<'a> Coverage<'a> {
     /// What the profiles let a watch of this cell that selects by these indexes do after a loss of access; `None` if
     /// none offers the cell any more, or an index has become another one.
     pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
-        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.by));
+        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
         let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
         let goes_on =
             !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
@@ -138,9 +138,9 @@ impl<'a> Coverage<'a> {
         self.cells.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// How long any of them has cold reads wait.
-    pub(super) fn cold_wait(&self) -> Duration {
-        self.cells.iter().map(|it| it.declared.reads.cold_wait).min().unwrap_or_default()
+    /// The shortest time for which they let cold reads wait.
+    pub(super) fn cold_read_timeout(&self) -> Duration {
+        self.cells.iter().map(|it| it.declared.reads.cold_read_timeout).min().unwrap_or_default()
     }
 
     /// Those that may answer now, the best first: whole ones without selectors; then current ones, late ones, and those that
@@ -195,7 +195,7 @@ impl Candidate<'_> {
 
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
-        let is_metadata = matches!(self.key.projection, Projection::MetadataOnly(_));
+        let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
         let freshness = if self.offers.iter().all(|it| it.declared.mode == Mode::Paused) {
             2
         } else {
@@ -215,7 +215,7 @@ pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
 fn strictest(offers: &[&Offering]) -> OnAccessLost {
     let all_serve_on =
         offers.iter().all(|it| it.declared.on_access_lost == OnAccessLost::ServeStale);
-    if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Fence }
+    if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Reject }
 }
 
 /// Whether this profile's cells answer on the path that was asked: on its own, or where it is the one of
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn metadata_is_answered_by_cells_of_metadata_and_nothing_else_is() {
         let mut metadata = cell("a", "", "");
-        metadata.projection = Projection::MetadataOnly(kubewarm_api::model::ManagedFields::Drop);
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
         let offers = offers("home", &[metadata]);
         let path = "/api/v1/namespaces/a/pods";
         assert_eq!(refused(&offers, path, ""), 406);
@@ -364,7 +364,7 @@ mod tests {
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
         assert_eq!(coverage.max_staleness(), Duration::from_secs(30));
         assert_eq!(coverage.consistency(), Consistency::Strict);
-        assert_eq!(coverage.cold_wait(), Duration::from_secs(2));
+        assert_eq!(coverage.cold_read_timeout(), Duration::from_secs(2));
         let order = |ages: [u64; 3]| -> Vec<CellKey> {
             let keys = [&selected, &own, &all];
             let standing = |key: &CellKey| {

@@ -3,8 +3,7 @@
 
 use super::kind::Kind;
 use kubewarm_api::model::{
-    CellKey, FieldPath, FieldRequirement, Index, IndexBy, LabelRequirement, LabelSelector,
-    Operator, Projection, Resource,
+    CellKey, FieldPath, FieldRequirement, Index, LabelSelector, Projection, Resource,
 };
 use kubewarm_cache::store::{Test, Wanted};
 use kubewarm_wire::{Failure, Objects};
@@ -15,8 +14,6 @@ pub(super) struct Fields {
     /// Tests of fields. Beside one of a field of the API server's stands the requirement that it is from: a cell may meet
     /// that by itself.
     tests: Vec<(Option<FieldRequirement>, Test)>,
-    /// What is asked of labels that indexes look up by.
-    labels: Vec<LabelRequirement>,
     /// The declared indexes that it names.
     pub(super) indexes: Vec<Index>,
 }
@@ -30,7 +27,7 @@ impl Fields {
     pub(super) fn of<'a>(
         asked: &Objects,
         kind: &Kind,
-        index: impl Fn(&str) -> Result<Option<&'a IndexBy>, Failure>,
+        index: impl Fn(&str) -> Result<Option<&'a FieldPath>, Failure>,
     ) -> Result<Self, Failure> {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
@@ -47,12 +44,9 @@ impl Fields {
                 fields.tests.push((Some(requirement.clone()), test(path, absent)));
                 continue;
             };
-            let by = index(name)?.ok_or_else(refusal)?;
-            match by {
-                IndexBy::Field(path) => fields.tests.push((None, test(path.clone(), ""))),
-                IndexBy::Label(key) => fields.labels.push(of_label(key, requirement)?),
-            }
-            fields.indexes.push(Index { name: name.into(), by: by.clone() });
+            let path = index(name)?.ok_or_else(refusal)?;
+            fields.tests.push((None, test(path.clone(), "")));
+            fields.indexes.push(Index { name: name.into(), path: path.clone() });
         }
         Ok(fields)
     }
@@ -72,7 +66,7 @@ impl Fields {
         Wanted {
             namespace: asked.namespace.as_deref().map(Into::into),
             name: asked.only_name().map(Into::into),
-            labels: LabelSelector::new(asked.labels.requirements().chain(&self.labels).cloned()),
+            labels: LabelSelector::new(asked.labels.requirements().cloned()),
             tests: self.beyond(key).cloned().chain(comparisons).collect(),
         }
     }
@@ -83,17 +77,6 @@ impl Fields {
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
         tests.map(|(_, test)| test)
     }
-}
-
-/// What a requirement asks of the label that its index looks up by: the same as a label selector.
-fn of_label(key: &str, requirement: &FieldRequirement) -> Result<LabelRequirement, Failure> {
-    let operator = if requirement.is_equality() { Operator::In } else { Operator::NotIn };
-    LabelRequirement::new(key, operator, [requirement.value()]).map_err(|invalid| {
-        let field = requirement.field();
-        Failure::bad_request(format!(
-            "invalid field selector: {field}, an index of the label {key}: {invalid}"
-        ))
-    })
 }
 
 /// The kind is not selected by this: as the API server says it of that kind. It may know a field that nobody knows here.
@@ -209,15 +192,11 @@ mod tests {
             Test::Field { path, .. } => path.to_string(),
             Test::Label(comparison) => comparison.to_string(),
         });
-        assert_eq!(paths.collect::<Vec<_>>(), [".metadata.name", ".spec.nodeName", "tier>1"]);
+        assert_eq!(paths.collect::<Vec<_>>(), ["metadata.name", "spec.nodeName", "tier>1"]);
     }
 
-    fn path(text: &str) -> IndexBy {
-        IndexBy::Field(FieldPath::parse(text).unwrap())
-    }
-
-    fn label(key: &str) -> IndexBy {
-        IndexBy::Label(key.into())
+    fn path(text: &str) -> FieldPath {
+        FieldPath::parse(text).unwrap()
     }
 
     /// What is asked by `fields` of pods in the namespace `a`, and which of the cells answer that.
@@ -241,9 +220,9 @@ mod tests {
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
         offers.add("a", &all);
-        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
-        offers.index("a", &own, "by-app", &label("app"));
-        offers.index("a", &all, "by-tier", &label("tier"));
+        offers.index("home", &all, "by-node", &path("spec.nodeName"));
+        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
+        offers.index("a", &all, "by-tier", &path("metadata.labels.tier"));
         let built_in = kind("");
         let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys);
         assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
@@ -270,15 +249,15 @@ mod tests {
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
         offers.add("b", &cell("b", "", ""));
-        offers.index("home", &all, "by-app", &label("app"));
-        offers.index("b", &cell("b", "", ""), "by-app", &label("tier"));
-        offers.index("a", &own, "by-app", &label("app"));
+        offers.index("home", &all, "by-app", &path("metadata.labels.app"));
+        offers.index("b", &cell("b", "", ""), "by-app", &path("metadata.labels.tier"));
+        offers.index("a", &own, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
         assert_eq!(
             answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap().1.len(),
             2
         );
-        offers.index("a", &own, "by-app", &label("tier"));
+        offers.index("a", &own, "by-app", &path("metadata.labels.tier"));
         let refused = answering(&offers, ("index.kubewarm.io/by-app=x", &built_in)).unwrap_err();
         assert_eq!(refused.code(), 400);
         assert!(refused.message().contains("/profiles/<namespace>/<name>"), "{refused:?}");
@@ -287,11 +266,11 @@ mod tests {
     #[test]
     fn what_metadata_does_not_say_is_not_asked_of_it() {
         let mut metadata = cell("a", "", "");
-        metadata.projection = Projection::MetadataOnly(kubewarm_api::model::ManagedFields::Drop);
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
         let mut offers = offers("a", slice::from_ref(&metadata));
-        offers.index("a", &metadata, "by-node", &path(".spec.nodeName"));
-        offers.index("a", &metadata, "by-owner", &path(".metadata.ownerReferences[*].uid"));
-        offers.index("a", &metadata, "by-app", &label("app"));
+        offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
+        offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
+        offers.index("a", &metadata, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
         let of = |fields: &str| answering(&offers, (fields, &built_in)).map(|(_, keys)| keys.len());
         assert_eq!(
@@ -308,7 +287,7 @@ mod tests {
     fn an_index_may_have_the_name_of_a_field() {
         let three = cell("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
-        offers.index("a", &three, "size", &path(".spec.other"));
+        offers.index("a", &three, "size", &path("spec.other"));
         let of = |fields: &str| answering(&offers, (fields, &kind("size")));
         let (fields, keys) = of("size=3").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
@@ -320,8 +299,7 @@ mod tests {
     fn an_index_is_looked_up_where_it_was_declared() {
         let all = cell("all", "", "");
         let mut offers = offers("home", slice::from_ref(&all));
-        offers.index("home", &all, "by-node", &path(".spec.nodeName"));
-        offers.index("home", &all, "by-app", &label("app"));
+        offers.index("home", &all, "by-node", &path("spec.nodeName"));
         let built_in = kind("");
         let wanted = |fields: &str| {
             let (fields, _) = answering(&offers, (fields, &built_in))?;
@@ -329,15 +307,13 @@ mod tests {
             Ok::<_, Failure>(fields.wanted(&asked, &all))
         };
         let test = |is_equality, value: &str| Test::Field {
-            path: FieldPath::parse(".spec.nodeName").unwrap(),
+            path: path("spec.nodeName"),
             absent: "".into(),
             is_equality,
             value: value.into(),
         };
-        let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m,index.kubewarm.io/by-app=web,index.kubewarm.io/by-app!=api").unwrap();
+        let both = wanted("index.kubewarm.io/by-node=n,index.kubewarm.io/by-node!=m").unwrap();
         assert_eq!(both.tests.all(), [test(false, "m"), test(true, "n")]);
-        assert_eq!(both.labels.to_string(), "app in (web),app notin (api),tier");
-        let refused = wanted("index.kubewarm.io/by-app=a b").unwrap_err();
-        assert!(refused.code() == 400 && refused.message().contains("label app"), "{refused:?}");
+        assert_eq!(both.labels.to_string(), "tier");
     }
 }

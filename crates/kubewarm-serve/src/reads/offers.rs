@@ -1,6 +1,6 @@
 //! What profiles offer to readers: their cells, and on which terms.
 
-use kubewarm_api::model::{CellKey, Declared, Index, IndexBy, Mode, ProfileRef, Resource};
+use kubewarm_api::model::{CellKey, Declared, FieldPath, Index, Mode, ProfileRef, Resource};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
@@ -21,10 +21,10 @@ pub struct Offering {
 }
 
 impl Offering {
-    /// What the indexes look up by that it calls so: several, where targets of one cell mean different things.
-    pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &IndexBy> {
+    /// The paths of the indexes of this name. There are several if targets of one cell declare different ones.
+    pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let named = self.indexes.iter().flat_map(|of_target| &**of_target);
-        named.filter(move |index| *index.name == *name).map(|index| &index.by)
+        named.filter(move |index| *index.name == *name).map(|index| &index.path)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use kubewarm_api::model::{CellSpec, DeclaredTarget, Requirement, ResourceInfo, Serving};
 
     fn index(name: &str) -> Index {
-        Index { name: name.into(), by: IndexBy::Label(name.into()) }
+        Index { name: name.into(), path: FieldPath::parse(name).unwrap() }
     }
 
     fn spec(key: &CellKey) -> CellSpec {

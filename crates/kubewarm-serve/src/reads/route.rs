@@ -30,7 +30,7 @@ pub(super) struct Route<'a> {
     /// The longest time without a proof that the strictest profile permits.
     pub(super) max_staleness: Duration,
     consistency: Consistency,
-    cold_wait: Duration,
+    cold_read_timeout: Duration,
     /// When the request came.
     began: Instant,
     /// The cell that was proved current for this request, and the proof.
@@ -49,7 +49,7 @@ impl Reads {
         coverage: Coverage<'a>,
         (began, proved): (Instant, Option<&'a (CellKey, Proof)>),
     ) -> Result<Route<'a>, NotYet> {
-        let cold_wait = coverage.cold_wait();
+        let cold_read_timeout = coverage.cold_read_timeout();
         let kind = self.kind(&asked.resource).await?;
         let kind = kind.ok_or_else(|| not_cached(asked, MAY_FILTER))?;
         let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
@@ -57,7 +57,7 @@ impl Reads {
         let (candidates, is_forbidden) =
             coverage.warm(|key| self.from.reports.glance(key), Instant::now());
         if candidates.is_empty() {
-            return Err(NotYet::Cold { wait: cold_wait, is_forbidden });
+            return Err(NotYet::Cold { wait: cold_read_timeout, is_forbidden });
         }
         let (consistency, max_staleness) = (coverage.consistency(), coverage.max_staleness());
         Ok(Route {
@@ -67,7 +67,7 @@ impl Reads {
             candidates,
             max_staleness,
             consistency,
-            cold_wait,
+            cold_read_timeout,
             began,
             proved,
         })
@@ -206,7 +206,7 @@ impl Route<'_> {
 
     /// No candidate can be read.
     pub(super) fn cold(&self) -> NotYet {
-        NotYet::Cold { wait: self.cold_wait, is_forbidden: false }
+        NotYet::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
     /// What has to be proved so that one of `candidates` can answer; 504 where nothing keeps any of them current.

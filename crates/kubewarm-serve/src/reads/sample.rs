@@ -7,8 +7,8 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
-    IndexBy, Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource, ResourceInfo, SensitiveData,
+    Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
+    Resource, ResourceInfo, SecretData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
 use kubewarm_client::Definition;
@@ -50,7 +50,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
         labels,
         fields,
         projection: Projection::Full(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        secret_data: SecretData::Deny,
         identity: Identity::Operator,
         declared_in: None,
     }
@@ -76,7 +76,7 @@ pub(super) fn declared(namespace: &str) -> Declared {
         authors: AuthorCheck::default(),
         mode: Mode::Active,
         targets: Vec::new(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: OnAccessLost::default(),
         reads: ReadTerms::default(),
@@ -95,10 +95,10 @@ impl Offers {
     }
 
     /// Has the profile of a namespace declare an index of a cell.
-    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, by: &IndexBy) {
+    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, path: &FieldPath) {
         let all = self.by_resource.values_mut().flatten();
         for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
-            it.indexes.push([Index { name: name.into(), by: by.clone() }].into());
+            it.indexes.push([Index { name: name.into(), path: path.clone() }].into());
         }
     }
 
@@ -109,9 +109,9 @@ impl Offers {
     }
 
     pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
-        let cold_wait = Duration::from_secs(seconds);
+        let cold_read_timeout = Duration::from_secs(seconds);
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
-            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_wait };
+            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_read_timeout };
         }
     }
 
@@ -134,7 +134,7 @@ pub(super) fn report(current_at: Instant) -> CellReport {
 
 /// A kind; custom if it can be selected by a field.
 pub(super) fn kind(field: &str) -> Kind {
-    let definition = FieldPath::parse(&format!(".{field}")).ok().map(|path| {
+    let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();
         Arc::new(Definition { list_kind: "PodList".into(), fields, ..Definition::default() })
     });

@@ -203,7 +203,7 @@ mod tests {
     use crate::callers::sample::user_permits;
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
-        Extent, GroupResource, Identity, ManagedFields, Projection, Resource, SensitiveData,
+        Extent, GroupResource, Identity, ManagedFields, Projection, Resource, SecretData,
     };
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
@@ -262,13 +262,13 @@ mod tests {
         assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
         assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "nobody else can compute it");
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
-        let metadata = Projection::MetadataOnly(ManagedFields::Drop);
+        let metadata = Projection::Metadata(ManagedFields::Drop);
         let cells = [
             cell("pods", "decade"),
             cell("secrets", "facade"),
             CellKey { extent: Extent::AllNamespaces, ..whole.clone() },
             CellKey { projection: metadata, ..whole.clone() },
-            CellKey { sensitive_data: SensitiveData::Allow, ..whole.clone() },
+            CellKey { secret_data: SecretData::Allow, ..whole.clone() },
             CellKey { identity: owner, ..whole.clone() },
             CellKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,

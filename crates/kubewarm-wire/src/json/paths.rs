@@ -89,9 +89,9 @@ mod tests {
         let of = |texts: &[&str]| -> Paths {
             texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
         };
-        let paths = of(&[".a.b", ".a.c[*].d", ".a.b", ".a.c", ".a.c[*].d.e"]);
+        let paths = of(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);
         let texts: Vec<_> = paths.all().iter().map(ToString::to_string).collect();
-        assert_eq!(texts, [".a.b", ".a.c[*].d", ".a.c", ".a.c[*].d.e"]);
+        assert_eq!(texts, ["a.b", "a.c[*].d", "a.c", "a.c[*].d.e"]);
         assert_eq!(paths.fields(), 5, "a, b, c, d, e");
         assert_eq!((of(&[]).is_empty(), of(&[]).fields()), (true, 0));
     }

@@ -5,7 +5,7 @@ use crate::access::{PATIENCE, Standing, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
     Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields, Projection,
-    Resource, SensitiveData,
+    Resource, SecretData,
 };
 
 fn identity(at: usize) -> Identity {
@@ -19,8 +19,8 @@ fn key(identity: Identity, resource: &str, namespace: &str) -> CellKey {
         extent: Extent::Namespace(namespace.into()),
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
-        projection: Projection::MetadataOnly(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        projection: Projection::Metadata(ManagedFields::Drop),
+        secret_data: SecretData::Deny,
         identity,
         declared_in: None,
     }

@@ -81,11 +81,11 @@ proptest! {
 #[test]
 fn names_that_yaml_takes_for_something_else_stay_names() {
     let named = ["/metadata/name", "/metadata/namespace", "/spec/serviceAccountName"];
-    let target = ["name", "resource/resource", "resource/group", "scope/namespaces/0"];
+    let target = ["name", "resource", "group", "scope/namespaces/0"];
     let target = target.map(|field| format!("/spec/targets/0/{field}"));
     for place in named.into_iter().map(str::to_owned).chain(target) {
-        for word in AMBIGUOUS {
-            let mut profile = every_string();
+        let cases = AMBIGUOUS.into_iter().flat_map(|word| every_string().map(|it| (word, it)));
+        for (word, mut profile) in cases {
             write(&mut profile, &Place::Value(place.clone()), word);
             let valid = valid(&profile).unwrap_or_else(|| panic!("{word} is refused at {place}"));
             let access = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere);

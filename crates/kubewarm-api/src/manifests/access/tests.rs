@@ -5,7 +5,7 @@ use crate::{
     manifests::needs::Kinds,
     model::{
         AuthorCheck, CellSpec, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
-        ProfileRef, Projection, Requirement, Resource, SensitiveData, TargetScope,
+        ProfileRef, Projection, Requirement, Resource, SecretData, TargetScope,
     },
     v1alpha1::CacheProfile,
 };
@@ -14,14 +14,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 const SPEC: &str = "
     targets:
-    - {name: deployments, resource: {group: apps, resource: deployments}}
-    - {name: settings, resource: {resource: configmaps}}
-    - {name: secrets, resource: {resource: secrets}, projection: {type: MetadataOnly}}
+    - {name: deployments, group: apps, resource: deployments}
+    - {name: settings, resource: configmaps}
+    - {name: secrets, resource: secrets, projection: {type: Metadata}}
     - name: pods
-      resource: {resource: pods}
+      resource: pods
       scope: {type: Namespaces, namespaces: [shop, east, west]}
-    - {name: nodes, resource: {resource: nodes}, scope: {type: Cluster}}
-    - {name: all, resource: {group: batch, resource: jobs}, scope: {type: AllNamespaces}}";
+    - {name: nodes, resource: nodes, scope: {type: Cluster}}
+    - {name: all, group: batch, resource: jobs, scope: {type: AllNamespaces}}";
 
 fn account() -> Subject {
     Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() }
@@ -41,8 +41,8 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
         extent,
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
-        projection: Projection::MetadataOnly(ManagedFields::Drop),
-        sensitive_data: SensitiveData::Deny,
+        projection: Projection::Metadata(ManagedFields::Drop),
+        secret_data: SecretData::Deny,
         identity: identity.clone(),
         declared_in: None,
     }
@@ -92,7 +92,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
         authors: AuthorCheck::Enforced,
         mode: Mode::Active,
         targets: targets.collect(),
-        objective: None,
+        warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
         reads: profile.reads,
@@ -183,7 +183,7 @@ fn without_lookups_named_namespaces_need_no_cluster_role() {
     let spec = "
     targets:
     - name: pods
-      resource: {resource: pods}
+      resource: pods
       scope: {type: Namespaces, namespaces: [shop, east]}";
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{spec}"));
@@ -253,10 +253,10 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
     let spec = "
     targets:
     - name: web
-      resource: {resource: pods}
+      resource: pods
       scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}
     - name: web-settings
-      resource: {resource: configmaps}
+      resource: configmaps
       scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
     let profile = profile(spec);
     let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account(), &Watched::Everywhere)

@@ -304,10 +304,10 @@ mod tests {
         let read = || [&opened.before, &opened.now].map(|side| side.said.lock().bytes());
         assert_eq!(read(), [0, 0]);
         for (path, value, expected) in [
-            (".text", "one", [Some(EventType::Deleted), None]),
-            (".text", "two", [Some(EventType::Added), None]),
-            (".text", "three", [None, None]),
-            (".version", "6", [Some(EventType::Added), None]),
+            ("text", "one", [Some(EventType::Deleted), None]),
+            ("text", "two", [Some(EventType::Added), None]),
+            ("text", "three", [None, None]),
+            ("version", "6", [Some(EventType::Added), None]),
         ] {
             let before = read();
             assert_eq!(shared.events(&opened, &wanted(path, value), &follower), expected);
