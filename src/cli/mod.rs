@@ -9,8 +9,8 @@ pub use self::{
 };
 
 use crate::commands::{
-    CheckArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs, WaitArgs,
-    is_plugin, variable,
+    CheckArgs, CrdArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs,
+    VersionArgs, WaitArgs, is_plugin, variable,
 };
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
@@ -24,7 +24,7 @@ pub enum Cli {
     #[command(mut_args = with_variable)]
     Run(RunArgs),
     /// Print the CRD that belongs to this binary.
-    Crd,
+    Crd(CrdArgs),
     /// Print the Roles and bindings that profiles need, or who would gain and lose what by them.
     ///
     /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
@@ -39,7 +39,8 @@ pub enum Cli {
     /// Show how warm profiles are.
     ///
     /// A tree with progress bars on a terminal, one line a target elsewhere. With --target one target
-    /// in detail: why it is not warm, the rule that is missing, and what to run next.
+    /// in detail: why it is not warm, the rule that is missing, and what to run next. With -o json or yaml
+    /// the status as the API server has it.
     Status(StatusArgs),
     /// Wait until a profile is ready; for init containers and scripts.
     ///
@@ -60,7 +61,7 @@ pub enum Cli {
     /// `ConfigMap` beside it), or of a file. No flag skips verification.
     Kubeconfig(KubeconfigArgs),
     /// Print the version.
-    Version,
+    Version(VersionArgs),
     /// Print a script by which a shell completes commands and flags.
     ///
     /// For bash: `source <(kubewarm completion bash)`.
@@ -140,10 +141,36 @@ mod tests {
             "check checkout --pre",
             "status --target pods",
             "status checkout --target pods -w",
-            "status checkout --target pods -o json",
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_that_prints_takes_every_format() {
+        for line in [
+            "status",
+            "status a --target b",
+            "wait a",
+            "check",
+            "get pods",
+            "get pods --compare",
+            "rbac a",
+            "rbac a --diff",
+            "rbac --operator",
+            "plan a",
+            "kubeconfig",
+            "crd",
+            "version",
+        ] {
+            for format in ["json", "yaml", "wide", "name"] {
+                let line = format!("kubewarm {line} -o {format}");
+                assert!(parse(&line).is_ok(), "{line}");
+            }
+        }
+        for line in ["run", "completion bash"] {
+            assert!(parse(&format!("kubewarm {line} -o json")).is_err(), "{line}");
         }
     }
 

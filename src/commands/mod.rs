@@ -5,10 +5,12 @@ mod advice;
 mod cache;
 mod check;
 mod cluster;
+mod crd;
 mod documents;
 mod error;
 mod get;
 mod kubeconfig;
+mod output;
 mod overview;
 mod plan;
 mod print;
@@ -21,6 +23,7 @@ mod target;
 mod text;
 mod value;
 mod verdict;
+mod version;
 mod wait;
 
 #[cfg(test)]
@@ -31,9 +34,11 @@ pub use self::{
     cache::CacheArgs,
     check::{CheckArgs, check},
     cluster::ConnectionArgs,
+    crd::{CrdArgs, crd},
     error::Error,
-    get::{Form, GetArgs, get},
+    get::{GetArgs, get},
     kubeconfig::{KubeconfigArgs, kubeconfig},
+    output::{OutputArgs, OutputFormat},
     overview::overview,
     plan::{PlanArgs, plan},
     print::print,
@@ -41,6 +46,7 @@ pub use self::{
     report::{Format, Report, Terminal, Verdict, render},
     specs::{HomeArgs, OperatorArgs, SpecArgs},
     status::{StatusArgs, status},
+    version::{VersionArgs, version},
     wait::{WaitArgs, wait},
 };
 pub(crate) use self::{

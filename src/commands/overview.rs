@@ -4,13 +4,16 @@ use super::{
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, span},
     verdict::{
-        NO_STATUS, condition, is_true, name, own_message, problem_and_next_try, sentence,
-        stalled_or_unready, unhealthy, untold, verdict, worst,
+        NO_STATUS, condition, is_true, name, object_name, own_message, problem_and_next_try,
+        sentence, stalled_or_unready, unhealthy, untold, verdict, worst,
     },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, CellCounts, Problem, TargetStatus};
+use kubewarm_api::v1alpha1::{
+    CacheProfile, CacheProfileSpec, CacheProfileStatus, CellCounts, LatencyStatus, Problem,
+    QuantilesStatus, TargetStatus,
+};
 use std::time::Duration;
 
 /// A relist is shown for so long.
@@ -21,7 +24,8 @@ const RECENT: Duration = Duration::from_mins(10);
 #[must_use]
 pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> Report {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
-    Report { sections, verdict: worst(profiles), ..Report::default() }
+    let names = Some(profiles.iter().map(object_name).collect());
+    Report { sections, verdict: worst(profiles), names, ..Report::default() }
 }
 
 fn section(profile: &CacheProfile, now: Timestamp) -> Section {
@@ -95,6 +99,11 @@ fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<
     if let (true, Some(seconds)) = (missed, profile.spec.warmup.target_seconds) {
         facts.push(Fact::new(Tone::Warning, format!("(objective {seconds} s missed)")));
     }
+    let CacheProfileSpec { mode, service_account_name, .. } = &profile.spec;
+    facts.push(Fact::new(Tone::Plain, format!("mode {}", mode.as_ref())).wide());
+    if let Some(account) = service_account_name {
+        facts.push(Fact::new(Tone::Plain, format!("ServiceAccount {account}")).wide());
+    }
 }
 
 fn row(
@@ -123,6 +132,8 @@ fn row(
             Some(size) => memory.named("memory", size),
             None => memory,
         },
+        p99(target, "events", |latency| latency.event.as_ref()),
+        p99(target, "reads", |latency| latency.read.as_ref()),
     ];
     let wrong = unhealthy(target);
     cause(wrong, &mut facts);
@@ -133,6 +144,17 @@ fn row(
     }
     let details = details(&title, target, status, now);
     ReportRow { mark: Mark::Branch, details, ..ReportRow::of(facts) }
+}
+
+/// The 99th percentile of one latency, for the wide format.
+fn p99(
+    target: &TargetStatus,
+    name: &str,
+    of: impl Fn(&LatencyStatus) -> Option<&QuantilesStatus>,
+) -> Fact {
+    let found = target.latency_milliseconds.as_ref().and_then(of);
+    let text = found.map_or_else(|| "-".to_owned(), |found| format!("{} ms", found.p99));
+    Fact::number(format!("{name} p99 {text}")).wide()
 }
 
 /// A warm target without cells is full.
@@ -234,6 +256,28 @@ mod tests {
         let profiles = [sample::ready(), sample::warming(), sample::stalled(), sample::untouched()];
         let text = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
         assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
+    }
+
+    #[test]
+    fn the_wide_format_adds_mode_and_latencies() {
+        let mut profile = sample::ready();
+        profile.spec.service_account_name = Some("cache-reader".to_owned());
+        let latency = LatencyStatus {
+            event: Some(QuantilesStatus { p50: 1, p99: 7 }),
+            ..LatencyStatus::default()
+        };
+        profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
+        let wide = render(
+            &overview(&[profile.clone()], sample::now()),
+            Format::Wide(Terminal::default()),
+        );
+        let wide = wide.unwrap();
+        for part in
+            ["mode Active  ServiceAccount cache-reader", "events p99 7 ms  reads p99 -  warm"]
+        {
+            assert!(wide.contains(part), "no {part} in {wide}");
+        }
+        assert!(!drawn(&[profile], 0).contains("p99"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, Problem, TargetStatus};
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, Problem, TargetStatus};
 
 /// What is said of a profile that kubewarm has not looked at.
 pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
@@ -128,6 +128,12 @@ pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
 pub(super) fn name(profile: &CacheProfile) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}", part(&profile.metadata.namespace), part(&profile.metadata.name))
+}
+
+/// `cacheprofile.kubewarm.io/NAME`, as kubectl prints it.
+pub(super) fn object_name(profile: &CacheProfile) -> String {
+    let name = profile.metadata.name.as_deref().unwrap_or_default();
+    format!("cacheprofile.{GROUP}/{name}")
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use super::{
     Error,
     cluster::ConnectionArgs,
+    output::{OutputArgs, OutputFormat},
     print::{show, tell},
     profiles::{Profiles, Seen},
-    report::{Report, Section, Verdict},
+    report::{Report, ReportRow, Section, Verdict},
     text::{grouped, length},
     value,
-    verdict::{lacking, verdict},
+    verdict::{lacking, object_name, verdict},
 };
 use clap::{Args, builder::PossibleValue};
 use kubewarm_api::v1alpha1::CacheProfile;
@@ -49,6 +50,10 @@ pub struct WaitArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
     pub timeout: Duration,
 
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -65,7 +70,7 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
         let seen = Seen { profiles: source.fetch().await?, trouble: None };
-        return conclude(&source, &seen, None);
+        return conclude(&source, &seen, None, args.output.format);
     }
     let trouble = Some("the API server does not answer".to_owned());
     let mut seen = Seen { profiles: Vec::new(), trouble };
@@ -93,26 +98,38 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
         Ok(ended) => ended.map(|()| None)?,
         Err(_) => Some(args.timeout),
     };
-    conclude(&source, &seen, waited)
+    conclude(&source, &seen, waited, args.output.format)
 }
 
-/// Prints how it ended; `waited` is set if the time is over.
-fn conclude(source: &Profiles, seen: &Seen, waited: Option<Duration>) -> Result<Verdict, Error> {
+/// Prints how it ended; `waited` is set if the time is over. In text, what is missing goes to standard error.
+fn conclude(
+    source: &Profiles,
+    seen: &Seen,
+    waited: Option<Duration>,
+    output: Option<OutputFormat>,
+) -> Result<Verdict, Error> {
     let found = seen.profiles.first().map_or(Verdict::Bad, verdict);
     let title = source.title();
-    if found == Verdict::Good {
-        let text = format!("{title} is ready{}", summary(seen.profiles.first()));
-        return show(&Report::judged(vec![Section::new(text, Vec::new())]), None);
+    let outcome = match (found, waited) {
+        (Verdict::Good, _) => format!("{title} is ready{}", summary(seen.profiles.first())),
+        (Verdict::Failed, _) => format!("{title} needs an edit"),
+        (_, None) => format!("{title} is not ready"),
+        (_, Some(waited)) => format!("{title} is not ready after {}", length(waited)),
+    };
+    let missing = if found == Verdict::Good { Vec::new() } else { missing(source, seen) };
+    let verdict =
+        if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found };
+    if found != Verdict::Good && output.is_none() {
+        tell(&format!("{outcome}:"));
+        for line in missing {
+            tell(&format!("  {line}"));
+        }
+        return Ok(verdict);
     }
-    match (found, waited) {
-        (Verdict::Failed, _) => tell(&format!("{title} needs an edit:")),
-        (_, None) => tell(&format!("{title} is not ready:")),
-        (_, Some(waited)) => tell(&format!("{title} is not ready after {}:", length(waited))),
-    }
-    for line in missing(source, seen) {
-        tell(&format!("  {line}"));
-    }
-    Ok(if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found })
+    let rows = missing.into_iter().map(ReportRow::bad).collect();
+    let names = Some(seen.profiles.iter().map(object_name).collect());
+    let sections = vec![Section::new(outcome, rows)];
+    show(&Report { sections, verdict, names, ..Report::default() }, output)
 }
 
 fn missing(source: &Profiles, seen: &Seen) -> Vec<String> {

@@ -49,7 +49,7 @@ spec:
   initContainers:
   - name: kubeconfig
     image: localhost/kubewarm:dev
-    args: [kubeconfig, --output, /shared/in-cluster.kubeconfig]
+    args: [kubeconfig, --output-file, /shared/in-cluster.kubeconfig]
     volumeMounts: [{name: shared, mountPath: /shared}]
   containers:
   - name: c
@@ -185,7 +185,7 @@ fn kubeconfig(world: &World, own: &Path, name: &str, server: &[&str]) -> Result<
     let path = world.cluster().folder().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["kubeconfig", "--overwrite", "--server"]).args(server);
-    command.arg("--output").arg(&path).arg("--kubeconfig").arg(own);
+    command.arg("--output-file").arg(&path).arg("--kubeconfig").arg(own);
     let output = world.node.command(&command).output()?;
     if output.status.success() {
         return Ok(path);

@@ -14,11 +14,12 @@ use super::{
     Error,
     cache::{self, CacheArgs},
     cluster::{ConnectionArgs, served},
-    print::{show, tell},
+    output::OutputArgs,
+    print::{show, show_as, tell},
     report::Verdict,
     value,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
@@ -62,10 +63,6 @@ pub struct GetArgs {
     #[arg(long, value_name = "FIELDS")]
     pub field_selector: Option<String>,
 
-    /// How to print it [default: a table].
-    #[arg(short, long, value_name = "FORMAT", conflicts_with = "compare")]
-    pub output: Option<Form>,
-
     /// Ask the API server for the same, and say what differs and how long each took. Objects are compared by
     /// uid and version. What differs is asked for again after a second: only what the cache has not come to
     /// by then is named.
@@ -81,6 +78,10 @@ pub struct GetArgs {
     )]
     pub cache_kubeconfig: Option<PathBuf>,
 
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
     /// Where the read API is.
     #[command(flatten)]
     pub cache: CacheArgs,
@@ -88,19 +89,6 @@ pub struct GetArgs {
     /// Whose user, and where the API server is.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-}
-
-/// How objects are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Kinds and names, one a line.
-    Name,
-    /// A table of all columns.
-    Wide,
 }
 
 /// A name that cannot change the path of a request.
@@ -144,9 +132,9 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
         let server = Asked { client, name: "the API server" };
         return compare(&cache, &server, &path(&[]), args).await;
     }
-    let pages = pages(&cache, path, accept(args.output)).await?;
+    let pages = pages(&cache, path, accept(args.output.format)).await?;
     let (report, format) = contents(pages, kind, args, now());
-    show(&report, Some(format))
+    show_as(&report, format)
 }
 
 /// The resource that `typed` names among those served: a plural, singular or short name or a kind, with `.group` or
@@ -218,7 +206,7 @@ async fn compare(
         let settled = server.read(path, args).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
-    show(&comparison(&ours, &theirs, &differences), None)
+    show(&comparison(&ours, &theirs, &differences), args.output.format)
 }
 
 impl Asked {
@@ -286,7 +274,6 @@ mod tests {
             "",
             "pods one -A",
             "pods one -l app=web",
-            "pods --compare -o json",
             "pods --cache-kubeconfig a --server https://b",
             "pods --server http://b",
         ] {

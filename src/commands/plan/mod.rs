@@ -9,10 +9,12 @@ use self::{costs::Outlook, live::Cluster};
 use super::{
     Error,
     documents::Found,
+    output::OutputArgs,
     print::show,
     rbac::subject,
-    report::{Format, Report, Verdict},
+    report::{Report, Verdict},
     specs::{SpecArgs, one_of},
+    verdict::object_name,
 };
 use clap::Args;
 use kubewarm_api::{
@@ -46,9 +48,9 @@ pub struct PlanArgs {
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
-    /// Print numbers for a machine: bytes and milliseconds.
-    #[arg(short, long, value_name = "FORMAT")]
-    pub output: Option<Format>,
+    /// Output flags. JSON and YAML have bytes and milliseconds.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
@@ -67,7 +69,7 @@ pub struct PlanArgs {
 pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     let home = args.spec.operator.home();
     let cluster = OnceCell::new();
-    let mut outlooks = Vec::new();
+    let (mut outlooks, mut names) = (Vec::new(), Vec::new());
     for Found { at, profile } in args.spec.read().await? {
         let refused = |error| Error::unusable(&at, error);
         let checked = args.spec.check(profile.clone()).map_err(refused)?;
@@ -85,6 +87,7 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             }
         };
         outlooks.push(outlook);
+        names.push(object_name(&profile));
     }
     let mut data: Vec<_> = outlooks.iter().map(Outlook::json).collect();
     let report = Report {
@@ -94,8 +97,9 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             Some(one) if args.spec.name.is_some() => one,
             last => data.into_iter().chain(last).collect(),
         },
+        names: Some(names),
     };
-    show(&report, args.output)
+    show(&report, args.output.format)
 }
 
 /// Whose permissions count.

@@ -10,10 +10,11 @@ pub(super) use self::live::namespaces;
 use super::{
     Error,
     documents::Found,
+    output::{OutputArgs, manifests},
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
     specs::{OperatorArgs, SpecArgs, one_of},
-    verdict::name,
+    verdict::{name, object_name},
 };
 use clap::Args;
 use kube::Client;
@@ -67,6 +68,10 @@ pub struct RbacArgs {
     /// of a profile in the cluster names another is an error].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
+
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A subject as [`Subject`] displays it.
@@ -105,14 +110,15 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
         let read_api = args.read_api.then_some(More::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
         let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
-        print(&operator(&home.operator_namespace, watch_namespaces, &more)?)?;
+        let text = operator(&home.operator_namespace, watch_namespaces, &more)?;
+        print(&manifests(text, args.output.format)?)?;
         return Ok(Verdict::Good);
     }
     let (text, report) = of_profiles(args).await?;
     if args.diff {
-        return show(&report, None);
+        return show(&report, args.output.format);
     }
-    print(&text)?;
+    print(&manifests(text, args.output.format)?)?;
     Ok(Verdict::Good)
 }
 
@@ -123,9 +129,10 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     } else {
         None
     };
-    let (mut text, mut report) = (String::new(), Report::default());
+    let (mut text, mut report, mut names) = (String::new(), Report::default(), Vec::new());
     for Found { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
+        names.push(object_name(&profile));
         let subject = args.subject.clone().unwrap_or_else(|| args.spec.operator.account());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
@@ -155,7 +162,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
         report.sections.push(section);
         report.verdict = report.verdict.max(verdict);
     }
-    Ok((text, report))
+    Ok((text, Report { names: Some(names), ..report }))
 }
 
 /// Fails unless the profile is of the generation that was reviewed.

@@ -61,7 +61,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     let path = world.cluster.folder().join("through");
     let shown = path.to_string_lossy();
     let file = [&server[..], &["--certificate-authority", &authority]].concat();
-    let into = [&file[..], &["-o", &shown]].concat();
+    let into = [&file[..], &["--output-file", &shown]].concat();
     let written = kubewarm(reader, &into)?;
     assert_eq!((written.code, &*written.out), (Some(0), ""), "{}", written.err);
     assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
