@@ -175,6 +175,26 @@ mod tests {
     }
 
     #[test]
+    fn commands_have_kubectls_connection_flags_and_their_own_flags_stand_elsewhere() {
+        let flags = ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let of_cluster = command.get_arguments().filter(|it| it.get_help_heading() == Some("Cluster"));
+            let found: Vec<_> = of_cluster.filter_map(Arg::get_long).collect();
+            match name {
+                "crd" | "version" | "completion" => assert!(found.is_empty(), "{name}: {found:?}"),
+                "run" => assert_eq!(found, flags[..2]),
+                _ => assert_eq!(found, flags, "{name}"),
+            }
+        }
+        assert!(parse("kubewarm status --as jane --as-group a --as-group b").is_ok());
+        assert!(parse("kubewarm status --request-timeout 30s --cluster a --user b").is_ok());
+        for line in ["status --as-group a", "status --request-timeout soon", "run --as jane"] {
+            assert!(parse(&format!("kubewarm {line}")).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn every_command_refuses_what_cannot_be_the_operators_namespace() {
         for line in ["run", "plan a", "rbac a", "check"] {
             let line = |name| format!("kubewarm {line} --operator-namespace {name}");

@@ -33,7 +33,7 @@ pub use self::{
     advice::as_called,
     cache::CacheArgs,
     check::{CheckArgs, check},
-    cluster::ConnectionArgs,
+    cluster::{ClusterArgs, ConnectionArgs},
     crd::{CrdArgs, crd},
     error::Error,
     get::{GetArgs, get},

@@ -91,7 +91,8 @@ pub(super) async fn kubeconfig(
     connection: &ConnectionArgs,
     token_file: Option<&Path>,
 ) -> Result<(Kubeconfig, Option<String>), Error> {
-    let mut found = present(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
+    connection.refuse_impersonation()?;
+    let mut found = present(&connection.options())?;
     if let Some(path) = token_file {
         let path = absolute(path)
             .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;

@@ -24,7 +24,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{Fault, Resource, ResourceInfo};
-use kubewarm_client::{Answer, Connection, Served, get_all};
+use kubewarm_client::{Answer, Connection, ConnectionOptions, Served, get_all};
 use rows::Rows;
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
@@ -159,11 +159,14 @@ fn not_warm(kind: &str) -> Error {
 
 /// The cache, by the kubeconfig that says where it is or by the flags that find it.
 async fn connect(args: &GetArgs) -> Result<Connection, Error> {
+    args.connection.refuse_impersonation()?;
+    let request_timeout = args.connection.request_timeout();
     if let Some(file) = &args.cache_kubeconfig {
-        return Ok(Connection::load(Some(file), None)?);
+        let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
+        return Ok(Connection::load(&options)?);
     }
     let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
-    Ok(Connection::described(described)?)
+    Ok(Connection::described(described, request_timeout)?)
 }
 
 /// The answer, or the answers for a list.
