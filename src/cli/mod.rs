@@ -55,9 +55,9 @@ pub enum Cli {
     Get(GetArgs),
     /// Write a kubeconfig that points a client at the read API, as the user of the present context.
     ///
-    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --server it
-    /// is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
-    /// `--server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
+    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --cache-server
+    /// it is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
+    /// `--cache-server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
     /// `ConfigMap` beside it), or of a file. No flag skips verification.
     Kubeconfig(KubeconfigArgs),
     /// Print the version.

@@ -43,7 +43,7 @@ fn no_flag_and_no_variable_skips_verification() {
         }
         commands.extend(command.get_subcommands().cloned());
     }
-    for known in ["api-addr", "KUBEWARM_API_ADDR", "certificate-authority"] {
+    for known in ["api-addr", "KUBEWARM_API_ADDR", "cache-certificate-authority"] {
         assert!(names.iter().any(|name| name == known), "{known} was not met: {names:?}");
     }
     names.retain(|name| {

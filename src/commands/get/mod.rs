@@ -74,7 +74,12 @@ pub struct GetArgs {
         long,
         env = "KUBEWARM_CACHE_KUBECONFIG",
         value_name = "FILE",
-        conflicts_with_all = ["server", "profile", "certificate_authority", "tls_server_name"]
+        conflicts_with_all = [
+            "cache_server",
+            "cache_profile",
+            "cache_certificate_authority",
+            "cache_tls_server_name",
+        ]
     )]
     pub cache_kubeconfig: Option<PathBuf>,
 
@@ -153,7 +158,7 @@ fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
 fn not_warm(kind: &str) -> Error {
     Error::new(format!(
         "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
-         lists what is warm, --profile reads another profile's"
+         lists what is warm, --cache-profile reads another profile's"
     ))
 }
 
@@ -277,8 +282,8 @@ mod tests {
             "",
             "pods one -A",
             "pods one -l app=web",
-            "pods --cache-kubeconfig a --server https://b",
-            "pods --server http://b",
+            "pods --cache-kubeconfig a --cache-server https://b",
+            "pods --cache-server http://b",
         ] {
             let error = parse::<GetArgs>(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
