@@ -42,9 +42,9 @@ pub enum Cli {
     /// in detail: why it is not warm, the rule that is missing, and what to run next. With -o json or yaml
     /// the status as the API server has it.
     Status(StatusArgs),
-    /// Wait until a profile is ready; for init containers and scripts.
+    /// Wait until a condition of a profile has a status; for init containers and scripts.
     ///
-    /// A profile that does not exist yet is waited for too.
+    /// The default is Ready=True. The command also waits for a profile that does not exist yet.
     Wait(WaitArgs),
     /// Say whether all is well with kubewarm and its profiles, and what to do where not.
     ///

@@ -13,22 +13,22 @@ pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
 /// Judges the newest generation of `profile`: what was said of an older one does not count.
 pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
-    let generation = profile.metadata.generation;
-    let status = profile.status.as_ref();
-    let observed = status.and_then(|status| status.observed_generation);
-    let conditions = status.map_or(&[][..], |status| &status.conditions);
-    let holds = |type_| {
-        condition(conditions, type_).is_some_and(|condition| {
-            condition.status == "True" && condition.observed_generation.or(observed) >= generation
-        })
-    };
-    if holds("Stalled") {
+    if holds(profile, "Stalled", "True") {
         Verdict::Failed
-    } else if holds("Ready") {
+    } else if holds(profile, "Ready", "True") {
         Verdict::Good
     } else {
         Verdict::Bad
     }
+}
+
+/// Whether the condition of that type has that status for the newest generation of `profile`.
+pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
+    let Some(found) = &profile.status else { return false };
+    condition(&found.conditions, type_).is_some_and(|condition| {
+        let observed = condition.observed_generation.or(found.observed_generation);
+        condition.status == status && observed >= profile.metadata.generation
+    })
 }
 
 /// The worst of `profiles`. None at all is [`Verdict::Bad`]: what was never declared must not look like

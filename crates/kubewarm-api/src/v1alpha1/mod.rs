@@ -16,6 +16,7 @@ pub use self::{
         CacheProfile, CacheProfileSpec, ColdReads, Consistency, Freshness, ListStrategy, Mode,
         OnAccessLost, Serving, Warmup,
     },
+    schema::CONDITION_TYPES,
     status::{
         CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
         ResolvedScope, ResolvedStatus, TargetStatus,
