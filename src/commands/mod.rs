@@ -10,6 +10,7 @@ mod documents;
 mod error;
 mod get;
 mod kubeconfig;
+mod operator_settings;
 mod output;
 mod overview;
 mod plan;

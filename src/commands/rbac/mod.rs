@@ -10,6 +10,7 @@ pub(super) use self::live::namespaces;
 use super::{
     Error,
     documents::Found,
+    operator_settings::OperatorSettings,
     output::{OutputArgs, manifests},
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
@@ -64,8 +65,8 @@ pub struct RbacArgs {
     pub generation: Option<i64>,
 
     /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace; that the status
-    /// of a profile in the cluster names another is an error].
+    /// group:NAME [default: the operator's ServiceAccount, or with -f alone the ServiceAccount kubewarm in its
+    /// namespace; it is an error if the status of a profile in the cluster names another].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
@@ -129,23 +130,27 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     } else {
         None
     };
+    let settings = match &client {
+        Some(client) => OperatorSettings::discover(client, &args.spec.operator).await,
+        None => OperatorSettings::of_flags(&args.spec.operator),
+    };
+    let home = settings.home();
     let (mut text, mut report, mut names) = (String::new(), Report::default(), Vec::new());
     for Found { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
         names.push(object_name(&profile));
-        let subject = args.subject.clone().unwrap_or_else(|| args.spec.operator.account());
+        let subject = args.subject.clone().unwrap_or_else(|| settings.subject());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
         let refused = |error| Error::unusable(&at, error);
-        let checked = args.spec.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access =
-            Access::of_profile(&checked, &found, &subject, &args.spec.operator.home().watched)
-                .map_err(|error| refused(error.into()))?;
+        let access = Access::of_profile(&checked, &found, &subject, &home.watched)
+            .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
             continue;
