@@ -48,7 +48,7 @@ pub use self::{
     specs::{HomeArgs, OperatorArgs, SpecArgs},
     status::{StatusArgs, status},
     version::{VersionArgs, version},
-    wait::{WaitArgs, wait},
+    wait::{ConditionWait, WaitArgs, wait},
 };
 pub(crate) use self::{
     advice::{PLUGIN, is_plugin, variable},

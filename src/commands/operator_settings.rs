@@ -218,7 +218,7 @@ mod tests {
                 "/apis/apps/v1/namespaces/ops/deployments" => {
                     let args = json!(["run", "--watch-namespaces=ops"]);
                     let one = deployment(&json!({"name": "kubewarm", "args": args}));
-                    (200, json!({"metadata": {}, "items": [one]}))
+                    (200_u16, json!({"metadata": {}, "items": [one]}))
                 }
                 "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
                 _ => panic!("{path} was read"),

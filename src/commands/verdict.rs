@@ -5,7 +5,7 @@ use super::{
     text::{length, span},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, Problem, TargetStatus};
 
 /// What is said of a profile that kubewarm has not looked at.
@@ -124,10 +124,21 @@ pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     condition(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// `namespace/name`.
+/// `NAME -n NAMESPACE`, the notation for profiles in every text.
 pub(super) fn name(profile: &CacheProfile) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&profile.metadata.namespace), part(&profile.metadata.name))
+    let (name, namespace) = name_and_namespace(profile);
+    title(name, namespace)
+}
+
+/// `NAME -n NAMESPACE`.
+pub(super) fn title(name: &str, namespace: &str) -> String {
+    format!("{name} -n {namespace}")
+}
+
+/// Name and namespace, empty where there is none.
+pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
+    let ObjectMeta { name, namespace, .. } = &profile.metadata;
+    (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
 }
 
 /// `cacheprofile.kubewarm.io/NAME`, as kubectl prints it.

@@ -15,7 +15,7 @@ use super::{
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
     specs::{OperatorArgs, SpecArgs, one_of},
-    verdict::{name, object_name},
+    verdict::{name, object_name, title},
 };
 use clap::Args;
 use kube::Client;
@@ -228,7 +228,8 @@ fn heading(profile: &ValidatedProfile, change: &Change) -> String {
     };
     let outcome =
         if change.is_empty() { "nothing would change" } else { "by applying its manifests" };
-    format!("{}{generation}: {outcome}", profile.profile)
+    let ProfileRef { name, namespace } = &profile.profile;
+    format!("{}{generation}: {outcome}", title(name, namespace))
 }
 
 fn access_status(profile: &CacheProfile) -> Option<&AccessStatus> {

@@ -33,7 +33,7 @@ pub(super) fn target(
         let text = format!("CacheProfile {title} has no target {target}; it has {all}");
         return Err(Error::new(text));
     };
-    let title = Fact::new(Tone::Strong, format!("{}/{target}", name(profile)));
+    let title = Fact::new(Tone::Strong, format!("{} --target {target}", name(profile)));
     let names = Some(vec![object_name(profile)]);
     let Some(status) = &profile.status else {
         let head = ReportRow::of(vec![title, Fact::new(Tone::Warning, NO_STATUS)]);
