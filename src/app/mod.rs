@@ -18,7 +18,7 @@ use crate::{
     commands, metrics, telemetry,
 };
 use jiff::Timestamp;
-use kubewarm_api::{manifests, model};
+use kubewarm_api::model;
 use kubewarm_serve::ServeError;
 use std::process::ExitCode;
 
@@ -28,10 +28,6 @@ pub enum Error {
     /// A command for people or scripts failed.
     #[error(transparent)]
     Client(#[from] commands::Error),
-
-    /// A manifest cannot be written.
-    #[error("cannot write the CustomResourceDefinition")]
-    Manifest(#[from] manifests::Unwritable),
 
     /// The log cannot be started.
     #[error("cannot start the log")]
@@ -88,13 +84,13 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
         Cli::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
         Cli::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
-        Cli::Crd => say(&manifests::crd_yaml()?),
+        Cli::Crd(args) => Ok(commands::crd(&args)?.into()),
         Cli::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
         Cli::Wait(args) => Ok(commands::wait(args).await?.into()),
         Cli::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
         Cli::Get(args) => Ok(commands::get(&args, Timestamp::now).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
-        Cli::Version => say(concat!("kubewarm ", env!("CARGO_PKG_VERSION"), "\n")),
+        Cli::Version(args) => Ok(commands::version(&args)?.into()),
         Cli::Completion { shell } => say(&cli::script(shell)),
     }
 }

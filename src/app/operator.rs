@@ -45,7 +45,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     dumps::forbid();
     files::take_all();
     let signal = terminated().map_err(Error::Signal)?;
-    let connection = args.connection.connect()?;
+    let connection = args.cluster.connect()?;
     let home = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();

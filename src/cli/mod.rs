@@ -11,8 +11,8 @@ pub use self::{
 };
 
 use crate::commands::{
-    CheckArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs, WaitArgs,
-    is_plugin, variable,
+    CheckArgs, CrdArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs,
+    VersionArgs, WaitArgs, is_plugin, variable,
 };
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
@@ -26,7 +26,7 @@ pub enum Cli {
     #[command(mut_args = with_variable)]
     Run(RunArgs),
     /// Print the CRD that belongs to this binary.
-    Crd,
+    Crd(CrdArgs),
     /// Print the Roles and bindings that profiles need, or who would gain and lose what by them.
     ///
     /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
@@ -41,11 +41,12 @@ pub enum Cli {
     /// Show how warm profiles are.
     ///
     /// A tree with progress bars on a terminal, one line a target elsewhere. With --target one target
-    /// in detail: why it is not warm, the rule that is missing, and what to run next.
+    /// in detail: why it is not warm, the rule that is missing, and what to run next. With -o json or yaml
+    /// the status as the API server has it.
     Status(StatusArgs),
-    /// Wait until a profile is ready; for init containers and scripts.
+    /// Wait until a condition of a profile has a status; for init containers and scripts.
     ///
-    /// A profile that does not exist yet is waited for too.
+    /// The default is Ready=True. The command also waits for a profile that does not exist yet.
     Wait(WaitArgs),
     /// Say whether all is well with kubewarm and its profiles, and what to do where not.
     ///
@@ -56,13 +57,13 @@ pub enum Cli {
     Get(GetArgs),
     /// Write a kubeconfig that points a client at the read API, as the user of the present context.
     ///
-    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --server it
-    /// is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
-    /// `--server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
+    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --cache-server
+    /// it is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
+    /// `--cache-server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
     /// `ConfigMap` beside it), or of a file. No flag skips verification.
     Kubeconfig(KubeconfigArgs),
     /// Print the version.
-    Version,
+    Version(VersionArgs),
     /// Print a script by which a shell completes commands and flags.
     ///
     /// For bash: `source <(kubewarm completion bash)`.
@@ -142,10 +143,56 @@ mod tests {
             "check checkout --pre",
             "status --target pods",
             "status checkout --target pods -w",
-            "status checkout --target pods -o json",
         ] {
             let error = parse(&format!("kubewarm {line}")).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_that_prints_takes_every_format() {
+        for line in [
+            "status",
+            "status a --target b",
+            "wait a",
+            "check",
+            "get pods",
+            "get pods --compare",
+            "rbac a",
+            "rbac a --diff",
+            "rbac --operator",
+            "plan a",
+            "kubeconfig",
+            "crd",
+            "version",
+        ] {
+            for format in ["json", "yaml", "wide", "name"] {
+                let line = format!("kubewarm {line} -o {format}");
+                assert!(parse(&line).is_ok(), "{line}");
+            }
+        }
+        for line in ["run", "completion bash"] {
+            assert!(parse(&format!("kubewarm {line} -o json")).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn commands_have_kubectls_connection_flags_and_their_own_flags_stand_elsewhere() {
+        let flags = ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let of_cluster = command.get_arguments().filter(|it| it.get_help_heading() == Some("Cluster"));
+            let found: Vec<_> = of_cluster.filter_map(Arg::get_long).collect();
+            match name {
+                "crd" | "version" | "completion" => assert!(found.is_empty(), "{name}: {found:?}"),
+                "run" => assert_eq!(found, flags[..2]),
+                _ => assert_eq!(found, flags, "{name}"),
+            }
+        }
+        assert!(parse("kubewarm status --as jane --as-group a --as-group b").is_ok());
+        assert!(parse("kubewarm status --request-timeout 30s --cluster a --user b").is_ok());
+        for line in ["status --as-group a", "status --request-timeout soon", "run --as jane"] {
+            assert!(parse(&format!("kubewarm {line}")).is_err(), "{line}");
         }
     }
 

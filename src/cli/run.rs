@@ -1,7 +1,7 @@
 //! What can be typed after `run`.
 
 use super::{ApiArgs, Auth, ListArgs};
-use crate::commands::{self, ConnectionArgs};
+use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -106,7 +106,7 @@ pub struct RunArgs {
 
     /// Which cluster.
     #[command(flatten)]
-    pub connection: ConnectionArgs,
+    pub cluster: ClusterArgs,
 }
 
 /// Who reads the metrics.

@@ -1,9 +1,10 @@
 //! A cluster: the way to it, and what it serves.
 
+use super::{Error, value};
 use clap::Args;
 use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{ConnectError, Connection, Discovery, Served};
+use kubewarm_client::{ConnectError, Connection, ConnectionOptions, Discovery, Served};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -11,18 +12,79 @@ use tokio_util::sync::CancellationToken;
 /// For the documents of all groups.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Which cluster is asked, as kubectl has it.
+/// Heading of these flags. Each flag names the heading, because a heading of the struct would also apply to the
+/// flags after it.
+const HEADING: &str = "Cluster";
+
+/// Source of the configuration.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Cluster")]
-pub struct ConnectionArgs {
+pub struct ClusterArgs {
     /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; KUBECONFIG counts
     /// before both].
-    #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Which context of the kubeconfig [default: the current one].
-    #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME")]
+    /// Context of the kubeconfig [default: the current one].
+    #[arg(long, env = "KUBEWARM_CONTEXT", value_name = "NAME", help_heading = HEADING)]
     pub context: Option<String>,
+}
+
+/// Connection flags, named as kubectl's.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ConnectionArgs {
+    /// Source of the configuration.
+    #[command(flatten)]
+    pub source: ClusterArgs,
+
+    /// Cluster of the kubeconfig [default: the context's].
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    pub cluster: Option<String>,
+
+    /// User of the kubeconfig [default: the context's].
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    pub user: Option<String>,
+
+    /// User to impersonate at the API server, such as system:serviceaccount:shop:reader. Not with `get` and
+    /// `kubeconfig`.
+    #[arg(id = "as", long = "as", value_name = "USER", help_heading = HEADING)]
+    pub impersonated_user: Option<String>,
+
+    /// Group to impersonate; repeat the flag for more groups.
+    #[arg(
+        id = "as-group",
+        long = "as-group",
+        value_name = "GROUP",
+        requires = "as",
+        help_heading = HEADING
+    )]
+    pub impersonated_groups: Vec<String>,
+
+    /// Time limit of each request except watches: seconds, or such as 500ms or 1m. 0 sets no limit. Requests
+    /// have limits of their own too, of at most 1 min.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = value::duration,
+        default_value = "0",
+        help_heading = HEADING
+    )]
+    pub request_timeout: Duration,
+}
+
+impl ClusterArgs {
+    /// Finds the cluster; sends nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if there is no configuration, or it cannot be used.
+    pub fn connect(&self) -> Result<Connection, ConnectError> {
+        Connection::load(&self.options())
+    }
+
+    fn options(&self) -> ConnectionOptions {
+        let Self { kubeconfig, context } = self.clone();
+        ConnectionOptions { kubeconfig, context, ..ConnectionOptions::default() }
+    }
 }
 
 impl ConnectionArgs {
@@ -32,7 +94,38 @@ impl ConnectionArgs {
     ///
     /// [`ConnectError`] if there is no configuration, or it cannot be used.
     pub fn connect(&self) -> Result<Connection, ConnectError> {
-        Connection::load(self.kubeconfig.as_deref(), self.context.as_deref())
+        Connection::load(&self.options())
+    }
+
+    pub(super) fn options(&self) -> ConnectionOptions {
+        ConnectionOptions {
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+            impersonated_user: self.impersonated_user.clone(),
+            impersonated_groups: self.impersonated_groups.clone(),
+            request_timeout: self.request_timeout(),
+            ..self.source.options()
+        }
+    }
+
+    /// The time limit of a request, if there is one.
+    pub(super) fn request_timeout(&self) -> Option<Duration> {
+        Some(self.request_timeout).filter(|limit| !limit.is_zero())
+    }
+
+    /// For commands that read from the cache: they send the user's own credentials to two servers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] with `--as`.
+    pub(super) fn refuse_impersonation(&self) -> Result<(), Error> {
+        match &self.impersonated_user {
+            Some(_) => Err(Error::new(
+                "the read API does not take --as; use the credentials of that user: --user, \
+                 --context, or --token-file of `kubewarm kubeconfig`",
+            )),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// A profile, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// Such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile shop/web`.
+    /// Such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
     pub(super) at: String,
     /// As written.
     pub(super) profile: CacheProfile,

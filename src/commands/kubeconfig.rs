@@ -4,6 +4,7 @@ use super::{
     Error,
     cache::{self, CacheArgs},
     cluster::ConnectionArgs,
+    output::{OutputArgs, OutputFormat},
     print::{print, tell},
     report::Verdict,
 };
@@ -18,18 +19,22 @@ use zeroize::Zeroizing;
 /// Arguments of `kubeconfig`.
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
-    /// Where to write it, readable by nobody else [default: standard output].
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// Output file, which only its owner can read [default: standard output].
+    #[arg(long, value_name = "FILE")]
+    pub output_file: Option<PathBuf>,
 
     /// Replace the file if there is one.
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output_file")]
     pub overwrite: bool,
 
     /// A file with a bearer token, which clients read again when it changes, in place of the user of the
     /// context: in a pod the token of its ServiceAccount.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    /// Output flags: yaml or json.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Where the read API is.
     #[command(flatten)]
@@ -46,16 +51,25 @@ pub struct KubeconfigArgs {
 ///
 /// [`Error`] where there is no configuration, no certificate to trust, or a file that stays as it is.
 pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
+    let is_json = match args.output.format {
+        None | Some(OutputFormat::Yaml) => false,
+        Some(OutputFormat::Json) => true,
+        Some(OutputFormat::Name | OutputFormat::Wide) => {
+            return Err(Error::new("a kubeconfig is YAML or JSON; use -o yaml or -o json"));
+        }
+    };
     let token_file = args.token_file.as_deref();
     let (made, remark) = cache::kubeconfig(&args.cache, &args.connection, token_file).await?;
     if let Some(remark) = remark {
         tell(&remark);
     }
-    let text = Zeroizing::new(
-        serde_saphyr::to_string(&made)
-            .map_err(|error| Error::caused("cannot write the kubeconfig", error))?,
-    );
-    let Some(path) = &args.output else {
+    let unwritable = "cannot write the kubeconfig";
+    let text = Zeroizing::new(if is_json {
+        serde_json::to_string_pretty(&made).map_err(|error| Error::caused(unwritable, error))?
+    } else {
+        serde_saphyr::to_string(&made).map_err(|error| Error::caused(unwritable, error))?
+    });
+    let Some(path) = &args.output_file else {
         print(&text)?;
         return Ok(Verdict::Good);
     };
@@ -89,14 +103,14 @@ mod tests {
     fn a_file_is_readable_by_its_owner_alone_and_replaced_only_when_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let args = parse::<KubeconfigArgs>("-o config").unwrap();
+        let args = parse::<KubeconfigArgs>("--output-file config").unwrap();
         write(&path, "one", &args).unwrap();
         let error = write(&path, "two", &args).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let args = parse::<KubeconfigArgs>("-o config --overwrite").unwrap();
+        let args = parse::<KubeconfigArgs>("--output-file config --overwrite").unwrap();
         write(&path, "three", &args).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -5,10 +5,13 @@ mod advice;
 mod cache;
 mod check;
 mod cluster;
+mod crd;
 mod documents;
 mod error;
 mod get;
 mod kubeconfig;
+mod operator_settings;
+mod output;
 mod overview;
 mod plan;
 mod print;
@@ -21,6 +24,7 @@ mod target;
 mod text;
 mod value;
 mod verdict;
+mod version;
 mod wait;
 
 #[cfg(test)]
@@ -30,10 +34,12 @@ pub use self::{
     advice::as_called,
     cache::CacheArgs,
     check::{CheckArgs, check},
-    cluster::ConnectionArgs,
+    cluster::{ClusterArgs, ConnectionArgs},
+    crd::{CrdArgs, crd},
     error::Error,
-    get::{Form, GetArgs, get},
+    get::{GetArgs, get},
     kubeconfig::{KubeconfigArgs, kubeconfig},
+    output::{OutputArgs, OutputFormat},
     overview::overview,
     plan::{PlanArgs, plan},
     print::print,
@@ -41,7 +47,8 @@ pub use self::{
     report::{Format, Report, Terminal, Verdict, render},
     specs::{HomeArgs, OperatorArgs, SpecArgs},
     status::{StatusArgs, status},
-    wait::{WaitArgs, wait},
+    version::{VersionArgs, version},
+    wait::{ConditionWait, WaitArgs, wait},
 };
 pub(crate) use self::{
     advice::{PLUGIN, is_plugin, variable},

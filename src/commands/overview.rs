@@ -4,13 +4,16 @@ use super::{
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, span},
     verdict::{
-        NO_STATUS, condition, is_true, name, own_message, problem_and_next_try, sentence,
-        stalled_or_unready, unhealthy, untold, verdict, worst,
+        NO_STATUS, condition, is_true, name, name_and_namespace, object_name, own_message,
+        problem_and_next_try, sentence, stalled_or_unready, unhealthy, untold, verdict, worst,
     },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, CellCounts, Problem, TargetStatus};
+use kubewarm_api::v1alpha1::{
+    CacheProfile, CacheProfileSpec, CacheProfileStatus, CellCounts, LatencyStatus, Problem,
+    QuantilesStatus, TargetStatus,
+};
 use std::time::Duration;
 
 /// A relist is shown for so long.
@@ -21,12 +24,14 @@ const RECENT: Duration = Duration::from_mins(10);
 #[must_use]
 pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> Report {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
-    Report { sections, verdict: worst(profiles), ..Report::default() }
+    let names = Some(profiles.iter().map(object_name).collect());
+    Report { sections, verdict: worst(profiles), names, ..Report::default() }
 }
 
 fn section(profile: &CacheProfile, now: Timestamp) -> Section {
-    let name = name(profile);
-    let mut head = vec![Fact::new(Tone::Strong, &name).named("profile", &name)];
+    let (own, namespace) = name_and_namespace(profile);
+    let head = Fact::new(Tone::Strong, name(profile)).named("profile", own);
+    let mut head = vec![head, Fact::hidden("namespace", namespace)];
     let Some(status) = &profile.status else {
         head.push(Fact::hidden("ready", "Unknown"));
         head.push(Fact::new(Tone::Warning, NO_STATUS).named("message", NO_STATUS));
@@ -41,7 +46,7 @@ fn section(profile: &CacheProfile, now: Timestamp) -> Section {
         ReportRow::of(vec![Fact::new(tone, sentence(said))])
     });
     let head = ReportRow { details: remark.into_iter().collect(), ..ReportRow::of(head) };
-    let rows = status.targets.iter().map(|target| row(&name, target, status, now)).collect();
+    let rows = status.targets.iter().map(|target| row(profile, target, status, now)).collect();
     Section { head, rows }
 }
 
@@ -95,22 +100,27 @@ fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<
     if let (true, Some(seconds)) = (missed, profile.spec.warmup.deadline_seconds) {
         facts.push(Fact::new(Tone::Warning, format!("(deadline {seconds} s missed)")));
     }
+    let CacheProfileSpec { mode, service_account_name, .. } = &profile.spec;
+    facts.push(Fact::new(Tone::Plain, format!("mode {}", mode.as_ref())).wide());
+    if let Some(account) = service_account_name {
+        facts.push(Fact::new(Tone::Plain, format!("ServiceAccount {account}")).wide());
+    }
 }
 
 fn row(
-    profile: &str,
+    profile: &CacheProfile,
     target: &TargetStatus,
     status: &CacheProfileStatus,
     now: Timestamp,
 ) -> ReportRow {
-    let title = format!("{profile}/{}", target.name);
     let CellCounts { total, synced, stale, .. } = target.cells.clone().unwrap_or_default();
     let cells = format!("{}/{total}", synced.saturating_add(stale));
     let objects = Fact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
     let memory = Fact::number(target.memory.as_deref().unwrap_or_default());
     let is = |type_| state(condition(&target.conditions, type_));
-    let mut facts = vec![
-        Fact::new(Tone::Plain, &target.name).named("target", &title),
+    let mut facts = keys(profile, target);
+    facts.extend([
+        Fact::new(Tone::Plain, &target.name),
         Fact::bar(bar(target)),
         Fact::hidden("warm", is("Warm")),
         Fact::hidden("fresh", is("Fresh")),
@@ -123,7 +133,9 @@ fn row(
             Some(size) => memory.named("memory", size),
             None => memory,
         },
-    ];
+        p99(target, "events", |latency| latency.event.as_ref()),
+        p99(target, "reads", |latency| latency.read.as_ref()),
+    ]);
     let wrong = unhealthy(target);
     cause(wrong, &mut facts);
     match wrong {
@@ -131,8 +143,26 @@ fn row(
         None if target.conditions.is_empty() => {}
         None => facts.push(Fact::new(Tone::Good, "warm")),
     }
-    let details = details(&title, target, status, now);
+    let details = details(profile, target, status, now);
     ReportRow { mark: Mark::Branch, details, ..ReportRow::of(facts) }
+}
+
+/// The keys of a line about `target`.
+fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<Fact> {
+    let (name, namespace) = name_and_namespace(profile);
+    let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
+    keys.into_iter().map(|(key, value)| Fact::hidden(key, value)).collect()
+}
+
+/// The 99th percentile of one latency, for the wide format.
+fn p99(
+    target: &TargetStatus,
+    name: &str,
+    of: impl Fn(&LatencyStatus) -> Option<&QuantilesStatus>,
+) -> Fact {
+    let found = target.latency_milliseconds.as_ref().and_then(of);
+    let text = found.map_or_else(|| "-".to_owned(), |found| format!("{} ms", found.p99));
+    Fact::number(format!("{name} p99 {text}")).wide()
 }
 
 /// A warm target without cells is full.
@@ -148,7 +178,7 @@ fn bar(target: &TargetStatus) -> CellCounts {
 
 /// What else there is to say of a target.
 fn details(
-    title: &str,
+    profile: &CacheProfile,
     target: &TargetStatus,
     status: &CacheProfileStatus,
     now: Timestamp,
@@ -159,7 +189,7 @@ fn details(
         let said = own_message(target, found);
         details.extend((!said.is_empty()).then(|| remark(Tone::Warning, said.to_owned())));
     }
-    details.extend(target.problems.iter().map(|found| trouble(title, found, now)));
+    details.extend(target.problems.iter().map(|found| trouble(keys(profile, target), found, now)));
     let behind = target
         .serving_generation
         .filter(|serving| status.observed_generation.is_some_and(|observed| *serving < observed));
@@ -181,13 +211,13 @@ fn details(
     details
 }
 
-fn trouble(title: &str, found: &Problem, now: Timestamp) -> ReportRow {
+fn trouble(mut facts: Vec<Fact>, found: &Problem, now: Timestamp) -> ReportRow {
     let next = found.next_retry_time.as_ref().map(|next| next.0.to_string());
-    let mut facts = vec![
-        Fact::new(Tone::Bad, problem_and_next_try(found, now)).named("problem", title),
-        Fact::hidden("namespace", &found.namespace),
+    facts.extend([
+        Fact::new(Tone::Bad, problem_and_next_try(found, now)),
+        Fact::hidden("problemNamespace", &found.namespace),
         Fact::hidden("reason", &found.reason),
-    ];
+    ]);
     let more = [
         ("object", found.object.clone()),
         ("message", found.message.clone()),
@@ -237,6 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn the_wide_format_adds_mode_and_latencies() {
+        let mut profile = sample::ready();
+        profile.spec.service_account_name = Some("cache-reader".to_owned());
+        let latency = LatencyStatus {
+            event: Some(QuantilesStatus { p50: 1, p99: 7 }),
+            ..LatencyStatus::default()
+        };
+        profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
+        let wide = render(
+            &overview(&[profile.clone()], sample::now()),
+            Format::Wide(Terminal::default()),
+        );
+        let wide = wide.unwrap();
+        for part in
+            ["mode Active  ServiceAccount cache-reader", "events p99 7 ms  reads p99 -  warm"]
+        {
+            assert!(wide.contains(part), "no {part} in {wide}");
+        }
+        assert!(!drawn(&[profile], 0).contains("p99"));
+    }
+
+    #[test]
     fn every_line_fits_the_terminal() {
         let profiles = [sample::ready(), sample::warming(), sample::stalled()];
         for width in 1..100 {
@@ -249,13 +301,13 @@ mod tests {
     #[test]
     fn messages_cannot_steer_the_terminal() {
         let drawn = drawn(&[sample::stalled()], 0);
-        assert_eq!(drawn, "shop/broken  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
+        assert_eq!(drawn, "broken -n shop  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
     }
 
     #[test]
     fn nobody_has_looked_at_a_new_profile() {
         let drawn = drawn(&[sample::untouched()], 80);
-        assert_eq!(drawn, "shop/new  no status yet: is the operator running?\n");
+        assert_eq!(drawn, "new -n shop  no status yet: is the operator running?\n");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{
     Error,
+    output::OutputFormat,
     report::{Format, Report, Terminal, Verdict, render},
 };
 use kubewarm_api::model::escape;
@@ -10,10 +11,21 @@ use std::{
     io::{self, IsTerminal, Write as _},
 };
 
-/// Writes `report` to standard output: for programs in the format that they asked for, else for people.
-pub(super) fn show(report: &Report, output: Option<Format>) -> Result<Verdict, Error> {
-    let people = || Format::Text(terminal().unwrap_or_default());
-    print(&render(report, output.unwrap_or_else(people))?)?;
+/// Writes `report` to standard output, in the format that the user chose or as text.
+pub(super) fn show(report: &Report, output: Option<OutputFormat>) -> Result<Verdict, Error> {
+    let format = match output {
+        None => Format::Text(terminal().unwrap_or_default()),
+        Some(OutputFormat::Wide) => Format::Wide(terminal().unwrap_or_default()),
+        Some(OutputFormat::Name) => Format::Names,
+        Some(OutputFormat::Json) => Format::Json,
+        Some(OutputFormat::Yaml) => Format::Yaml,
+    };
+    show_as(report, format)
+}
+
+/// Writes `report` to standard output in `format`.
+pub(super) fn show_as(report: &Report, format: Format) -> Result<Verdict, Error> {
+    print(&render(report, format)?)?;
     Ok(report.verdict)
 }
 

@@ -1,6 +1,6 @@
 //! Profiles of a cluster: read once, or followed.
 
-use super::Error;
+use super::{Error, verdict::title};
 use futures::StreamExt as _;
 use kube::{
     Api, ResourceExt as _,
@@ -55,10 +55,10 @@ impl Profiles {
         Self { api: Api::all(cluster.client()), name: None, place }
     }
 
-    /// `namespace/name`, or the place, for messages.
+    /// `NAME -n NAMESPACE`, or the place, for messages.
     pub(super) fn title(&self) -> String {
         match &self.name {
-            Some(name) => format!("{}/{name}", self.place),
+            Some(name) => title(name, &self.place),
             None => self.place.clone(),
         }
     }

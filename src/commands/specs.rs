@@ -9,7 +9,7 @@ use super::{
 };
 use clap::{ArgGroup, Args};
 use kubewarm_api::{
-    model::{Home, Subject, ValidatedProfile, Watched},
+    model::{Home, ValidatedProfile},
     v1alpha1::{self, CacheProfile},
 };
 use std::{
@@ -18,10 +18,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the operator is, for commands that cannot know it.
+/// Flags for the operator's namespace.
 #[derive(Clone, Debug, Args)]
 pub struct HomeArgs {
-    /// The namespace of the operator: profiles there may name other namespaces than their own.
+    /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment
+    /// there. Profiles there can name other namespaces than their own.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
@@ -57,15 +58,15 @@ pub struct SpecArgs {
     pub connection: ConnectionArgs,
 }
 
-/// How the operator runs, for commands that cannot know it.
+/// Flags for the operator's settings.
 #[derive(Clone, Debug, Args)]
 pub struct OperatorArgs {
     /// Where it is.
     #[command(flatten)]
     pub home: HomeArgs,
 
-    /// What `kubewarm run` is given: the namespaces whose profiles are run, separated by commas. It takes
-    /// no ClusterRole then, except for a profile that reads as a ServiceAccount.
+    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole,
+    /// except for a profile that reads as a ServiceAccount [default: as in its Deployment, else all].
     #[arg(
         long,
         env = "KUBEWARM_WATCH_NAMESPACES",
@@ -83,20 +84,6 @@ pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
 
 /// The longest input, in bytes: far above a file that people write, far below memory.
 const MAX_INPUT: u64 = 16 << 20;
-
-impl OperatorArgs {
-    /// Where kubewarm lives, and whose profiles it runs.
-    pub(super) fn home(&self) -> Home {
-        let namespace = self.home.operator_namespace.as_str().into();
-        Home { namespace, watched: Watched::of(&self.watch_namespaces) }
-    }
-
-    /// Who kubewarm usually is: its ServiceAccount.
-    pub(super) fn account(&self) -> Subject {
-        let namespace = self.home.operator_namespace.as_str().into();
-        Subject::ServiceAccount { namespace, name: "kubewarm".into() }
-    }
-}
 
 impl SpecArgs {
     /// Reads them. No cluster is asked for those of a file.
@@ -125,14 +112,17 @@ impl SpecArgs {
         Ok(Found { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// The profile, if kubewarm would run it.
-    pub(super) fn check(&self, mut profile: CacheProfile) -> Result<ValidatedProfile, Cause> {
+    /// The profile, if an operator at `home` would run it.
+    pub(super) fn check(
+        &self,
+        mut profile: CacheProfile,
+        home: &Home,
+    ) -> Result<ValidatedProfile, Cause> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
             *namespace = Some(self.namespace.as_deref().unwrap_or("default").to_owned());
         }
         let checked = ValidatedProfile::parse(&profile)?;
-        let home = self.operator.home();
         let targets = || checked.targets.iter();
         let refusal = targets().find_map(|target| home.scope_refusal(&checked, target));
         if let Some(refusal) = refusal {

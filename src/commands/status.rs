@@ -3,8 +3,9 @@
 use super::{
     Error,
     cluster::ConnectionArgs,
+    output::OutputArgs,
     overview::overview,
-    print::{print, show, tell, terminal},
+    print::{print, show, show_as, tell, terminal},
     profiles::{Profiles, Seen},
     report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone, Verdict, render},
     target::target,
@@ -28,7 +29,7 @@ pub struct StatusArgs {
     pub name: Option<String>,
 
     /// Target of the profile to explain, by its name.
-    #[arg(long, requires = "name", conflicts_with_all = ["watch", "output"])]
+    #[arg(long, requires = "name", conflicts_with = "watch")]
     pub target: Option<String>,
 
     /// Where to look [default: the namespace of the context].
@@ -43,9 +44,9 @@ pub struct StatusArgs {
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
 
-    /// Print the status as the API server has it.
-    #[arg(short, long, value_name = "FORMAT")]
-    pub output: Option<Format>,
+    /// Output flags. JSON and YAML are the status as the API server has it.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Which cluster.
     #[command(flatten)]
@@ -80,20 +81,23 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
         return Err(source.not_found());
     }
     if let (Some(name), [profile]) = (&args.target, &profiles[..]) {
-        return show(&target(profile, name, clock())?, None);
+        return show(&target(profile, name, clock())?, args.output.format);
     }
     if args.watch {
         return follow(&source, Seen { profiles, trouble: None }, clock).await;
     }
-    let mut report = overview(&profiles, clock());
-    if let Some(output) = args.output {
-        report.data = source.document(&profiles);
-        return show(&report, Some(output));
+    let data = source.document(&profiles);
+    let report = Report { data, ..overview(&profiles, clock()) };
+    if args.output.format.is_some() {
+        return show(&report, args.output.format);
     }
     if profiles.is_empty() {
         tell(&source.nothing());
     }
-    show(&report, terminal().is_none().then_some(Format::Lines))
+    match terminal() {
+        Some(terminal) => show_as(&report, Format::Text(terminal)),
+        None => show_as(&report, Format::Lines),
+    }
 }
 
 /// Draws every change on a terminal, else prints what is new, until the output cannot be written.

@@ -5,30 +5,30 @@ use super::{
     text::{length, span},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, Problem, TargetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, Problem, TargetStatus};
 
 /// What is said of a profile that kubewarm has not looked at.
 pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
 /// Judges the newest generation of `profile`: what was said of an older one does not count.
 pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
-    let generation = profile.metadata.generation;
-    let status = profile.status.as_ref();
-    let observed = status.and_then(|status| status.observed_generation);
-    let conditions = status.map_or(&[][..], |status| &status.conditions);
-    let holds = |type_| {
-        condition(conditions, type_).is_some_and(|condition| {
-            condition.status == "True" && condition.observed_generation.or(observed) >= generation
-        })
-    };
-    if holds("Stalled") {
+    if holds(profile, "Stalled", "True") {
         Verdict::Failed
-    } else if holds("Ready") {
+    } else if holds(profile, "Ready", "True") {
         Verdict::Good
     } else {
         Verdict::Bad
     }
+}
+
+/// Whether the condition of that type has that status for the newest generation of `profile`.
+pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
+    let Some(found) = &profile.status else { return false };
+    condition(&found.conditions, type_).is_some_and(|condition| {
+        let observed = condition.observed_generation.or(found.observed_generation);
+        condition.status == status && observed >= profile.metadata.generation
+    })
 }
 
 /// The worst of `profiles`. None at all is [`Verdict::Bad`]: what was never declared must not look like
@@ -124,10 +124,27 @@ pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     condition(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// `namespace/name`.
+/// `NAME -n NAMESPACE`, the notation for profiles in every text.
 pub(super) fn name(profile: &CacheProfile) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&profile.metadata.namespace), part(&profile.metadata.name))
+    let (name, namespace) = name_and_namespace(profile);
+    title(name, namespace)
+}
+
+/// `NAME -n NAMESPACE`.
+pub(super) fn title(name: &str, namespace: &str) -> String {
+    format!("{name} -n {namespace}")
+}
+
+/// Name and namespace, empty where there is none.
+pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
+    let ObjectMeta { name, namespace, .. } = &profile.metadata;
+    (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
+}
+
+/// `cacheprofile.kubewarm.io/NAME`, as kubectl prints it.
+pub(super) fn object_name(profile: &CacheProfile) -> String {
+    let name = profile.metadata.name.as_deref().unwrap_or_default();
+    format!("cacheprofile.{GROUP}/{name}")
 }
 
 #[cfg(test)]

@@ -1,26 +1,29 @@
-//! `wait`: come back when a profile is ready, and say what is missing if it is not in time.
+//! `wait`: ends when a condition of a profile has a status, and prints what is missing if it has not in time.
 
 use super::{
     Error,
     cluster::ConnectionArgs,
+    output::OutputArgs,
     print::{show, tell},
     profiles::{Profiles, Seen},
-    report::{Report, Section, Verdict},
+    report::{Report, ReportRow, Section, Verdict},
     text::{grouped, length},
     value,
-    verdict::{lacking, verdict},
+    verdict::{condition, holds, lacking, object_name, sentence},
 };
-use clap::{Args, builder::PossibleValue};
-use kubewarm_api::v1alpha1::CacheProfile;
+use clap::Args;
+use kubewarm_api::v1alpha1::{CONDITION_TYPES, CacheProfile};
 use std::{ops::ControlFlow, time::Duration};
 use tokio::time::timeout;
 
 const CODES: &str = "\
 Exit codes:
-  0  ready
-  1  not ready, with --timeout=0
-  2  only an edit of the profile helps (Stalled), or the question failed
+  0  the condition has the status
+  1  it does not, with --timeout=0
+  2  only an edit of the profile helps (Stalled), or an error
   3  timed out";
+
+const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
@@ -33,28 +36,78 @@ pub struct WaitArgs {
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// What to wait for.
-    // The only state, so that nothing reads it.
+    /// Condition of the profile's newest generation: condition=TYPE or condition=TYPE=STATUS, where STATUS is
+    /// True unless you name it. TYPE is one of Ready, Accepted, Authorized, Warm, Fresh, `WithinLimits`,
+    /// `WarmupDeadlineMet` and Stalled.
     #[arg(
         long = "for",
-        value_name = "STATE",
-        default_value = "ready",
-        value_parser = [
-            PossibleValue::new("ready").help("The condition Ready is True for the newest generation")
-        ]
+        value_name = "CONDITION",
+        default_value = "condition=Ready",
+        value_parser = condition_wait
     )]
-    pub until: String,
+    pub until: ConditionWait,
 
     /// How long: seconds, or such as 90s or 5m. 0 looks once.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
     pub timeout: Duration,
+
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Waits until the profile is ready, needs an edit, or the time is over, and says which.
+/// Condition to wait for, and its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionWait {
+    type_: &'static str,
+    status: &'static str,
+}
+
+fn condition_wait(text: &str) -> Result<ConditionWait, String> {
+    let known = |words: &[&'static str], word: &str| {
+        words.iter().copied().find(|known| known.eq_ignore_ascii_case(word))
+    };
+    let expected = || {
+        format!(
+            "expected condition=TYPE or condition=TYPE=STATUS with a TYPE of {} and a STATUS of {}; for deletion \
+             and jsonpath use kubectl wait",
+            CONDITION_TYPES.join(", "),
+            STATUSES.join(", ")
+        )
+    };
+    let rest = text.strip_prefix("condition=").ok_or_else(expected)?;
+    let (type_, status) = rest.split_once('=').unwrap_or((rest, "True"));
+    match (known(&CONDITION_TYPES, type_), known(&STATUSES, status)) {
+        (Some(type_), Some(status)) => Ok(ConditionWait { type_, status }),
+        (None, _) | (_, None) => Err(expected()),
+    }
+}
+
+impl ConditionWait {
+    /// The verdict on `profile`. It is a failure if only an edit of the profile helps.
+    fn verdict(self, profile: &CacheProfile) -> Verdict {
+        if holds(profile, self.type_, self.status) {
+            Verdict::Good
+        } else if self.type_ != "Stalled" && holds(profile, "Stalled", "True") {
+            Verdict::Failed
+        } else {
+            Verdict::Bad
+        }
+    }
+
+    /// The present state of the condition. `None` for `Ready`, which [`lacking`] explains.
+    fn current(self, profile: &CacheProfile) -> Option<String> {
+        let status = profile.status.as_ref().filter(|_| self.type_ != "Ready")?;
+        let found = condition(&status.conditions, self.type_)?;
+        Some(format!("{} is {}: {}", self.type_, found.status, sentence(found)))
+    }
+}
+
+/// Waits until the condition has the status, the profile needs an edit, or the time is over, and prints which.
 ///
 /// # Errors
 ///
@@ -65,7 +118,7 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
         let seen = Seen { profiles: source.fetch().await?, trouble: None };
-        return conclude(&source, &seen, None);
+        return conclude(&args, &source, &seen, None);
     }
     let trouble = Some("the API server does not answer".to_owned());
     let mut seen = Seen { profiles: Vec::new(), trouble };
@@ -74,10 +127,11 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
         seen = Seen { profiles: source.fetch().await?, trouble: None };
         let ControlFlow::Break(()) = source
             .follow(&mut seen, |now| {
-                if now.profiles.first().map(verdict).is_some_and(|found| found != Verdict::Bad) {
+                let found = now.profiles.first().map(|profile| args.until.verdict(profile));
+                if found.is_some_and(|found| found != Verdict::Bad) {
                     return ControlFlow::Break(());
                 }
-                let missing = missing(&source, now);
+                let missing = missing(&args, &source, now);
                 if missing != told {
                     for line in &missing {
                         tell(&format!("waiting: {line}"));
@@ -93,31 +147,47 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
         Ok(ended) => ended.map(|()| None)?,
         Err(_) => Some(args.timeout),
     };
-    conclude(&source, &seen, waited)
+    conclude(&args, &source, &seen, waited)
 }
 
-/// Prints how it ended; `waited` is set if the time is over.
-fn conclude(source: &Profiles, seen: &Seen, waited: Option<Duration>) -> Result<Verdict, Error> {
-    let found = seen.profiles.first().map_or(Verdict::Bad, verdict);
+/// Prints how it ended; `waited` is set if the time is over. In text, what is missing goes to standard error.
+fn conclude(
+    args: &WaitArgs,
+    source: &Profiles,
+    seen: &Seen,
+    waited: Option<Duration>,
+) -> Result<Verdict, Error> {
+    let (output, until) = (args.output.format, args.until);
+    let profile = seen.profiles.first();
+    let found = profile.map_or(Verdict::Bad, |profile| until.verdict(profile));
+    let ConditionWait { type_, status } = until;
     let title = source.title();
-    if found == Verdict::Good {
-        let text = format!("{title} is ready{}", summary(seen.profiles.first()));
-        return show(&Report::judged(vec![Section::new(text, Vec::new())]), None);
+    let condition = format!("{title}: condition {type_}");
+    let outcome = match (found, waited) {
+        (Verdict::Good, _) => format!("{condition} is {status}{}", summary(profile)),
+        (Verdict::Failed, _) => format!("{title} needs an edit"),
+        (_, None) => format!("{condition} is not {status}"),
+        (_, Some(waited)) => format!("{condition} is not {status} after {}", length(waited)),
+    };
+    let missing = if found == Verdict::Good { Vec::new() } else { missing(args, source, seen) };
+    let verdict =
+        if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found };
+    if found != Verdict::Good && output.is_none() {
+        tell(&format!("{outcome}:"));
+        for line in missing {
+            tell(&format!("  {line}"));
+        }
+        return Ok(verdict);
     }
-    match (found, waited) {
-        (Verdict::Failed, _) => tell(&format!("{title} needs an edit:")),
-        (_, None) => tell(&format!("{title} is not ready:")),
-        (_, Some(waited)) => tell(&format!("{title} is not ready after {}:", length(waited))),
-    }
-    for line in missing(source, seen) {
-        tell(&format!("  {line}"));
-    }
-    Ok(if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found })
+    let rows = missing.into_iter().map(ReportRow::bad).collect();
+    let names = Some(seen.profiles.iter().map(object_name).collect());
+    let sections = vec![Section::new(outcome, rows)];
+    show(&Report { sections, verdict, names, ..Report::default() }, output)
 }
 
-fn missing(source: &Profiles, seen: &Seen) -> Vec<String> {
+fn missing(args: &WaitArgs, source: &Profiles, seen: &Seen) -> Vec<String> {
     let mut lines = match seen.profiles.first() {
-        Some(profile) => lacking(profile),
+        Some(profile) => args.until.current(profile).into_iter().chain(lacking(profile)).collect(),
         None => vec![source.nothing()],
     };
     lines.extend(seen.trouble.clone());
@@ -135,13 +205,71 @@ fn summary(profile: Option<&CacheProfile>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sample::parse, *};
+    use super::{
+        super::sample::{parse, ready, stalled},
+        *,
+    };
 
     #[test]
-    fn wait_has_defaults_and_refuses_what_it_cannot_wait_for() {
+    fn conditions_are_named_without_regard_to_case() {
         let wait = parse::<WaitArgs>("checkout -n shop").unwrap();
-        assert_eq!((&*wait.until, wait.timeout), ("ready", Duration::from_mins(5)));
-        assert!(parse::<WaitArgs>("checkout --for=rv=5").is_err());
+        let ready = ConditionWait { type_: "Ready", status: "True" };
+        assert_eq!((wait.until, wait.timeout), (ready, Duration::from_mins(5)));
+        for (text, type_, status) in [
+            ("condition=Ready", "Ready", "True"),
+            ("condition=ready=TRUE", "Ready", "True"),
+            ("condition=Warm=false", "Warm", "False"),
+            ("condition=withinlimits=unknown", "WithinLimits", "Unknown"),
+        ] {
+            let wait = parse::<WaitArgs>(&format!("checkout --for={text}")).unwrap();
+            assert_eq!(wait.until, ConditionWait { type_, status }, "{text}");
+        }
+        for text in [
+            "ready",
+            "condition=",
+            "condition=Hot",
+            "condition=Ready=",
+            "condition=Ready=maybe",
+            "delete",
+            "jsonpath={.status.objects}=1",
+        ] {
+            let error = parse::<WaitArgs>(&format!("checkout --for={text}")).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains("Ready, Accepted, ") && message.contains("kubectl wait"));
+        }
         assert!(parse::<WaitArgs>("").is_err());
+    }
+
+    #[test]
+    fn a_condition_is_waited_for_in_the_newest_generation() {
+        let verdict = |text: &str, profile: &CacheProfile| {
+            condition_wait(&format!("condition={text}")).unwrap().verdict(profile)
+        };
+        let mut profile = ready();
+        assert_eq!(verdict("Ready", &profile), Verdict::Good);
+        assert_eq!(verdict("Ready=Unknown", &profile), Verdict::Bad);
+        assert_eq!(verdict("Warm", &profile), Verdict::Bad, "it is not written");
+        profile.metadata.generation = Some(3);
+        assert_eq!(verdict("Ready", &profile), Verdict::Bad);
+
+        // As of a profile in mode Plan.
+        let mut planned = ready();
+        planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
+        assert_eq!(verdict("Ready=Unknown", &planned), Verdict::Good);
+        assert_eq!(verdict("Ready", &planned), Verdict::Bad);
+
+        assert_eq!(verdict("Ready", &stalled()), Verdict::Failed);
+        assert_eq!(verdict("Stalled", &stalled()), Verdict::Good);
+        assert_eq!(verdict("Ready=False", &stalled()), Verdict::Good);
+    }
+
+    #[test]
+    fn the_help_names_every_condition() {
+        let command = WaitArgs::augment_args(clap::Command::new("wait"));
+        let flag = command.get_arguments().find(|it| it.get_id() == "until").unwrap();
+        let help = flag.get_help().unwrap().to_string();
+        for type_ in CONDITION_TYPES {
+            assert!(help.contains(type_), "no {type_} in {help}");
+        }
     }
 }

@@ -24,7 +24,6 @@ mod verdict;
 
 pub use self::{
     cell::{CellView, Clock},
-    conditions::CONDITIONS,
     events::Notice,
     permissions::{Excesses, excess},
     round::{Observed, Reporter},

@@ -111,15 +111,14 @@ pub(super) const fn of_fault(reason: Reason) -> FaultRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::CONDITIONS;
-    use kubewarm_api::model::RefusalReason;
+    use kubewarm_api::{model::RefusalReason, v1alpha1::CONDITION_TYPES};
     use std::collections::BTreeSet;
 
     #[test]
     fn each_reason_stands_once_under_a_condition_that_there_is() {
         let rows: BTreeSet<_> = ROWS.iter().map(|row| (row.condition, row.reason)).collect();
         assert_eq!(rows.len(), ROWS.len());
-        assert!(ROWS.iter().all(|row| CONDITIONS.contains(&row.condition)));
+        assert!(ROWS.iter().all(|row| CONDITION_TYPES.contains(&row.condition)));
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
         ],
     );
     assert!(printed.contains(" leads, and said so "), "{printed}");
-    let is_ready = "✔ kubewarm-system/own is ready, 1/1 targets are warm";
+    let is_ready = "✔ own -n kubewarm-system is ready, 1/1 targets are warm";
     assert_eq!(printed.contains(is_ready), has_profile, "{printed}");
     assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
     assert_eq!(cluster.run(["get", KINDS, "-A", "-l", HOOKS, "-o", "name"])?, "");

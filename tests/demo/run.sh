@@ -125,8 +125,8 @@ address_of() { grep -m 1 "$1" "$work/kubewarm.log" | grep -oE '127\.0\.0\.1:[0-9
 step 'The same list from both servers (each time includes the start of kubectl)'
 cache=$work/cache.kubeconfig
 kubectl create token reader -n factory --duration=24h >"$work/token"
-"$bin/kubewarm" kubeconfig --server "https://$(address_of 'serving reads')" --token-file "$work/token" \
-    --certificate-authority "$work/cluster/pki/ca.crt" --output "$cache"
+"$bin/kubewarm" kubeconfig --cache-server "https://$(address_of 'serving reads')" --token-file "$work/token" \
+    --cache-certificate-authority "$work/cluster/pki/ca.crt" --output-file "$cache"
 list_parts() {
     local begin=$EPOCHREALTIME count
     count=$(kubectl --kubeconfig "$2" get --raw "$parts_of_steel" | grep -o '"uid"' | wc -l)

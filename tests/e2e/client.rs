@@ -4,7 +4,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm_client::Connection;
+use kubewarm_client::{Connection, ConnectionOptions};
 use serde_json::Value;
 use testbed::ControlPlane;
 use tokio::runtime::Runtime;
@@ -46,7 +46,7 @@ impl Reader {
             return Ok(client.clone());
         }
         let _inside = runtime()?.enter();
-        let client = Connection::load(Some(cluster.kubeconfig()), None)?.client();
+        let client = Connection::load(&ConnectionOptions::of_file(cluster.kubeconfig()))?.client();
         Ok(self.client.get_or_init(|| client).clone())
     }
 }

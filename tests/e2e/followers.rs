@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use kubewarm_client::Connection;
+use kubewarm_client::{Connection, ConnectionOptions};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -178,7 +178,7 @@ async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
     let_read(&world, (WHERE, "reader"), None)?;
     let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
+    let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let reads = served.client(&token)?;
     let names = ["ConfigMap", "Lease", "Part"];
     let followers: Vec<_> = KINDS

@@ -10,7 +10,7 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::informer::{Bounds, InformerMetrics, Registry, Timing};
 use kubewarm_cache::store::Catalog;
-use kubewarm_client::{Buckets, Connection};
+use kubewarm_client::{Buckets, Connection, ConnectionOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -46,7 +46,7 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     world.cluster.apply(PARTS)?;
-    let connection = Connection::load(Some(world.cluster.kubeconfig()), None)?;
+    let connection = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?;
     let client = connection.client();
     let paths = KINDS.map(|kind| kind.path(NAMESPACE));
     for path in &paths {

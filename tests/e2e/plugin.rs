@@ -123,7 +123,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
             "✔ system:serviceaccount:kubewarm-system:kubewarm may do the ",
             "! nothing holds authors",
             &format!(
-                "✗ {namespace}/web: PermissionsMissing: target \"settings\": not allowed to list and \
+                "✗ web -n {namespace}: PermissionsMissing: target \"settings\": not allowed to list and \
                       watch configmaps"
             ),
             &rbac,
@@ -140,11 +140,11 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     profile.await_condition("Ready", "True", None, SOON)?;
     let (code, said, told) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
     assert_eq!(code, Some(0), "{said}{told}");
-    assert_lines(&said, &[&format!("✔ {namespace}/web is ready, 1/1 targets are warm")]);
+    assert_lines(&said, &[&format!("✔ web -n {namespace} is ready, 1/1 targets are warm")]);
     let (code, said, _) =
         kubewarm(admin, &["status", "web", "-n", &namespace, "--target", "settings"])?;
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
+    assert!(said.starts_with(&format!("web -n {namespace} --target settings  warm\n")), "{said}");
 
     // Less than the operator needs, an older definition, and nobody who leads.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
@@ -176,7 +176,7 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     let of = |target| ["status", "web", "-n", namespace, "--target", target];
     let (code, said, told) = kubewarm(admin, &of("settings"))?;
     assert_eq!(code, Some(1), "{said}{told}");
-    assert!(said.starts_with(&format!("{namespace}/web/settings  not warm\n")), "{said}");
+    assert!(said.starts_with(&format!("web -n {namespace} --target settings  not warm\n")), "{said}");
     assert_lines(
         &said,
         &[

@@ -67,7 +67,7 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     let secrets = gains.replace("pods", "secrets").replace('\n', " [elevated]\n");
 
     let (code, said, told) = diff(&[])?;
-    let head = format!("{namespace}/web (generation 1): by applying its manifests\n");
+    let head = format!("web -n {namespace} (generation 1): by applying its manifests\n");
     assert_eq!((code, &*said), (Some(1), &*format!("{head}{gains}{secrets}")), "{told}");
 
     // What an administrator does: the reviewed generation, and only that.

@@ -13,7 +13,7 @@ use kubewarm_api::{
         TargetStatus, VerificationMethod,
     },
 };
-use kubewarm_client::{Buckets, Connection};
+use kubewarm_client::{Buckets, Connection, ConnectionOptions};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ impl Subject {
     }
 
     fn sink(&self) -> Result<ApiServer, Failure> {
-        let connection = Connection::load(Some(self.world.cluster.kubeconfig()), None)?;
+        let connection = Connection::load(&ConnectionOptions::of_file(self.world.cluster.kubeconfig()))?;
         Ok(ApiServer::new(&connection.client(), "kubewarm-0", Buckets::default()))
     }
 

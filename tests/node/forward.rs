@@ -49,7 +49,7 @@ spec:
   initContainers:
   - name: kubeconfig
     image: localhost/kubewarm:dev
-    args: [kubeconfig, --output, /shared/in-cluster.kubeconfig]
+    args: [kubeconfig, --output-file, /shared/in-cluster.kubeconfig]
     volumeMounts: [{name: shared, mountPath: /shared}]
   containers:
   - name: c
@@ -154,7 +154,7 @@ pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release
     world.cluster().apply(&rights.concat())?;
     world.cluster().apply(&SCENE.replace("ADDRESS", address))?;
     let own = world.cluster().service_account_kubeconfig("orders", "whole")?;
-    let name = "--tls-server-name=kubewarm.kubewarm-system.svc";
+    let name = "--cache-tls-server-name=kubewarm.kubewarm-system.svc";
     let through = kubeconfig(world, &own, "whole-client", &[&format!("https://{address}"), name])?;
     let client = |kubeconfig, is_spdy| Client { world, kubeconfig, is_spdy };
     let direct = client(&own, false);
@@ -184,8 +184,8 @@ pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release
 fn kubeconfig(world: &World, own: &Path, name: &str, server: &[&str]) -> Result<PathBuf, Failure> {
     let path = world.cluster().folder().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
-    command.args(["kubeconfig", "--overwrite", "--server"]).args(server);
-    command.arg("--output").arg(&path).arg("--kubeconfig").arg(own);
+    command.args(["kubeconfig", "--overwrite", "--cache-server"]).args(server);
+    command.arg("--output-file").arg(&path).arg("--kubeconfig").arg(own);
     let output = world.node.command(&command).output()?;
     if output.status.success() {
         return Ok(path);

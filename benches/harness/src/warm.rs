@@ -14,7 +14,7 @@ use kubewarm_cache::{
     informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
     store::{Catalog, Reader, Seen, Wanted, Writer},
 };
-use kubewarm_client::{Buckets, Connection};
+use kubewarm_client::{Buckets, Connection, ConnectionOptions};
 use std::{
     hint::black_box,
     ops::ControlFlow,
@@ -29,7 +29,7 @@ use std::{
 ///
 /// If the cluster cannot be reached, or a command cannot be answered.
 pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
-    let connection = Connection::load(Some(kubeconfig), None)?;
+    let connection = Connection::load(&ConnectionOptions::of_file(kubeconfig))?;
     let clients = Arc::new(connection.clients(Buckets::default()));
     let spec = pods(strategy)?;
     let (catalog, lag) = (Catalog::new(), Arc::new(LagRecorder::default()));

@@ -1,6 +1,7 @@
 //! Whom the present configuration has us be, for another kubeconfig that is to say the same.
 
 use super::{
+    ConnectionOptions,
     client::ConnectError,
     source::{SERVICE_ACCOUNT_TOKEN, Source, Surroundings, choose, merged},
 };
@@ -8,7 +9,6 @@ use kube::{
     Config,
     config::{AuthInfo, Kubeconfig},
 };
-use std::path::Path;
 
 /// The user and the namespace of the present context.
 #[derive(Clone, Debug, Default)]
@@ -29,15 +29,15 @@ pub struct Present {
 /// # Cost
 ///
 /// Reads files, and runs nothing.
-pub fn present(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Present, ConnectError> {
-    let source = choose(kubeconfig, context, &Surroundings::of_process())?;
+pub fn present(options: &ConnectionOptions) -> Result<Present, ConnectError> {
+    let source = choose(options, &Surroundings::of_process())?;
     let Source::Files { paths, .. } = &source else {
         let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
         let token_file = Some(SERVICE_ACCOUNT_TOKEN.to_owned());
         let user = AuthInfo { token_file, ..AuthInfo::default() };
         return Ok(Present { user, namespace: Some(namespace) });
     };
-    Ok(of(&merged(&source, paths, context)?))
+    Ok(of(&merged(&source, paths, options)?))
 }
 
 fn of(kubeconfig: &Kubeconfig) -> Present {
@@ -73,7 +73,7 @@ contexts:
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         std::fs::write(&path, TEXT).unwrap();
-        let Present { user, namespace } = present(Some(&path), None).unwrap();
+        let Present { user, namespace } = present(&ConnectionOptions::of_file(&path)).unwrap();
         assert_eq!(namespace.as_deref(), Some("shop"));
         let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
         assert_eq!(user.token_file, here("token"));
@@ -81,9 +81,13 @@ contexts:
         assert_eq!(exec.command, here("./login"));
         assert_eq!(exec.args, Some(vec!["x".to_owned()]));
 
-        let other = present(Some(&path), Some("a")).unwrap();
+        let of_context = |context: &str| {
+            let context = Some(context.to_owned());
+            present(&ConnectionOptions { context, ..ConnectionOptions::of_file(&path) }).unwrap()
+        };
+        let other = of_context("a");
         assert!(other.user.token.is_some() && other.namespace.is_none());
-        let none = present(Some(&path), Some("c")).unwrap();
+        let none = of_context("c");
         assert!(none.user.token.is_none() && none.user.exec.is_none());
     }
 }

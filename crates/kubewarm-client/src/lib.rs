@@ -15,6 +15,7 @@ mod keyed_semaphore;
 mod kubeconfig;
 mod lease;
 mod namespace;
+mod options;
 mod proxy;
 mod question;
 mod review;
@@ -38,6 +39,7 @@ pub use self::{
     kubeconfig::{Present, present},
     lease::{Elector, LeaseState},
     namespace::{Existence, existence, is_leaving},
+    options::ConnectionOptions,
     question::{dry_run, get, get_all},
     review::{ReviewedRules, is_allowed, may, rules_of, whoami, with_selectors},
     transport::Piped,

@@ -1,6 +1,6 @@
 //! Where it stands which cluster is meant, and as whom: flags, environment, pod files or the home directory.
 
-use super::client::ConnectError;
+use super::{ConnectionOptions, client::ConnectError};
 use kube::{Config, config::Kubeconfig};
 use std::{
     env,
@@ -30,12 +30,11 @@ pub(super) struct Surroundings {
 }
 
 pub(super) fn choose(
-    kubeconfig: Option<&Path>,
-    context: Option<&str>,
+    options: &ConnectionOptions,
     around: &Surroundings,
 ) -> Result<Source, ConnectError> {
-    if let Some(path) = kubeconfig {
-        return Ok(Source::Files { flag: "--kubeconfig", paths: vec![path.to_owned()] });
+    if let Some(path) = &options.kubeconfig {
+        return Ok(Source::Files { flag: "--kubeconfig", paths: vec![path.clone()] });
     }
     let listed: Vec<PathBuf> = around
         .kubeconfig
@@ -46,7 +45,8 @@ pub(super) fn choose(
     if !listed.is_empty() {
         return Ok(Source::Files { flag: "KUBECONFIG", paths: listed });
     }
-    if around.is_pod && context.is_none() {
+    let needs_kubeconfig = [&options.context, &options.cluster, &options.user];
+    if around.is_pod && needs_kubeconfig.iter().all(|entry| entry.is_none()) {
         return Ok(Source::Pod);
     }
     match &around.home_file {
@@ -62,12 +62,16 @@ pub(super) fn choose(
     }
 }
 
-/// The files as one, where `context` is the current one if it is given. Paths in it are as whoever reads
-/// it from elsewhere needs them: absolute.
+/// The files merged into one, with the context, cluster and user of `options` as the current ones. Paths in
+/// the result are absolute.
+///
+/// # Errors
+///
+/// [`ConnectError`] if a file cannot be read, or has no entry of that name.
 pub(super) fn merged(
     source: &Source,
     paths: &[PathBuf],
-    context: Option<&str>,
+    options: &ConnectionOptions,
 ) -> Result<Kubeconfig, ConnectError> {
     let broken =
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
@@ -80,8 +84,32 @@ pub(super) fn merged(
         let path = absolute(path).unwrap_or_else(|_| path.clone());
         merged = Kubeconfig::read_from(path).and_then(|next| merged.merge(next)).map_err(broken)?;
     }
-    if let Some(context) = context {
-        merged.current_context = Some(context.to_owned());
+    if let Some(context) = &options.context {
+        merged.current_context = Some(context.clone());
+    }
+    let missing = |kind, name: &String| {
+        let (origin, name) = (source.to_string(), name.clone());
+        Err(ConnectError::NoEntry { origin, kind, name })
+    };
+    if let Some(cluster) = &options.cluster
+        && !merged.clusters.iter().any(|named| named.name == *cluster)
+    {
+        return missing("cluster", cluster);
+    }
+    if let Some(user) = &options.user
+        && !merged.auth_infos.iter().any(|named| named.name == *user)
+    {
+        return missing("user", user);
+    }
+    let current = merged.current_context.clone();
+    let context = merged.contexts.iter_mut().find(|named| current.as_ref() == Some(&named.name));
+    if let Some(context) = context.and_then(|named| named.context.as_mut()) {
+        if let Some(cluster) = &options.cluster {
+            context.cluster.clone_from(cluster);
+        }
+        if options.user.is_some() {
+            context.user.clone_from(&options.user);
+        }
     }
     Ok(merged)
 }
@@ -169,8 +197,11 @@ mod tests {
             is_pod: true,
             home_file: Some(home.path().to_owned()),
         };
-        let chosen = |path: Option<&str>, context, around: &Surroundings| {
-            choose(path.map(Path::new), context, around).unwrap().to_string()
+        let chosen = |path: Option<&str>, context: Option<&str>, around: &Surroundings| {
+            let kubeconfig = path.map(PathBuf::from);
+            let context = context.map(str::to_owned);
+            let options = ConnectionOptions { kubeconfig, context, ..ConnectionOptions::default() };
+            choose(&options, around).unwrap().to_string()
         };
         assert_eq!(chosen(Some("/x"), None, &around), "--kubeconfig (/x)");
         assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
@@ -178,6 +209,13 @@ mod tests {
         assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
         // A context is a word of kubeconfigs.
         assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
+        for name in ["cluster", "user"] {
+            let value = |it: &str| (it == name).then(|| "c".to_owned());
+            let (cluster, user) = (value("cluster"), value("user"));
+            let options = ConnectionOptions { cluster, user, ..ConnectionOptions::default() };
+            let chosen = choose(&options, &around).unwrap().to_string();
+            assert!(chosen.starts_with("the home directory"), "{name}: {chosen}");
+        }
         let around = Surroundings { is_pod: false, ..around };
         assert!(chosen(None, None, &around).starts_with("the home directory"));
     }
@@ -188,9 +226,35 @@ mod tests {
             home_file: Some("/nowhere/.kube/config".into()),
             ..Surroundings::default()
         };
-        let message = choose(None, None, &around).unwrap_err().to_string();
+        let message = choose(&ConnectionOptions::default(), &around).unwrap_err().to_string();
         for tried in ["--kubeconfig", "KUBECONFIG", "ServiceAccount", "/nowhere/.kube/config"] {
             assert!(message.contains(tried), "{tried} in {message}");
+        }
+    }
+
+    #[test]
+    fn cluster_and_user_replace_those_of_the_context() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let users = "users:\n- {name: jane, user: {token: t}}\n";
+        std::fs::write(file.path(), KUBECONFIG.to_owned() + users).unwrap();
+        let paths = vec![file.path().to_owned()];
+        let source = Source::Files { flag: "--kubeconfig", paths: paths.clone() };
+        let merged = |cluster: Option<&str>, user: Option<&str>| {
+            let (cluster, user) = (cluster.map(str::to_owned), user.map(str::to_owned));
+            let options = ConnectionOptions { cluster, user, ..ConnectionOptions::default() };
+            super::merged(&source, &paths, &options)
+        };
+        let found = merged(Some("two"), Some("jane")).unwrap();
+        let context = found.contexts[0].context.as_ref().unwrap();
+        assert_eq!((&*context.cluster, context.user.as_deref()), ("two", Some("jane")));
+        assert_eq!(context.namespace.as_deref(), Some("shop"), "of the context");
+        assert_eq!(proxy_url_of(&found), Some("http://proxy.example:3128"));
+        for (found, text) in [
+            (merged(Some("nine"), None), "has no cluster \"nine\""),
+            (merged(None, Some("joe")), "has no user \"joe\""),
+        ] {
+            let message = found.unwrap_err().to_string();
+            assert!(message.contains(text), "{message}");
         }
     }
 

@@ -4,10 +4,11 @@
 //! library's own stack sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an error.
 
 use bytes::Bytes;
+use futures::{Stream, stream};
 use http::{Request, Response, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
-    body::{Body as HttpBody, Incoming},
+    body::{Body as HttpBody, Frame, Incoming},
     rt::{Read, Write},
 };
 use hyper_util::{
@@ -28,7 +29,7 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
 };
 use std::{io, time::Duration};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tower::{
     BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn, util::BoxCloneSyncService,
 };
@@ -163,6 +164,50 @@ where
         .map_err(BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// The same connections, with a time limit for each request from its start to the end of its answer. Watches
+/// have none.
+pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
+    let inner = plain.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let client = inner.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+            let deadline = (!is_watch).then(|| Instant::now() + limit);
+            let answer = before(deadline, limit, client.send(request)).await??;
+            Ok::<_, BoxError>(answer.map(|body| StreamBody::new(frames(body, deadline, limit))))
+        }
+    });
+    Client::new(service, plain.default_namespace().to_owned())
+}
+
+/// The frames of `body`; after `deadline` the last one is an error.
+fn frames(
+    body: Body,
+    deadline: Option<Instant>,
+    limit: Duration,
+) -> impl Stream<Item = Result<Frame<Bytes>, BoxError>> + Send {
+    stream::unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        match before(deadline, limit, body.frame()).await {
+            Ok(None) => None,
+            Ok(Some(frame)) => Some((frame.map_err(BoxError::from), Some(body))),
+            Err(late) => Some((Err(late.into()), None)),
+        }
+    })
+}
+
+async fn before<T>(
+    deadline: Option<Instant>,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, io::Error> {
+    let Some(deadline) = deadline else { return Ok(work.await) };
+    timeout_at(deadline, work).await.map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, format!("no complete answer within {limit:?}"))
+    })
 }
 
 /// The same connections, for short requests: 429, 503 and 504 are retried a few times, and without

@@ -20,15 +20,15 @@ pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<Connection, ConnectError>,
 ) -> Result<(String, Option<String>), Error> {
-    if let Some(path) = &args.certificate_authority {
+    if let Some(path) = &args.cache_certificate_authority {
         let text = read(path)?;
         let file = path.display();
-        let empty = || format!("--certificate-authority: {file} holds no certificate in PEM");
+        let empty = || format!("--cache-certificate-authority: {file} holds no certificate in PEM");
         let found = certificates(&text).ok_or_else(|| Error::new(empty()))?;
         return Ok((found, None));
     }
-    let config_map = format!("{}-ca", args.service);
-    of_secret(&connect()?, &args.home.operator_namespace, (&args.secret, &config_map)).await
+    let config_map = format!("{}-ca", args.cache_service);
+    of_secret(&connect()?, &args.home.operator_namespace, (&args.cache_secret, &config_map)).await
 }
 
 async fn of_secret(
@@ -42,8 +42,8 @@ async fn of_secret(
         Ok(secret) => secret,
         Err(kube::Error::Api(status)) if status.code == 404 => {
             return Err(Error::new(format!(
-                "there is no Secret {title}: name the one of the read API with --secret and \
-                 --operator-namespace, or pass --certificate-authority"
+                "there is no Secret {title}: name the one of the read API with \
+                 --cache-secret and --operator-namespace, or pass --cache-certificate-authority"
             )));
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -54,7 +54,7 @@ async fn of_secret(
             }
             return Err(Error::new(format!(
                 "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
-                 no ConfigMap {config_map} that you may get; pass its CA with --certificate-authority",
+                 no ConfigMap {config_map} that you may get; pass its CA with --cache-certificate-authority",
                 status.message
             )));
         }
@@ -67,7 +67,7 @@ async fn of_secret(
     });
     let empty = || {
         format!(
-            "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --secret"
+            "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --cache-secret"
         )
     };
     found.map(|certificates| (certificates, None)).ok_or_else(|| Error::new(empty()))

@@ -2,7 +2,7 @@
 
 mod authority;
 
-use super::{Error, cluster::ConnectionArgs, specs::HomeArgs};
+use super::{Error, cluster::ConnectionArgs, specs::HomeArgs, value};
 use clap::Args;
 use http::Uri;
 use k8s_openapi::ByteString;
@@ -17,33 +17,41 @@ use std::path::{Path, PathBuf, absolute};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheArgs {
-    /// The URL of the read API, such as `https://localhost:8443` behind `kubectl port-forward` [default: the
-    /// Service's, by which programs in the cluster reach it].
-    #[arg(long, env = "KUBEWARM_SERVER", value_name = "URL", value_parser = server)]
-    pub server: Option<Uri>,
+    /// URL of the read API, such as `https://localhost:8443` behind `kubectl port-forward` [default: the
+    /// Service's URL, which programs in the cluster use].
+    #[arg(long, env = "KUBEWARM_CACHE_SERVER", value_name = "URL", value_parser = server)]
+    pub cache_server: Option<Uri>,
 
-    /// Read from the cells of this profile alone, which takes `get` on it.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = profile)]
-    pub profile: Option<ProfileRef>,
-
-    /// The Service of the read API.
-    #[arg(long, value_name = "NAME", default_value = "kubewarm")]
-    pub service: String,
-
-    /// The Secret whose `ca.crt`, or else `tls.crt`, vouches for the read API. Whoever may not get it has the `ca.crt`
-    /// of the `ConfigMap` that is called as the Service and `-ca`.
-    #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
-    pub secret: String,
-
-    /// A file with the certificate of the CA, or with that of the read API itself, as PEM, in place of
-    /// the Secret.
-    #[arg(long, value_name = "FILE")]
-    pub certificate_authority: Option<PathBuf>,
-
-    /// The name that the certificate is for, if it is not the host of --server [default: that of the
-    /// Service, if --server is this host and the certificate is of the Secret].
+    /// Profile to read from. Nothing else is read, and you need `get` on the profile.
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
-    pub tls_server_name: Option<String>,
+    pub cache_profile: Option<String>,
+
+    /// Namespace of that profile [default: the namespace of the context].
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        requires = "cache_profile",
+        value_parser = value::namespace
+    )]
+    pub cache_profile_namespace: Option<String>,
+
+    /// Service of the read API.
+    #[arg(long, value_name = "NAME", default_value = "kubewarm")]
+    pub cache_service: String,
+
+    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. If you cannot `get` it, the `ca.crt` of
+    /// the `ConfigMap` SERVICE-ca is used.
+    #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
+    pub cache_secret: String,
+
+    /// File with the certificate of the CA, or of the read API itself, as PEM, instead of the Secret.
+    #[arg(long, value_name = "FILE")]
+    pub cache_certificate_authority: Option<PathBuf>,
+
+    /// Name in the certificate, if it is not the host of --cache-server [default: the Service's name, if
+    /// --cache-server is this host and the certificate is of the Secret].
+    #[arg(long, value_name = "NAME", value_parser = dns_name)]
+    pub cache_tls_server_name: Option<String>,
 
     /// Where it runs.
     #[command(flatten)]
@@ -59,15 +67,6 @@ fn server(text: &str) -> Result<Uri, String> {
         return Ok(url);
     }
     Err(wanted())
-}
-
-fn profile(text: &str) -> Result<ProfileRef, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if is_dns_label(namespace) && dns_name(name).is_ok() => {
-            Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
-        }
-        _ => Err("expected NAMESPACE/NAME of a CacheProfile".to_owned()),
-    }
 }
 
 fn dns_name(text: &str) -> Result<String, String> {
@@ -91,7 +90,8 @@ pub(super) async fn kubeconfig(
     connection: &ConnectionArgs,
     token_file: Option<&Path>,
 ) -> Result<(Kubeconfig, Option<String>), Error> {
-    let mut found = present(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
+    connection.refuse_impersonation()?;
+    let mut found = present(&connection.options())?;
     if let Some(path) = token_file {
         let path = absolute(path)
             .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
@@ -99,24 +99,30 @@ pub(super) async fn kubeconfig(
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }
     let (certificates, remark) = authority::authority(args, || connection.connect()).await?;
-    Ok((document(cluster(args, certificates), found), remark))
+    let profile = profile(args, found.namespace.as_deref());
+    Ok((document(cluster(args, profile.as_ref(), certificates), found), remark))
+}
+
+/// The profile that `args` name, in the namespace of the context unless they name another.
+fn profile(args: &CacheArgs, namespace: Option<&str>) -> Option<ProfileRef> {
+    let name = args.cache_profile.as_deref()?;
+    let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");
+    Some(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
 /// Host, path and certificates.
-fn cluster(args: &CacheArgs, authority: String) -> Cluster {
-    let service = format!("{}.{}.svc", args.service, args.home.operator_namespace);
-    let server = match &args.server {
+fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
+    let service = format!("{}.{}.svc", args.cache_service, args.home.operator_namespace);
+    let server = match &args.cache_server {
         Some(url) => url.to_string(),
         None => format!("https://{service}"),
     };
-    let path = args
-        .profile
-        .as_ref()
+    let path = profile
         .map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
     // A certificate that is known by itself is of whatever name its owner gave it.
-    let is_of_secret = args.certificate_authority.is_none();
-    let is_forward = args.server.as_ref().is_some_and(is_this_host) && is_of_secret;
-    let name = args.tls_server_name.clone().or_else(|| is_forward.then_some(service));
+    let is_of_secret = args.cache_certificate_authority.is_none();
+    let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
+    let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
     Cluster {
         server: Some(format!("{}{path}", server.trim_end_matches('/'))),
         certificate_authority_data: Some(base64(authority)),
@@ -170,7 +176,9 @@ mod tests {
     use super::{super::sample::parse, *};
 
     fn of(line: &str) -> Cluster {
-        cluster(&parse::<CacheArgs>(line).unwrap(), "pem".to_owned())
+        let args = parse::<CacheArgs>(line).unwrap();
+        let profile = profile(&args, Some("shop"));
+        cluster(&args, profile.as_ref(), "pem".to_owned())
     }
 
     #[test]
@@ -180,12 +188,14 @@ mod tests {
         assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
         assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
 
-        let found = of("--server https://localhost:8443 --service kw --operator-namespace ops");
+        let found = of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");
         assert_eq!(found.server.as_deref(), Some("https://localhost:8443"));
         assert_eq!(found.tls_server_name.as_deref(), Some("kw.ops.svc"));
 
-        let found =
-            of("--server https://[::1]:8443/ --tls-server-name cache.example --profile a/b");
+        let found = of(
+            "--cache-server https://[::1]:8443/ --cache-tls-server-name cache.example \
+             --cache-profile b --cache-profile-namespace a",
+        );
         assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
         assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
     }
@@ -193,8 +203,8 @@ mod tests {
     #[test]
     fn a_name_is_supposed_of_the_secret_alone() {
         for line in [
-            "--server https://cache.example",
-            "--server https://localhost:1 --certificate-authority ca.crt",
+            "--cache-server https://cache.example",
+            "--cache-server https://localhost:1 --cache-certificate-authority ca.crt",
         ] {
             assert_eq!(of(line).tls_server_name, None, "{line}");
         }
@@ -213,11 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_named_with_its_namespace() {
-        let found = profile("shop/checkout.v2").unwrap();
-        assert_eq!((&*found.namespace, &*found.name), ("shop", "checkout.v2"));
-        for text in ["", "checkout", "/a", "a/", "a/b/c", "A/b", "a/../b"] {
-            assert!(profile(text).is_err(), "{text}");
+    fn a_profile_is_of_the_namespace_of_the_context_unless_another_is_named() {
+        let path = |line: &str| of(line).server.unwrap().split_once(".svc").unwrap().1.to_owned();
+        assert_eq!(path("--cache-profile checkout.v2"), "/profiles/shop/checkout.v2");
+        let elsewhere = "--cache-profile a --cache-profile-namespace b";
+        assert_eq!(path(elsewhere), "/profiles/b/a");
+        assert_eq!(path(""), "");
+        for line in ["--cache-profile a/b", "--cache-profile ..", "--cache-profile-namespace a"] {
+            assert!(parse::<CacheArgs>(line).is_err(), "{line}");
         }
     }
 }

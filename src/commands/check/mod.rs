@@ -11,10 +11,12 @@ use super::{
     Error,
     advice::program,
     cluster::ConnectionArgs,
+    output::OutputArgs,
     print::show,
     profiles::Profiles,
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
     specs::OperatorArgs,
+    verdict::object_name,
 };
 use clap::Args;
 use jiff::Timestamp;
@@ -55,6 +57,10 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub operator: OperatorArgs,
 
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
     /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -72,15 +78,19 @@ pub struct CheckArgs {
 /// Some 30 requests, and the profiles.
 pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
     let connection = args.connection.connect()?;
-    let mut sections = sections(&connection, args, clock()).await?;
+    let mut names = Vec::new();
+    let mut sections = sections(&connection, args, clock(), &mut names).await?;
     sections.push(summary(&sections));
-    show(&Report::judged(sections), None)
+    let names = (!args.pre).then_some(names);
+    show(&Report { names, ..Report::judged(sections) }, args.output.format)
 }
 
+/// The sections of all checks; the names of the profiles are added to `names`.
 async fn sections(
     connection: &Connection,
     args: &CheckArgs,
     now: Timestamp,
+    names: &mut Vec<String>,
 ) -> Result<Vec<Section>, Error> {
     let client = &connection.client();
     let server = connection.server().to_string();
@@ -105,13 +115,18 @@ async fn sections(
     }
     sections.push(Section::new("kubewarm", installed));
     if is_served {
-        sections.push(Section::new("profiles", all(connection, args).await?));
+        sections.push(Section::new("profiles", all(connection, args, names).await?));
     }
     Ok(sections)
 }
 
-/// The profiles: those that are asked for, else all, else those that whoever asks may see.
-async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>, Error> {
+/// A row for each profile that `args` select, or of the caller's namespace if the caller cannot list all of them.
+/// Their names are added to `names`.
+async fn all(
+    connection: &Connection,
+    args: &CheckArgs,
+    names: &mut Vec<String>,
+) -> Result<Vec<ReportRow>, Error> {
     let own = Profiles::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
     let unseen = |what: &str, message: &str| {
@@ -135,6 +150,7 @@ async fn all(connection: &Connection, args: &CheckArgs) -> Result<Vec<ReportRow>
     if args.name.is_some() && found.is_empty() {
         return Err(source.not_found());
     }
+    names.extend(found.iter().map(object_name));
     // Of namespaces that were not checked nothing is known.
     if !found.is_empty() || rows.is_empty() {
         rows.extend(profiles::of_profiles(&found, program()));

@@ -2,7 +2,7 @@
 
 use super::rows::{Difference, Rows};
 use crate::commands::{
-    report::{Mark, Report, ReportRow, Section, Verdict},
+    report::{Fact, Mark, Report, ReportRow, Section, Verdict},
     text::{grouped, length},
 };
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) fn comparison(ours: &Reading, theirs: &Reading, differences: &[Differ
     let head = ["OBJECTS", "FIRST BYTE", "END", "BYTES", "VERSION", "AGE"];
     let readings = vec![
         ReportRow::numbers("", head.map(str::to_owned)),
-        ReportRow::numbers("cache", figures(ours)),
-        ReportRow::numbers("API server", figures(theirs)),
+        reading("cache", ours),
+        reading("API server", theirs),
     ];
     Report {
         sections: vec![Section::new(title, rows), Section { rows: readings, ..Section::default() }],
@@ -53,6 +53,22 @@ fn objects(count: usize, none: &str) -> String {
         1 => "1 object".to_owned(),
         many => format!("{} objects", grouped(many)),
     }
+}
+
+/// A line of the table; programs get milliseconds.
+fn reading(server: &str, reading: &Reading) -> ReportRow {
+    let millis = |length: Duration| length.as_millis().to_string();
+    let mut row = ReportRow::numbers(server, figures(reading));
+    row.facts.extend([
+        Fact::hidden("server", server),
+        Fact::hidden("objects", reading.rows.count().to_string()),
+        Fact::hidden("firstByteMilliseconds", millis(reading.first_byte)),
+        Fact::hidden("endMilliseconds", millis(reading.whole)),
+        Fact::hidden("bytes", reading.bytes.to_string()),
+        Fact::hidden("resourceVersion", &reading.rows.version),
+    ]);
+    row.facts.extend(reading.freshness.map(|age| Fact::hidden("ageMilliseconds", millis(age))));
+    row
 }
 
 fn figures(reading: &Reading) -> [String; 6] {

@@ -1,7 +1,8 @@
 //! What was read, as it is printed.
 
-use super::{Form, GetArgs};
+use super::GetArgs;
 use crate::commands::{
+    output::OutputFormat,
     report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone},
     text::{length, span},
 };
@@ -19,22 +20,24 @@ pub(super) fn contents(
     args: &GetArgs,
     now: Timestamp,
 ) -> (Report, Format) {
-    let of_rows = |rows| {
-        let sections = vec![Section { rows, ..Section::default() }];
-        (Report { sections, ..Report::default() }, WHOLE)
-    };
-    let format = match args.output {
-        None | Some(Form::Wide) => return of_rows(table(&pages, args, now)),
-        Some(Form::Name) => return of_rows(names(&pages, kind)),
-        Some(Form::Json) => Format::Json,
-        Some(Form::Yaml) => Format::Yaml,
+    let format = match args.output.format {
+        None | Some(OutputFormat::Wide) => {
+            let section = Section { rows: table(&pages, args, now), ..Section::default() };
+            return (Report { sections: vec![section], ..Report::default() }, WHOLE);
+        }
+        Some(OutputFormat::Name) => {
+            let names = Some(names(&pages, kind));
+            return (Report { names, ..Report::default() }, Format::Names);
+        }
+        Some(OutputFormat::Json) => Format::Json,
+        Some(OutputFormat::Yaml) => Format::Yaml,
     };
     (Report { data: document(pages, kind, args), ..Report::default() }, format)
 }
 
 /// The server's own table; names and ages where it has none.
 fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
-    let is_wide = args.output == Some(Form::Wide);
+    let is_wide = args.output.format == Some(OutputFormat::Wide);
     let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
     let lines = match definitions {
         Some(definitions) => of_tables(definitions, pages, is_wide),
@@ -94,15 +97,14 @@ fn document(mut pages: Vec<Value>, kind: &ResourceInfo, args: &GetArgs) -> Value
     json!({ "apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items })
 }
 
-fn names(pages: &[Value], kind: &ResourceInfo) -> Vec<ReportRow> {
+fn names(pages: &[Value], kind: &ResourceInfo) -> Vec<String> {
     let ResourceInfo { kind, resource, .. } = kind;
     let mut kind = kind.to_lowercase();
     if !resource.group().is_empty() {
         kind = format!("{kind}.{}", resource.group());
     }
-    let line = |object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
-    let row = |object| ReportRow::of(vec![Fact::new(Tone::Plain, line(object))]);
-    objects(pages).map(row).collect()
+    let name = |object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
+    objects(pages).map(name).collect()
 }
 
 /// Items, or the object itself.

@@ -14,16 +14,17 @@ use super::{
     Error,
     cache::{self, CacheArgs},
     cluster::{ConnectionArgs, served},
-    print::{show, tell},
+    output::OutputArgs,
+    print::{show, show_as, tell},
     report::Verdict,
     value,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{Fault, Resource, ResourceInfo};
-use kubewarm_client::{Answer, Connection, Served, get_all};
+use kubewarm_client::{Answer, Connection, ConnectionOptions, Served, get_all};
 use rows::Rows;
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
@@ -62,10 +63,6 @@ pub struct GetArgs {
     #[arg(long, value_name = "FIELDS")]
     pub field_selector: Option<String>,
 
-    /// How to print it [default: a table].
-    #[arg(short, long, value_name = "FORMAT", conflicts_with = "compare")]
-    pub output: Option<Form>,
-
     /// Ask the API server for the same, and say what differs and how long each took. Objects are compared by
     /// uid and version. What differs is asked for again after a second: only what the cache has not come to
     /// by then is named.
@@ -77,9 +74,18 @@ pub struct GetArgs {
         long,
         env = "KUBEWARM_CACHE_KUBECONFIG",
         value_name = "FILE",
-        conflicts_with_all = ["server", "profile", "certificate_authority", "tls_server_name"]
+        conflicts_with_all = [
+            "cache_server",
+            "cache_profile",
+            "cache_certificate_authority",
+            "cache_tls_server_name",
+        ]
     )]
     pub cache_kubeconfig: Option<PathBuf>,
+
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Where the read API is.
     #[command(flatten)]
@@ -88,19 +94,6 @@ pub struct GetArgs {
     /// Whose user, and where the API server is.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-}
-
-/// How objects are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Kinds and names, one a line.
-    Name,
-    /// A table of all columns.
-    Wide,
 }
 
 /// A name that cannot change the path of a request.
@@ -144,9 +137,9 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
         let server = Asked { client, name: "the API server" };
         return compare(&cache, &server, &path(&[]), args).await;
     }
-    let pages = pages(&cache, path, accept(args.output)).await?;
+    let pages = pages(&cache, path, accept(args.output.format)).await?;
     let (report, format) = contents(pages, kind, args, now());
-    show(&report, Some(format))
+    show_as(&report, format)
 }
 
 /// The resource that `typed` names among those served: a plural, singular or short name or a kind, with `.group` or
@@ -165,17 +158,20 @@ fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
 fn not_warm(kind: &str) -> Error {
     Error::new(format!(
         "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
-         lists what is warm, --profile reads another profile's"
+         lists what is warm, --cache-profile reads another profile's"
     ))
 }
 
 /// The cache, by the kubeconfig that says where it is or by the flags that find it.
 async fn connect(args: &GetArgs) -> Result<Connection, Error> {
+    args.connection.refuse_impersonation()?;
+    let request_timeout = args.connection.request_timeout();
     if let Some(file) = &args.cache_kubeconfig {
-        return Ok(Connection::load(Some(file), None)?);
+        let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
+        return Ok(Connection::load(&options)?);
     }
     let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
-    Ok(Connection::described(described)?)
+    Ok(Connection::described(described, request_timeout)?)
 }
 
 /// The answer, or the answers for a list.
@@ -218,7 +214,7 @@ async fn compare(
         let settled = server.read(path, args).await?.rows;
         differences.retain(|difference| difference.is_still(&again, &settled));
     }
-    show(&comparison(&ours, &theirs, &differences), None)
+    show(&comparison(&ours, &theirs, &differences), args.output.format)
 }
 
 impl Asked {
@@ -286,9 +282,8 @@ mod tests {
             "",
             "pods one -A",
             "pods one -l app=web",
-            "pods --compare -o json",
-            "pods --cache-kubeconfig a --server https://b",
-            "pods --server http://b",
+            "pods --cache-kubeconfig a --cache-server https://b",
+            "pods --cache-server http://b",
         ] {
             let error = parse::<GetArgs>(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -1,6 +1,6 @@
 //! The paths of what is asked for.
 
-use super::{Form, GetArgs};
+use super::{super::output::OutputFormat, GetArgs};
 use form_urlencoded::Serializer;
 use kubewarm_api::model::Resource;
 
@@ -10,10 +10,10 @@ pub(super) const WHOLE: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// The media type of what is printed.
-pub(super) fn accept(output: Option<Form>) -> &'static str {
+pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     match output {
-        None | Some(Form::Wide) => TABLE,
-        Some(Form::Json | Form::Yaml | Form::Name) => WHOLE,
+        None | Some(OutputFormat::Wide) => TABLE,
+        Some(OutputFormat::Json | OutputFormat::Yaml | OutputFormat::Name) => WHOLE,
     }
 }
 

@@ -3,9 +3,13 @@
 use super::super::{
     report::{ReportRow, Section, Verdict},
     text::{grouped, length},
+    verdict::title,
 };
 use crate::forecast::Figures;
-use kubewarm_api::v1alpha1::{PlanCertainty, mebibytes};
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{PlanCertainty, mebibytes},
+};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -37,8 +41,9 @@ pub(super) struct Costs {
 /// What is said of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outlook {
-    /// `namespace/name`.
-    pub(super) profile: String,
+    /// The name of the profile.
+    pub(super) name: String,
+    pub(super) namespace: String,
     pub(super) targets: Vec<(Arc<str>, Costs)>,
     pub(super) total: Costs,
     /// What is wrong with it.
@@ -94,6 +99,12 @@ impl Costs {
 const HEAD: [&str; 6] = ["CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
 impl Outlook {
+    /// An empty one of `profile`.
+    pub(super) fn of(profile: &ProfileRef) -> Self {
+        let ProfileRef { name, namespace } = profile;
+        Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
+    }
+
     /// Whether the profile could do what it declares, as far as that is known.
     pub(super) fn verdict(&self) -> Verdict {
         let some = matches!(self.total.missing, Some((1.., _)));
@@ -108,7 +119,7 @@ impl Outlook {
         rows.push(ReportRow::numbers("total", self.total.columns()));
         rows.extend(self.faults.iter().map(ReportRow::bad));
         rows.extend(self.notes.iter().map(ReportRow::note));
-        Section::new(&self.profile, rows)
+        Section::new(title(&self.name, &self.namespace), rows)
     }
 
     /// The same for machines: bytes, milliseconds, and null for what nobody knows.
@@ -121,7 +132,8 @@ impl Outlook {
             value
         });
         json!({
-            "profile": self.profile,
+            "name": self.name,
+            "namespace": self.namespace,
             "targets": targets.collect::<Vec<_>>(),
             "total": self.total.json(),
             "faults": self.faults,
@@ -147,7 +159,8 @@ mod tests {
             missing: Some((0, PlanCertainty::Estimate)),
         };
         Outlook {
-            profile: "shop/checkout".to_owned(),
+            name: "checkout".to_owned(),
+            namespace: "shop".to_owned(),
             targets: vec![("pods".into(), known), ("deployments".into(), Costs::default())],
             total: Costs { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
             faults: vec!["no\u{1b}[2J".to_owned()],
@@ -161,7 +174,7 @@ mod tests {
         let format = Format::Text(Terminal::default());
         assert_eq!(
             render(&report, format).unwrap(),
-            r"shop/checkout
+            r"checkout -n shop
   TARGET       CELLS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
   pods             2   12,345     3Mi        2+  2.4 s        0
   deployments      ?        ?       ?         ?      ?        ?

@@ -75,7 +75,7 @@ impl Cluster {
         home: &Home,
         reader: &Subject,
     ) -> Result<Outlook, Error> {
-        let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
+        let mut outlook = Outlook::of(&profile.profile);
         let found = match namespaces(&self.client, profile).await {
             Ok(found) => found,
             Err(Error::Refused { message, code: 403, .. }) => {

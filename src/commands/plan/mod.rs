@@ -9,10 +9,13 @@ use self::{costs::Outlook, live::Cluster};
 use super::{
     Error,
     documents::Found,
+    operator_settings::OperatorSettings,
+    output::OutputArgs,
     print::show,
     rbac::subject,
-    report::{Format, Report, Verdict},
+    report::{Report, Verdict},
     specs::{SpecArgs, one_of},
+    verdict::object_name,
 };
 use clap::Args;
 use kubewarm_api::{
@@ -41,14 +44,13 @@ pub struct PlanArgs {
     pub live: bool,
 
     /// Whose permissions are looked at: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the account that the profile names, else the ServiceAccount kubewarm in
-    /// the operator's namespace].
+    /// group:NAME [default: the account that the profile names, else the operator's ServiceAccount].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
-    /// Print numbers for a machine: bytes and milliseconds.
-    #[arg(short, long, value_name = "FORMAT")]
-    pub output: Option<Format>,
+    /// Output flags. JSON and YAML have bytes and milliseconds.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
@@ -65,12 +67,18 @@ pub struct PlanArgs {
 ///
 /// On a cluster at most 512 requests that look, and as many reviews, a profile.
 pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
-    let home = args.spec.operator.home();
+    let settings = if args.spec.name.is_some() || args.live {
+        let client = args.spec.connection.connect()?.client();
+        OperatorSettings::discover(&client, &args.spec.operator).await
+    } else {
+        OperatorSettings::of_flags(&args.spec.operator)
+    };
+    let home = settings.home();
     let cluster = OnceCell::new();
-    let mut outlooks = Vec::new();
+    let (mut outlooks, mut names) = (Vec::new(), Vec::new());
     for Found { at, profile } in args.spec.read().await? {
         let refused = |error| Error::unusable(&at, error);
-        let checked = args.spec.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
         let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
@@ -80,11 +88,12 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             _ => {
                 let connect = || Cluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
-                let reader = reader(&checked, args);
+                let reader = reader(&checked, args, &settings);
                 cluster.outlook(&checked, &home, &reader).await?
             }
         };
         outlooks.push(outlook);
+        names.push(object_name(&profile));
     }
     let mut data: Vec<_> = outlooks.iter().map(Outlook::json).collect();
     let report = Report {
@@ -94,14 +103,15 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
             Some(one) if args.spec.name.is_some() => one,
             last => data.into_iter().chain(last).collect(),
         },
+        names: Some(names),
     };
-    show(&report, args.output)
+    show(&report, args.output.format)
 }
 
 /// Whose permissions count.
-fn reader(profile: &ValidatedProfile, args: &PlanArgs) -> Subject {
+fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorSettings) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
-        Identity::Operator => args.spec.operator.account(),
+        Identity::Operator => settings.subject(),
         Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },
     })
 }

@@ -22,7 +22,7 @@ pub(super) fn outlook(
     home: &Home,
     file: &str,
 ) -> Result<Outlook, Cause> {
-    let mut outlook = Outlook { profile: profile.profile.to_string(), ..Outlook::default() };
+    let mut outlook = Outlook::of(&profile.profile);
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {

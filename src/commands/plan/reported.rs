@@ -3,7 +3,7 @@
 use super::{
     super::{
         Error,
-        verdict::{condition, name},
+        verdict::{condition, name, name_and_namespace},
     },
     costs::{Costs, Outlook},
 };
@@ -24,8 +24,10 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
     });
     let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
     let ready = condition(conditions, "Ready");
+    let (own, namespace) = name_and_namespace(profile);
     Ok(Outlook {
-        profile: name(profile),
+        name: own.to_owned(),
+        namespace: namespace.to_owned(),
         targets: Vec::new(),
         total: costs(plan),
         faults: Vec::new(),

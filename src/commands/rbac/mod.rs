@@ -10,10 +10,12 @@ pub(super) use self::live::namespaces;
 use super::{
     Error,
     documents::Found,
+    operator_settings::OperatorSettings,
+    output::{OutputArgs, manifests},
     print::{print, show},
     report::{Mark, Report, ReportRow, Section, Verdict},
     specs::{OperatorArgs, SpecArgs, one_of},
-    verdict::name,
+    verdict::{name, object_name, title},
 };
 use clap::Args;
 use kube::Client;
@@ -63,10 +65,14 @@ pub struct RbacArgs {
     pub generation: Option<i64>,
 
     /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the ServiceAccount kubewarm in the operator's namespace; that the status
-    /// of a profile in the cluster names another is an error].
+    /// group:NAME [default: the operator's ServiceAccount, or with -f alone the ServiceAccount kubewarm in its
+    /// namespace; it is an error if the status of a profile in the cluster names another].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
+
+    /// Output flags.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A subject as [`Subject`] displays it.
@@ -105,14 +111,15 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
         let read_api = args.read_api.then_some(More::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
         let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
-        print(&operator(&home.operator_namespace, watch_namespaces, &more)?)?;
+        let text = operator(&home.operator_namespace, watch_namespaces, &more)?;
+        print(&manifests(text, args.output.format)?)?;
         return Ok(Verdict::Good);
     }
     let (text, report) = of_profiles(args).await?;
     if args.diff {
-        return show(&report, None);
+        return show(&report, args.output.format);
     }
-    print(&text)?;
+    print(&manifests(text, args.output.format)?)?;
     Ok(Verdict::Good)
 }
 
@@ -123,22 +130,27 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     } else {
         None
     };
-    let (mut text, mut report) = (String::new(), Report::default());
+    let settings = match &client {
+        Some(client) => OperatorSettings::discover(client, &args.spec.operator).await,
+        None => OperatorSettings::of_flags(&args.spec.operator),
+    };
+    let home = settings.home();
+    let (mut text, mut report, mut names) = (String::new(), Report::default(), Vec::new());
     for Found { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
-        let subject = args.subject.clone().unwrap_or_else(|| args.spec.operator.account());
+        names.push(object_name(&profile));
+        let subject = args.subject.clone().unwrap_or_else(|| settings.subject());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
         let refused = |error| Error::unusable(&at, error);
-        let checked = args.spec.check(profile.clone()).map_err(refused)?;
+        let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
             None => FoundNamespaces::new(),
         };
-        let access =
-            Access::of_profile(&checked, &found, &subject, &args.spec.operator.home().watched)
-                .map_err(|error| refused(error.into()))?;
+        let access = Access::of_profile(&checked, &found, &subject, &home.watched)
+            .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
             continue;
@@ -155,7 +167,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
         report.sections.push(section);
         report.verdict = report.verdict.max(verdict);
     }
-    Ok((text, report))
+    Ok((text, Report { names: Some(names), ..report }))
 }
 
 /// Fails unless the profile is of the generation that was reviewed.
@@ -216,7 +228,8 @@ fn heading(profile: &ValidatedProfile, change: &Change) -> String {
     };
     let outcome =
         if change.is_empty() { "nothing would change" } else { "by applying its manifests" };
-    format!("{}{generation}: {outcome}", profile.profile)
+    let ProfileRef { name, namespace } = &profile.profile;
+    format!("{}{generation}: {outcome}", title(name, namespace))
 }
 
 fn access_status(profile: &CacheProfile) -> Option<&AccessStatus> {

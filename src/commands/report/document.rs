@@ -1,8 +1,8 @@
 //! The data of a report as a JSON or YAML document.
 
-use super::{super::Error, Format};
+use super::{super::Error, Format, Mark, Report, ReportRow, Section, Verdict};
 use kubewarm_api::model::{escape, is_unsafe};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
 /// `value` as a document.
@@ -17,6 +17,67 @@ pub(super) fn document(value: &Value, format: Format) -> Result<String, Error> {
             .map_err(|error| Error::caused("cannot write the output as YAML", error));
     }
     Ok(escape_json(&format!("{value:#}")) + "\n")
+}
+
+/// The sections of `report` as data. What is empty is left out.
+pub(super) fn sections_as_data(report: &Report) -> Value {
+    let sections: Vec<_> = report.sections.iter().map(section).collect();
+    json!({ "sections": sections, "verdict": report.verdict.word() })
+}
+
+fn section(section: &Section) -> Value {
+    let mut fields = row(&section.head);
+    if let Some(title) = fields.remove("text") {
+        fields.insert("title".to_owned(), title);
+    }
+    let rows = section.rows.iter().map(|it| Value::Object(row(it)));
+    fields.insert("rows".to_owned(), rows.collect());
+    Value::Object(fields)
+}
+
+fn row(row: &ReportRow) -> Map<String, Value> {
+    let facts: Map<_, _> = row
+        .facts
+        .iter()
+        .filter(|fact| !fact.key.is_empty())
+        .map(|fact| (fact.key.to_owned(), json!(fact.value)))
+        .collect();
+    let details: Vec<_> = row.details.iter().map(|it| Value::Object(self::row(it))).collect();
+    let text = row.text();
+    let fields = [
+        ("result", row.mark.word().map(|word| json!(word))),
+        ("text", (!text.is_empty()).then(|| json!(text))),
+        ("facts", (!facts.is_empty()).then(|| json!(facts))),
+        ("details", (!details.is_empty()).then(|| json!(details))),
+        ("next", (!row.next.is_empty()).then(|| json!(row.next))),
+    ];
+    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+impl Mark {
+    const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Plain | Self::Branch => None,
+            Self::Good => Some("ok"),
+            Self::Note => Some("note"),
+            Self::Unseen => Some("notChecked"),
+            Self::Bad => Some("failed"),
+            Self::Gains => Some("gained"),
+            Self::Loses => Some("lost"),
+            Self::Keeps => Some("kept"),
+        }
+    }
+}
+
+impl Verdict {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Bad => "notOk",
+            Self::Failed => "failed",
+            Self::TimedOut => "timedOut",
+        }
+    }
 }
 
 /// JSON whose strings hold no unsafe character as it is; the line feeds of its layout remain.

@@ -16,8 +16,10 @@ use std::process::ExitCode;
 pub struct Report {
     pub(super) sections: Vec<Section>,
     pub(super) verdict: Verdict,
-    /// The same facts for programs, printed as JSON or YAML.
+    /// The same facts for programs, printed as JSON or YAML. Without data the sections are printed.
     pub(super) data: Value,
+    /// Kinds and names of the objects, such as `pod/a`. `None` if the report is not about objects.
+    pub(super) names: Option<Vec<String>>,
 }
 
 /// How a command ends; the number is its exit code.
@@ -85,6 +87,8 @@ pub(super) struct Fact {
     /// The key, and the value where it is not what is shown.
     key: &'static str,
     value: String,
+    /// Whether a person sees the fact only in the wide format.
+    is_wide: bool,
 }
 
 /// How a person sees a fact.
@@ -119,7 +123,7 @@ impl Report {
     pub(super) fn judged(sections: Vec<Section>) -> Self {
         let is_bad = sections.iter().any(|section| section.count(Mark::Bad) > 0);
         let verdict = if is_bad { Verdict::Bad } else { Verdict::Good };
-        Self { sections, verdict, data: Value::Null }
+        Self { sections, verdict, ..Self::default() }
     }
 }
 
@@ -175,8 +179,7 @@ impl ReportRow {
         Self::of(vec![Fact::new(Tone::Quiet, label), Fact::new(tone, text)])
     }
 
-    /// The facts that a person sees, for tests of those who build rows.
-    #[cfg(test)]
+    /// The visible facts as one line.
     pub(super) fn text(&self) -> String {
         let shown = self.facts.iter().filter_map(|fact| match fact.shown.as_ref()? {
             Appearance::Text(text) | Appearance::Number(text) => Some(text.as_str()),
@@ -193,7 +196,8 @@ impl ReportRow {
 
 impl Fact {
     pub(super) fn new(tone: Tone, text: impl Into<String>) -> Self {
-        Self { tone, shown: Some(Appearance::Text(text.into())), key: "", value: String::new() }
+        let shown = Some(Appearance::Text(text.into()));
+        Self { tone, shown, key: "", value: String::new(), is_wide: false }
     }
 
     pub(super) fn number(text: impl Into<String>) -> Self {
@@ -206,11 +210,16 @@ impl Fact {
 
     /// A fact that only programs read.
     pub(super) fn hidden(key: &'static str, value: impl Into<String>) -> Self {
-        Self { tone: Tone::Plain, shown: None, key, value: value.into() }
+        Self { tone: Tone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
 
     /// The same fact for programs.
     pub(super) fn named(self, key: &'static str, value: impl Into<String>) -> Self {
         Self { key, value: value.into(), ..self }
+    }
+
+    /// The same fact, which a person sees only in the wide format.
+    pub(super) fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
     }
 }

@@ -3,9 +3,8 @@
 use super::{
     super::{Error, text::wrapped},
     Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
-    document::document,
+    document::{document, sections_as_data},
 };
-use clap::ValueEnum;
 use kubewarm_api::{model::escape, v1alpha1::CellCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -16,15 +15,17 @@ const GAP: &str = "  ";
 /// Before what is to be copied.
 const COPIED: &str = "    ";
 
-/// How a report is written. Users choose between the last two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people.
-    #[value(skip)]
     Text(Terminal),
+    /// For people, with all columns.
+    Wide(Terminal),
     /// One line of `key=value` a fact, for logs, pipes and programs.
-    #[value(skip)]
     Lines,
+    /// Kinds and names of the objects, one a line.
+    Names,
     /// JSON.
     Json,
     /// YAML.
@@ -46,13 +47,36 @@ pub struct Terminal {
 ///
 /// # Errors
 ///
-/// [`Error`] if the data of the report has no form in YAML.
+/// [`Error`] if the data of the report has no form in YAML, or the report has no names.
 pub fn render(report: &Report, format: Format) -> Result<String, Error> {
     Ok(match format {
-        Format::Text(terminal) => text(&report.sections, terminal),
+        Format::Text(terminal) => text(&narrow(&report.sections), terminal),
+        Format::Wide(terminal) => text(&report.sections, terminal),
         Format::Lines => lines(&report.sections),
+        Format::Names => names(report)?,
+        Format::Json | Format::Yaml if report.data.is_null() => {
+            return document(&sections_as_data(report), format);
+        }
         Format::Json | Format::Yaml => return document(&report.data, format),
     })
+}
+
+fn names(report: &Report) -> Result<String, Error> {
+    let Some(names) = &report.names else {
+        return Err(Error::new("this output has no names; use -o json, yaml or wide"));
+    };
+    Ok(names.iter().flat_map(|name| [escape(name), Cow::Borrowed("\n")]).collect())
+}
+
+/// The sections without the facts of the wide format.
+fn narrow(sections: &[Section]) -> Vec<Section> {
+    let mut sections = sections.to_vec();
+    for section in &mut sections {
+        for row in [&mut section.head].into_iter().chain(&mut section.rows) {
+            row.facts.retain(|fact| !fact.is_wide);
+        }
+    }
+    sections
 }
 
 fn text(sections: &[Section], terminal: Terminal) -> String {

@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    super::{overview::overview, sample, target::target, version},
+    *,
+};
 use kubewarm_api::model::Reason;
 
 fn written(sections: Vec<Section>, width: usize) -> String {
@@ -79,10 +82,16 @@ fn no_text_of_a_report_steers_a_terminal() {
     };
     let section = Section { head: row(Mark::Plain), rows: vec![row(Mark::Bad), row(Mark::Branch)] };
     let data = serde_json::json!({ "a": [evil] });
-    let report = Report { sections: vec![section], data, ..Report::default() };
+    let names = Some(vec![evil.to_owned()]);
+    let report = Report { sections: vec![section], data, names, ..Report::default() };
     let text = |width| Format::Text(Terminal { width, ..Terminal::default() });
-    for format in [text(0), text(40), text(9), Format::Lines, Format::Json, Format::Yaml] {
-        let written = render(&report, format).unwrap();
+    let without_data = Report { data: Value::Null, ..report.clone() };
+    let wide = Format::Wide(Terminal::default());
+    let texts = [text(0), text(40), text(9), wide, Format::Lines, Format::Names];
+    let both = [&report, &without_data].into_iter();
+    let documents = both.flat_map(|it| [(it, Format::Json), (it, Format::Yaml)]);
+    for (report, format) in texts.map(|format| (&report, format)).into_iter().chain(documents) {
+        let written = render(report, format).unwrap();
         let is_safe = |c: char| c == '\n' || !kubewarm_api::model::is_unsafe(c);
         assert!(written.chars().all(is_safe), "{format:?}: {written:?}");
         assert!(written.len() > 9, "{format:?}: {written:?}");
@@ -110,5 +119,62 @@ fn only_what_is_wrong_fails() {
     let unseen = ReportRow::unseen("b", &Fault::new(Reason::Forbidden, "no"));
     for row in [ReportRow::note("b"), unseen] {
         assert_eq!(of(row), Verdict::Good);
+    }
+}
+
+#[test]
+fn a_report_without_data_is_its_sections() {
+    let fault = Fault::new(Reason::Forbidden, "no");
+    let details = vec![ReportRow::of(vec![Fact::new(Tone::Plain, "why")])];
+    let rows = vec![
+        ReportRow { details, ..ReportRow::bad("a").next("kubectl get a") },
+        ReportRow::unseen("b", &fault),
+        ReportRow::of(vec![Fact::hidden("key", "value")]),
+    ];
+    let report = Report::judged(vec![Section::new("title", rows)]);
+    let json: Value = serde_json::from_str(&render(&report, Format::Json).unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "sections": [{
+            "title": "title",
+            "rows": [
+                {
+                    "result": "failed", "text": "a", "details": [{"text": "why"}],
+                    "next": ["kubectl get a"],
+                },
+                {"result": "notChecked", "text": "not checked: b: no"},
+                {"facts": {"key": "value"}},
+            ],
+        }],
+        "verdict": "notOk",
+    });
+    assert_eq!(json, expected);
+    let yaml: Value = serde_saphyr::from_str(&render(&report, Format::Yaml).unwrap()).unwrap();
+    assert_eq!(yaml, expected);
+}
+
+#[test]
+fn names_are_printed_one_a_line_where_the_report_has_names() {
+    let names = |names: Option<Vec<String>>| {
+        render(&Report { names, ..Report::default() }, Format::Names)
+    };
+    assert_eq!(names(Some(vec!["pod/a".into(), "pod/b".into()])).unwrap(), "pod/a\npod/b\n");
+    assert_eq!(names(Some(Vec::new())).unwrap(), "");
+    assert!(names(None).unwrap_err().to_string().contains("has no names"));
+}
+
+#[test]
+fn every_report_of_profiles_has_every_format() {
+    let profiles = [sample::ready(), sample::warming(), sample::untouched()];
+    let reports = [
+        overview(&profiles, sample::now()),
+        target(&profiles[0], "pods", sample::now()).unwrap(),
+        version::report(),
+    ];
+    for report in reports {
+        let json = render(&report, Format::Json).unwrap();
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let yaml: Value = serde_saphyr::from_str(&render(&report, Format::Yaml).unwrap()).unwrap();
+        assert_eq!(json, yaml);
+        assert!(!render(&report, Format::Wide(Terminal::default())).unwrap().is_empty());
     }
 }

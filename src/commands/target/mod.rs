@@ -7,7 +7,7 @@ use super::{
     advice::{grant, program},
     report::{Fact, Report, ReportRow, Section, Tone, Verdict},
     text::{grouped, length, place, span},
-    verdict::{NO_STATUS, is_true, name, own_message, problem_and_next_try},
+    verdict::{NO_STATUS, is_true, name, object_name, own_message, problem_and_next_try},
 };
 use jiff::Timestamp;
 use kubewarm_api::{
@@ -33,13 +33,15 @@ pub(super) fn target(
         let text = format!("CacheProfile {title} has no target {target}; it has {all}");
         return Err(Error::new(text));
     };
-    let title = Fact::new(Tone::Strong, format!("{}/{target}", name(profile)));
+    let title = Fact::new(Tone::Strong, format!("{} --target {target}", name(profile)));
+    let names = Some(vec![object_name(profile)]);
     let Some(status) = &profile.status else {
         let head = ReportRow::of(vec![title, Fact::new(Tone::Warning, NO_STATUS)]);
         let rows = vec![ReportRow::default().next(format!("{} check", program()))];
         return Ok(Report {
             sections: vec![Section { head, rows }],
             verdict: Verdict::Bad,
+            names,
             ..Report::default()
         });
     };
@@ -65,7 +67,7 @@ pub(super) fn target(
     }
     let head = ReportRow::of(vec![title, state]);
     let verdict = if is_well { Verdict::Good } else { Verdict::Bad };
-    Ok(Report { sections: vec![Section { head, rows }], verdict, ..Report::default() })
+    Ok(Report { sections: vec![Section { head, rows }], verdict, names, ..Report::default() })
 }
 
 /// What the status says.

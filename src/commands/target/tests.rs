@@ -59,7 +59,7 @@ fn a_profile_without_a_status_names_the_command_that_finds_out_why() {
     let text = printed(&sample::untouched(), "pods", 100);
     assert_eq!(
         text,
-        "shop/new/pods  no status yet: is the operator running?\n    kubewarm check\n"
+        "new -n shop --target pods  no status yet: is the operator running?\n    kubewarm check\n"
     );
 }
 
@@ -77,7 +77,7 @@ fn only_what_is_known_of_the_newest_generation_counts() {
 #[test]
 fn a_target_that_does_not_exist_is_an_error_that_names_the_others() {
     let error = target(&sample::ready(), "nodes", sample::now()).unwrap_err();
-    assert_eq!(error.to_string(), "CacheProfile shop/checkout has no target nodes; it has pods");
+    assert_eq!(error.to_string(), "CacheProfile checkout -n shop has no target nodes; it has pods");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn kubectl_with(scene: &Scene, with: &Path) -> Command {
 pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcome {
     let Scene { world, served, team, reader, profile, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
-    let server = ["kubeconfig", "--server", &url];
+    let server = ["kubeconfig", "--cache-server", &url];
     let token = world.cluster.run(["create", "token", "reader", "-n", team])?;
     let all = ["get", "configmaps", "-n", team, "-o", "name"];
     let theirs = kubectl(scene, reader, &all)?.out;
@@ -60,8 +60,8 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     // With a file, to a file that nobody else reads and that stays.
     let path = world.cluster.folder().join("through");
     let shown = path.to_string_lossy();
-    let file = [&server[..], &["--certificate-authority", &authority]].concat();
-    let into = [&file[..], &["-o", &shown]].concat();
+    let file = [&server[..], &["--cache-certificate-authority", &authority]].concat();
+    let into = [&file[..], &["--output-file", &shown]].concat();
     let written = kubewarm(reader, &into)?;
     assert_eq!((written.code, &*written.out), (Some(0), ""), "{}", written.err);
     assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
@@ -124,7 +124,8 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
 
     // From one profile alone.
     let title = format!("{NAMESPACE}/{profile}");
-    let of_profile = kubewarm(reader, &[&file[..], &["--profile", &title]].concat())?;
+    let of = ["--cache-profile", profile, "--cache-profile-namespace", NAMESPACE];
+    let of_profile = kubewarm(reader, &[&file[..], &of].concat())?;
     assert!(of_profile.out.contains(&format!("{url}/profiles/{title}")), "{}", of_profile.out);
     fs::write(&path, &of_profile.out)?;
     reads(&path)
@@ -133,7 +134,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
 pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome {
     let Scene { world, served, team, reader, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
-    let cache = ["--server", &url, "--certificate-authority", &authority, "-n", team];
+    let cache = ["--cache-server", &url, "--cache-certificate-authority", &authority, "-n", team];
     let get = |arguments: &[&str]| kubewarm(reader, &[&["get"], arguments, &cache[..]].concat());
     let names = get(&["cm", "-o", "name"])?;
     let theirs = kubectl(scene, reader, &["get", "cm", "-n", team, "-o", "name"])?;

@@ -68,9 +68,9 @@ impl Scene {
 fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
     let path = user.with_extension("through-the-cache");
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
-        .args(["kubeconfig", "--overwrite", "--server", &served.url()?, "--output"])
+        .args(["kubeconfig", "--overwrite", "--cache-server", &served.url()?, "--output-file"])
         .arg(&path)
-        .arg("--certificate-authority")
+        .arg("--cache-certificate-authority")
         .arg(served.authority())
         .arg("--kubeconfig")
         .arg(user)

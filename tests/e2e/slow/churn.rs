@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _};
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus};
-use kubewarm_client::Connection;
+use kubewarm_client::{Connection, ConnectionOptions};
 use serde_json::{Value, json};
 
 use crate::figures::{Exposition, Kept, cells};
@@ -188,7 +188,7 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     world.cluster.apply(&namespaces.join("\n---\n"))?;
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
-    let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
+    let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let author = Author { client: client.clone() };
     let resident = |name: &str| {
         let spec = "{targets: [{name: settings, resource: configmaps}]}";

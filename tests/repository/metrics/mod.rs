@@ -11,13 +11,12 @@ use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot, TlsListener};
-use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
         CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
-    v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
+    v1alpha1::{CONDITION_TYPES, CacheProfileStatus, CellCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
@@ -336,7 +335,7 @@ fn fault() -> CellFault {
 }
 
 fn profile(number: usize) -> ProfileSnapshot {
-    let conditions = CONDITIONS.map(|type_| Condition {
+    let conditions = CONDITION_TYPES.map(|type_| Condition {
         type_: type_.to_owned(),
         status: "Unknown".to_owned(),
         reason: String::new(),

@@ -3,6 +3,18 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
+/// Types of a profile's conditions, in the order in which people read them. `Stalled` is abnormal when true.
+pub const CONDITION_TYPES: [&str; 8] = [
+    "Ready",
+    "Accepted",
+    "Authorized",
+    "Warm",
+    "Fresh",
+    "WithinLimits",
+    "WarmupDeadlineMet",
+    "Stalled",
+];
+
 /// Makes optional properties merely optional, and lines of a description one paragraph.
 ///
 /// The derive lets every optional property be `null` too. A CRD property that is not nullable is

@@ -1,7 +1,7 @@
 //! Clients of one cluster, as one identity each, and why there are none.
 
 use super::{
-    Buckets,
+    Buckets, ConnectionOptions,
     account::{Accounts, Anonymous},
     caller::Reviewer,
     proxy,
@@ -17,7 +17,7 @@ use kube::{
     Client, Config,
     config::{InClusterError, Kubeconfig, KubeconfigError},
 };
-use std::{fmt, path::Path};
+use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
 /// A connection to one API server, as one identity.
@@ -51,6 +51,16 @@ pub enum ConnectError {
         /// What is wrong with it.
         #[source]
         source: Box<KubeconfigError>,
+    },
+    /// A flag names an entry that is in no file.
+    #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
+    NoEntry {
+        /// Where it comes from.
+        origin: String,
+        /// `cluster` or `user`.
+        kind: &'static str,
+        /// The name in the flag.
+        name: String,
     },
     /// The files that the kubelet mounts are incomplete.
     #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
@@ -97,10 +107,9 @@ pub enum ConnectError {
 }
 
 impl Connection {
-    /// Takes the first configuration there is: `--kubeconfig` and `--context` (the latter in the
-    /// files of `KUBECONFIG` or `~/.kube/config`), `KUBECONFIG`, the pod's ServiceAccount,
-    /// `~/.kube/config`. A source that is there but broken is an error, not a reason to take the
-    /// next: it might be another cluster.
+    /// Takes the first configuration there is: the kubeconfig of `options`, `KUBECONFIG`, the pod's
+    /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`. A source that is
+    /// there but broken is an error, because the next source might be another cluster.
     ///
     /// Must be called within a tokio runtime. Sends nothing.
     ///
@@ -111,15 +120,20 @@ impl Connection {
     /// # Cost
     ///
     /// Reads files, and runs the kubeconfig's exec plugin if it has one.
-    pub fn load(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
-        let source = choose(kubeconfig, context, &Surroundings::of_process())?;
-        let config = match &source {
+    pub fn load(options: &ConnectionOptions) -> Result<Self, ConnectError> {
+        let source = choose(options, &Surroundings::of_process())?;
+        let mut config = match &source {
             Source::Pod => Config::incluster().map_err(ConnectError::InCluster)?,
             Source::Files { paths, .. } => {
-                from_kubeconfig(&source, merged(&source, paths, context)?)?
+                from_kubeconfig(&source, merged(&source, paths, options)?)?
             }
         };
-        Self::new(config, source)
+        if let Some(user) = &options.impersonated_user {
+            let groups = &options.impersonated_groups;
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+        }
+        Self::new(config, source, options.request_timeout)
     }
 
     /// The connection that the current context of `kubeconfig` describes, which is in no file.
@@ -129,13 +143,20 @@ impl Connection {
     /// # Cost
     ///
     /// As for [`Connection::load`].
-    pub fn described(kubeconfig: Kubeconfig) -> Result<Self, ConnectError> {
+    pub fn described(
+        kubeconfig: Kubeconfig,
+        request_timeout: Option<Duration>,
+    ) -> Result<Self, ConnectError> {
         let source = Source::Files { flag: "the flags for the cache", paths: Vec::new() };
         let config = from_kubeconfig(&source, kubeconfig)?;
-        Self::new(config, source)
+        Self::new(config, source, request_timeout)
     }
 
-    fn new(mut config: Config, source: Source) -> Result<Self, ConnectError> {
+    fn new(
+        mut config: Config,
+        source: Source,
+        request_timeout: Option<Duration>,
+    ) -> Result<Self, ConnectError> {
         if config.accept_invalid_certs {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
@@ -154,6 +175,10 @@ impl Connection {
         config.headers.push(agent());
         let anonymous = Anonymous::of(&config);
         let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
+        let plain = match request_timeout {
+            Some(limit) => transport::limited(&plain, limit),
+            None => plain,
+        };
         let patient = transport::patient(&plain);
         Ok(Self { patient, plain, config, anonymous, source })
     }

@@ -14,7 +14,8 @@ fn load(text: &str, context: Option<&str>) -> Result<Connection, ConnectError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     fs::write(&path, text).unwrap();
-    Connection::load(Some(&path), context)
+    let context = context.map(str::to_owned);
+    Connection::load(&ConnectionOptions { context, ..ConnectionOptions::of_file(path) })
 }
 
 #[tokio::test]
@@ -162,6 +163,72 @@ async fn a_broken_kubeconfig_is_an_error_that_names_it() {
         let message = load(text, context).unwrap_err().to_string();
         assert!(message.contains("--kubeconfig (/"), "{message}");
     }
-    let missing = Connection::load(Some(Path::new("/nowhere/config")), None).unwrap_err();
+    let missing = Connection::load(&ConnectionOptions::of_file("/nowhere/config")).unwrap_err();
     assert!(missing.to_string().contains("/nowhere/config"));
+}
+
+/// A server that answers each request with the head of an answer and `body`, and keeps the connection open. The
+/// heads of the requests are sent to the channel.
+async fn unfinished(body: &'static str) -> (SocketAddr, tokio::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let (sender, heads) = tokio::sync::mpsc::channel(8);
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            let head = String::from_utf8_lossy(&asked).to_lowercase();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            open.push(stream);
+            let _ = sender.send(head).await;
+        }
+    });
+    (server, heads)
+}
+
+fn options(server: SocketAddr) -> (tempfile::NamedTempFile, ConnectionOptions) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, \
+         clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: ''}}}}]}}"
+    );
+    fs::write(file.path(), kubeconfig).unwrap();
+    let options = ConnectionOptions::of_file(file.path());
+    (file, options)
+}
+
+#[tokio::test]
+async fn an_impersonated_user_is_named_to_the_api_server_with_its_groups() {
+    let (server, mut heads) = unfinished("").await;
+    let (_file, options) = options(server);
+    let connection = Connection::load(&ConnectionOptions {
+        impersonated_user: Some("jane".to_owned()),
+        impersonated_groups: vec!["a".to_owned(), "b".to_owned()],
+        request_timeout: Some(Duration::from_millis(200)),
+        ..options
+    })
+    .unwrap();
+    assert!(crate::get(&connection.client(), "/version").await.is_err());
+    let head = heads.recv().await.unwrap();
+    for line in ["impersonate-user: jane", "impersonate-group: a", "impersonate-group: b"] {
+        assert!(head.contains(&format!("\r\n{line}\r\n")), "no {line} in {head}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_ends_at_its_time_limit_and_a_watch_does_not() {
+    let (server, _heads) = unfinished("{").await;
+    let (_file, options) = options(server);
+    let request_timeout = Some(Duration::from_millis(200));
+    let connection = Connection::load(&ConnectionOptions { request_timeout, ..options }).unwrap();
+    let fault = crate::get(&connection.client(), "/api/v1/pods").await.unwrap_err();
+    assert!(fault.to_string().contains("no complete answer within 200ms"), "{fault}");
+
+    let watch = crate::get_all(&connection.client(), "/api/v1/pods?watch=true", "*/*");
+    assert!(timeout(Duration::from_millis(600), watch).await.is_err(), "the watch has ended");
 }

@@ -1,7 +1,8 @@
 //! The operator: its replicas, its lease, and what it may do.
 
 use super::super::{
-    advice::{program, variable},
+    advice::program,
+    operator_settings::{OperatorSettings, deployments},
     report::ReportRow,
     specs::OperatorArgs,
     text::{length, place},
@@ -10,9 +11,8 @@ use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
-    core::v1::Container,
 };
-use kube::{Client, api::ObjectList};
+use kube::Client;
 use kubewarm_api::{
     manifests::{self, Document, Grant, LEASE, More, Object, grants},
     model::{AuthorCheck, Fault, Reason, Subject},
@@ -20,10 +20,6 @@ use kubewarm_api::{
 use kubewarm_client::{Answer, author_check, get, may};
 use std::fmt::Write as _;
 
-/// What the chart calls the pods, whatever the release is called.
-const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
-/// The operator's ServiceAccount, if no pod names another one.
-const ACCOUNT: &str = "kubewarm";
 /// Reviews of what the operator may do: it needs a dozen.
 const REVIEWS: usize = 128;
 
@@ -35,9 +31,9 @@ pub(super) async fn works(
     now: Timestamp,
 ) -> Result<Vec<ReportRow>, manifests::Unwritable> {
     let namespace = args.home.operator_namespace.as_str();
-    let (mut findings, run) = replicas(client, namespace).await;
+    let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
-    findings.extend(rights(client, args, &run).await?);
+    findings.extend(rights(client, &settings).await?);
     findings.push(match author_check(client).await {
         Ok(AuthorCheck::Enforced) => ReportRow::good(
             "authors of profiles are held to the ServiceAccounts that they may act as",
@@ -56,26 +52,24 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// The Deployments, and how the operator runs in the first.
-async fn replicas(client: &Client, namespace: &str) -> (Vec<ReportRow>, Run) {
-    let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
-    let listed = get(client, &path).await;
-    match listed.and_then(|answer| answer.json::<ObjectList<Deployment>>()) {
-        Ok(list) if list.items.is_empty() => {
+/// A row for each Deployment, and the settings of the operator.
+async fn replicas(client: &Client, args: &OperatorArgs) -> (Vec<ReportRow>, OperatorSettings) {
+    let namespace = args.home.operator_namespace.as_str();
+    let (rows, found) = match deployments(client, namespace).await {
+        Ok(found) if found.is_empty() => {
             let text = format!(
                 "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
                  {namespace}; whether its replicas are ready is not known"
             );
-            (vec![ReportRow::note(text)], Run::unseen())
+            (vec![ReportRow::note(text)], found)
         }
-        Ok(list) => {
-            let findings = list.items.iter().map(|one| of_deployment(one, namespace)).collect();
-            (findings, list.items.first().map_or_else(Run::unseen, Run::of))
-        }
+        Ok(found) => (found.iter().map(|one| of_deployment(one, namespace)).collect(), found),
         Err(fault) => {
-            (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Run::unseen())
+            (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Vec::new())
         }
-    }
+    };
+    let settings = OperatorSettings::of(&found, args);
+    (rows, settings.unwrap_or_else(|_| OperatorSettings::of_flags(args)))
 }
 
 async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
@@ -98,15 +92,12 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
 /// What the shipped roles allow, held against what reviews say of the account.
 async fn rights(
     client: &Client,
-    args: &OperatorArgs,
-    run: &Run,
+    settings: &OperatorSettings,
 ) -> Result<Vec<ReportRow>, manifests::Unwritable> {
-    let OperatorArgs { home, watch_namespaces: watched } = args;
-    let namespace = home.operator_namespace.as_str();
-    let name = run.account.as_str().into();
-    let subject = Subject::ServiceAccount { namespace: namespace.into(), name };
+    let OperatorSettings { namespace, watched, more, .. } = settings;
+    let subject = settings.subject();
     // With namespaces of its own it can be granted no more, and asks as the caller.
-    let more = if watched.is_empty() { &*run.more } else { &[] };
+    let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
         let Some(attributes) = attributes(&needed) else { continue };
@@ -136,50 +127,6 @@ async fn rights(
         });
     }
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
-}
-
-/// How the operator runs, as far as that decides what it needs.
-#[derive(Debug, PartialEq)]
-struct Run {
-    /// Its ServiceAccount.
-    account: String,
-    /// What it does that takes more.
-    more: Vec<More>,
-}
-
-impl Run {
-    /// Of which nothing is known.
-    fn unseen() -> Self {
-        Self { account: ACCOUNT.to_owned(), more: Vec::new() }
-    }
-
-    fn of(deployment: &Deployment) -> Self {
-        let Some(pod) = &deployment.spec.template.spec else { return Self::unseen() };
-        let Some(container) = pod.containers.first() else { return Self::unseen() };
-        let account = pod.service_account_name.clone().unwrap_or_else(|| ACCOUNT.to_owned());
-        let metrics_auth =
-            told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
-        // It serves reads unless it is told that it shall not.
-        let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
-        let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
-        let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
-        Self { account, more }
-    }
-}
-
-/// What a flag of `run` is set to, which counts, or the environment variable of its name.
-fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
-    let mut arguments = container.args.iter().flatten();
-    let by_flag = arguments.find_map(|one| {
-        let value = one.strip_prefix("--")?.strip_prefix(flag)?;
-        if value.is_empty() { Some(value) } else { value.strip_prefix('=') }
-    });
-    by_flag.or_else(|| {
-        let name = variable(flag);
-        let variable = container.env.iter().flatten().find(|one| one.name == name)?;
-        // The API server leaves out what is empty.
-        Some(variable.value.as_deref().unwrap_or_default())
-    })
 }
 
 /// What the operator needs, one verb on one resource each.

@@ -1,6 +1,6 @@
 use super::{super::super::report::Mark, *};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -105,30 +105,4 @@ fn replicas_that_are_not_ready_are_looked_into() {
     assert_eq!(mark(2, current), Mark::Good);
     assert_eq!(mark(2, "0.0.1"), Mark::Note);
     assert_eq!(mark(1, current), Mark::Bad);
-}
-
-#[test]
-fn what_the_operator_is_told_to_do_decides_what_it_needs() {
-    let run = |container: Value| {
-        let pod = json!({"serviceAccountName": "warm", "containers": [container]});
-        let deployment = json!({"spec": {"selector": {}, "template": {"spec": pod}}});
-        Run::of(&serde_json::from_value(deployment).unwrap())
-    };
-    let with = |env: Value, args: Value| {
-        let run = run(json!({"name": "kubewarm", "env": env, "args": args}));
-        assert_eq!(run.account, "warm");
-        run.more
-    };
-    let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
-    assert_eq!(with(json!([]), json!(["run"])), [More::ReadApi]);
-    assert_eq!(with(json!([{"name": api, "value": "[::]:8443"}]), json!([])), [More::ReadApi]);
-    assert_eq!(with(json!([{"name": api}]), json!(["run"])), []);
-    assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
-    assert_eq!(with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])), [More::ReadApi]);
-    let both = [More::MetricsAuth, More::ReadApi];
-    assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
-    assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
-    assert_eq!(with(json!([{"name": metrics, "value": "loopback"}]), json!([])), [More::ReadApi]);
-    let nothing = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
-    assert_eq!(Run::of(&nothing.unwrap()), Run::unseen());
 }

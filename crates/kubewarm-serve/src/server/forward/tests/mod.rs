@@ -14,7 +14,7 @@ use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kubewarm_client::Connection;
+use kubewarm_client::{Connection, ConnectionOptions};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use std::{convert::Infallible, fs, net::IpAddr};
@@ -69,7 +69,7 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::write(&path, kubeconfig).unwrap();
-        let connection = Connection::load(Some(&path), None).unwrap();
+        let connection = Connection::load(&ConnectionOptions::of_file(&path)).unwrap();
         let told = Told::default();
         let noted = Arc::clone(&told);
         let wrote: Wrote = Box::new(move |written, version| {

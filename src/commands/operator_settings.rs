@@ -1,0 +1,242 @@
+//! Settings of the operator, as far as they decide on permissions: read from its Deployment, or from flags.
+
+use super::{advice::variable, print::tell, specs::OperatorArgs};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
+use kube::{Client, api::ObjectList};
+use kubewarm_api::{
+    manifests::More,
+    model::{Fault, Home, Subject, Watched, is_dns_label},
+};
+use kubewarm_client::get;
+
+/// Label of the Deployment, for every name of the release.
+const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
+/// The operator's ServiceAccount, unless the Deployment names another one.
+const ACCOUNT: &str = "kubewarm";
+
+/// Settings of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OperatorSettings {
+    pub(super) namespace: String,
+    /// The namespaces of `--watch-namespaces`; empty for all.
+    pub(super) watched: Vec<String>,
+    /// The name of its ServiceAccount.
+    pub(super) account: String,
+    /// What takes more permissions.
+    pub(super) more: Vec<More>,
+}
+
+/// The operator's Deployments in `namespace`.
+///
+/// Deployments of other namespaces are never read: the label alone would let a tenant name the account that
+/// `rbac` grants permissions to.
+pub(super) async fn deployments(
+    client: &Client,
+    namespace: &str,
+) -> Result<Vec<Deployment>, Fault> {
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
+    Ok(get(client, &path).await?.json::<ObjectList<Deployment>>()?.items)
+}
+
+impl OperatorSettings {
+    /// The settings in the flags, else the defaults.
+    pub(super) fn of_flags(args: &OperatorArgs) -> Self {
+        Self {
+            namespace: args.home.operator_namespace.clone(),
+            watched: args.watch_namespaces.clone(),
+            account: ACCOUNT.to_owned(),
+            more: Vec::new(),
+        }
+    }
+
+    /// The settings in the flags, else in the Deployment, else the defaults. Where the Deployment cannot be read,
+    /// a line on standard error gives the reason.
+    ///
+    /// # Cost
+    ///
+    /// One request.
+    pub(super) async fn discover(client: &Client, args: &OperatorArgs) -> Self {
+        let namespace = &args.home.operator_namespace;
+        let found = deployments(client, namespace).await;
+        let found = found.map_err(|fault| format!("it cannot be read: {fault}"));
+        found.and_then(|found| Self::of(&found, args)).unwrap_or_else(|reason| {
+            tell(&format!(
+                "the settings of the operator are not those of its Deployment in namespace {namespace}, because \
+                 {reason}; set them with --operator-namespace and --watch-namespaces"
+            ));
+            Self::of_flags(args)
+        })
+    }
+
+    /// The settings in the flags, else in `deployments`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why `deployments` have no settings.
+    pub(super) fn of(deployments: &[Deployment], args: &OperatorArgs) -> Result<Self, String> {
+        let mut all = deployments.iter().map(|one| Self::of_deployment(one, args));
+        let Some(first) = all.next() else {
+            return Err("none has the label app.kubernetes.io/name=kubewarm".to_owned());
+        };
+        if all.any(|other| other != first) {
+            return Err("several Deployments have the label and differ".to_owned());
+        }
+        Ok(first)
+    }
+
+    fn of_deployment(deployment: &Deployment, args: &OperatorArgs) -> Self {
+        let flags = Self::of_flags(args);
+        let Some(pod) = &deployment.spec.template.spec else { return flags };
+        let Some(container) = pod.containers.first() else { return flags };
+        let metrics_auth =
+            told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
+        // Reads are served unless the address is empty.
+        let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
+        let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
+        let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
+        let account = pod.service_account_name.clone().unwrap_or_else(|| ACCOUNT.to_owned());
+        let watched = if flags.watched.is_empty() {
+            let told = told(container, "watch-namespaces").unwrap_or_default();
+            told.split(',').filter(|name| is_dns_label(name)).map(str::to_owned).collect()
+        } else {
+            flags.watched
+        };
+        Self { namespace: flags.namespace, watched, account, more }
+    }
+
+    /// The operator's namespace, and the namespaces whose profiles it runs.
+    pub(super) fn home(&self) -> Home {
+        Home { namespace: self.namespace.as_str().into(), watched: Watched::of(&self.watched) }
+    }
+
+    /// The operator's ServiceAccount.
+    pub(super) fn subject(&self) -> Subject {
+        Subject::ServiceAccount {
+            namespace: self.namespace.as_str().into(),
+            name: self.account.as_str().into(),
+        }
+    }
+}
+
+/// The value of a flag of `run`, or else of its environment variable.
+fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
+    let mut arguments = container.command.iter().chain(&container.args).flatten();
+    while let Some(argument) = arguments.next() {
+        let Some(rest) = argument.strip_prefix("--").and_then(|it| it.strip_prefix(flag)) else {
+            continue;
+        };
+        if rest.is_empty() {
+            let value = arguments.next().filter(|next| !next.starts_with("--"));
+            return Some(value.map_or("", String::as_str));
+        }
+        if let Some(value) = rest.strip_prefix('=') {
+            return Some(value);
+        }
+    }
+    let name = variable(flag);
+    let variable = container.env.iter().flatten().find(|one| one.name == name)?;
+    // The API server leaves out what is empty.
+    Some(variable.value.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::parse, *};
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::convert::Infallible;
+
+    fn deployment(container: &Value) -> Value {
+        let pod = json!({"serviceAccountName": "warm", "containers": [container]});
+        json!({"spec": {"selector": {}, "template": {"spec": pod}}})
+    }
+
+    fn settings(container: &Value) -> OperatorSettings {
+        let found = serde_json::from_value(deployment(container)).unwrap();
+        OperatorSettings::of(&[found], &parse::<OperatorArgs>("").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn settings_are_those_of_the_first_container() {
+        let with = |env: Value, args: Value| {
+            let found = settings(&json!({"name": "kubewarm", "env": env, "args": args}));
+            assert_eq!(found.account, "warm");
+            found.more
+        };
+        let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
+        assert_eq!(with(json!([]), json!(["run"])), [More::ReadApi]);
+        assert_eq!(with(json!([{"name": api, "value": "[::]:8443"}]), json!([])), [More::ReadApi]);
+        assert_eq!(with(json!([{"name": api}]), json!(["run"])), []);
+        assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
+        assert_eq!(with(json!([]), json!(["run", "--api-addr", ""])), []);
+        assert_eq!(with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])), [More::ReadApi]);
+        let both = [More::MetricsAuth, More::ReadApi];
+        assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
+        assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
+        assert_eq!(with(json!([]), json!(["--metrics-auth", "--api-addr=a"])), both);
+        let loopback = json!([{"name": metrics, "value": "loopback"}]);
+        assert_eq!(with(loopback, json!([])), [More::ReadApi]);
+    }
+
+    #[test]
+    fn namespaces_are_read_from_arguments_and_environment() {
+        let watched = |container: Value| settings(&container).watched;
+        let name = "kubewarm";
+        assert_eq!(watched(json!({"name": name})), [""; 0]);
+        for args in [json!(["--watch-namespaces=a,b"]), json!(["--watch-namespaces", "a,b"])] {
+            assert_eq!(watched(json!({"name": name, "args": args})), ["a", "b"]);
+        }
+        let env = json!([{"name": "KUBEWARM_WATCH_NAMESPACES", "value": "c"}]);
+        assert_eq!(watched(json!({"name": name, "env": env})), ["c"]);
+        let found: Deployment = serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
+        let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
+        assert_eq!(OperatorSettings::of(&[found], &args).unwrap().watched, ["d"], "flags win");
+    }
+
+    #[test]
+    fn without_one_answer_there_are_no_settings() {
+        let args = parse::<OperatorArgs>("").unwrap();
+        let of = |name: &str| -> Deployment {
+            let container = json!({"name": "kubewarm", "args": ["--watch-namespaces", name]});
+            serde_json::from_value(deployment(&container)).unwrap()
+        };
+        assert!(OperatorSettings::of(&[], &args).is_err());
+        assert!(OperatorSettings::of(&[of("a"), of("b")], &args).is_err());
+        assert!(OperatorSettings::of(&[of("a"), of("a")], &args).is_ok());
+        let empty = serde_json::from_value(json!({"spec": {"selector": {}, "template": {}}}));
+        let found = OperatorSettings::of(&[empty.unwrap()], &args).unwrap();
+        assert_eq!(found, OperatorSettings::of_flags(&args));
+    }
+
+    /// An API server that has the operator's Deployment in namespace `ops` and another one in every other
+    /// namespace.
+    fn api_server() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let path = request.uri().path().to_owned();
+            let (code, body) = match path.as_str() {
+                "/apis/apps/v1/namespaces/ops/deployments" => {
+                    let args = json!(["run", "--watch-namespaces=ops"]);
+                    let one = deployment(&json!({"name": "kubewarm", "args": args}));
+                    (200_u16, json!({"metadata": {}, "items": [one]}))
+                }
+                "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
+                _ => panic!("{path} was read"),
+            };
+            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn only_the_deployment_in_the_operators_namespace_is_read() {
+        let args = parse::<OperatorArgs>("--operator-namespace ops").unwrap();
+        let found = OperatorSettings::discover(&api_server(), &args).await;
+        assert_eq!(found.subject().to_string(), "system:serviceaccount:ops:warm");
+        assert_eq!(found.watched, ["ops"]);
+        let args = parse::<OperatorArgs>("--operator-namespace hidden").unwrap();
+        let found = OperatorSettings::discover(&api_server(), &args).await;
+        assert_eq!(found, OperatorSettings::of_flags(&args));
+    }
+}

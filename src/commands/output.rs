@@ -1,0 +1,78 @@
+//! `-o`: the formats that commands print in.
+
+use super::{
+    Error,
+    report::{Format, Report, render},
+};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+/// Output flags, the same for every command.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// Output format [default: text; of manifests and kubeconfigs: yaml].
+    #[arg(id = "output", short = 'o', long = "output", value_name = "FORMAT")]
+    pub format: Option<OutputFormat>,
+}
+
+/// Output format of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kinds and names, one a line.
+    Name,
+    /// Text with more columns.
+    Wide,
+}
+
+/// The YAML documents of `text` in `format`: as they are, as a JSON list, or by name.
+pub(super) fn manifests(text: String, format: Option<OutputFormat>) -> Result<String, Error> {
+    let format = match format {
+        None | Some(OutputFormat::Yaml) => return Ok(text),
+        Some(OutputFormat::Json) => Format::Json,
+        Some(OutputFormat::Name) => Format::Names,
+        Some(OutputFormat::Wide) => {
+            return Err(Error::new("manifests have no wide format; use -o yaml, json or name"));
+        }
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .map_err(|error| Error::caused("cannot read the manifests back", error))?;
+    let items: Vec<_> = documents.into_iter().filter(Value::is_object).collect();
+    let names = Some(items.iter().map(name).collect());
+    let data = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+    render(&Report { data, names, ..Report::default() }, format)
+}
+
+/// `role.rbac.authorization.k8s.io/NAME`.
+fn name(object: &Value) -> String {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (kind, name) = (text("/kind").to_lowercase(), text("/metadata/name"));
+    match text("/apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_yaml_documents_a_json_list_or_names() {
+        let text = "# Generated.\nkind: Namespace\napiVersion: v1\nmetadata: {name: shop}\n---\n\
+                    kind: Role\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: 'a:b'}\n";
+        let written = |format| manifests(text.to_owned(), format).map_err(|it| it.to_string());
+        assert_eq!(written(None).as_deref(), Ok(text));
+        assert_eq!(written(Some(OutputFormat::Yaml)).as_deref(), Ok(text));
+        assert_eq!(
+            written(Some(OutputFormat::Name)).as_deref(),
+            Ok("namespace/shop\nrole.rbac.authorization.k8s.io/a:b\n")
+        );
+        let list: Value = serde_json::from_str(&written(Some(OutputFormat::Json)).unwrap()).unwrap();
+        assert_eq!((&list["kind"], &list["items"][1]["kind"]), (&json!("List"), &json!("Role")));
+        assert!(written(Some(OutputFormat::Wide)).unwrap_err().contains("-o yaml"));
+    }
+}
