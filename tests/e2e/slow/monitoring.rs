@@ -128,7 +128,7 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     prometheus.scrape(&[("kubewarm", &served.operator)])?;
     let team = world.namespace("team")?;
     let token = reader(&world, &team)?;
-    let spec = format!("{{warmup: {{targetSeconds: 60}}, {SETTINGS}}}");
+    let spec = format!("{{warmup: {{deadlineSeconds: 60}}, {SETTINGS}}}");
     let profile = granted(&world, &team, "granted", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let refused = "{targets: [{name: services, resource: services}]}";
