@@ -1,30 +1,32 @@
-//! Field selectors: their grammar. Which fields a kind knows is not decided here.
+//! Parses field selectors. The caller checks which fields a kind supports.
 
 use super::Failure;
 use kubewarm_api::model::{FieldRequirement, FieldSelector};
 
-/// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
-/// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
-/// ask, and few enough that each watch may hold its own and each body be compared with all of them.
+/// Maximum number of requirements. The API server supports some ten fields of a kind, and a store
+/// has at most 32 declared indexes. Each watch keeps its requirements, and each object is compared
+/// with all of them.
 const MOST: usize = 64;
-/// Bytes of a value: four times the longest name. Each watch holds some copies of its own, and has the API server asked
-/// about them.
+/// Maximum length of a value in bytes: four times the longest object name. Each watch keeps copies
+/// of the values, and access reviews contain them.
 const MOST_BYTES: usize = 1 << 10;
-/// Longer operators first: `!=` and `==` contain `=`.
+/// Operators, and whether the field must equal the value. `!=` and `==` come first, because they
+/// contain `=`.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
-/// Reads a field selector, decoded.
+/// Parses a field selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the server's text; for a field that no kind can have, that of a field that the kind does
-/// not know.
+/// 400 with the API server's message. If no kind can have a field of that name, the message is the
+/// one for an unsupported field. A selector above the limits of this file can still succeed at the
+/// API server (`Failure::is_of_this_server_alone`).
 pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
     let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
     if all.len() > MOST {
         return Err(Failure::too_much("field", MOST, "requirements"));
     }
-    // The server does so, too: of several faults it names the same one.
+    // The API server sorts, too. So both report the same one of several errors.
     all.sort_unstable();
     let mut read = Vec::new();
     for term in all {
@@ -40,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
             );
             return Err(Failure::bad_request(message).elsewhere());
         }
-        // `=` alone selects everything.
+        // The term `=` selects everything.
         if !field.is_empty() || !value.is_empty() {
             read.push((field, equals, value));
         }
@@ -54,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
     Ok(FieldSelector::new(requirements.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The terms between commas that are not escaped.
+/// Splits the selector at each comma that is not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |c| {
@@ -64,7 +66,7 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A term at its first operator.
+/// Splits a term at its first operator. The `bool` is true for `=` and `==`.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.char_indices().find_map(|(at, _)| {
         let rest = term.get(at..)?;
@@ -88,7 +90,7 @@ fn unescaped(value: &str) -> Result<String, Failure> {
                 None => return Err(invalid("\\")),
             },
             ',' | '=' => {
-                // The server writes the character's number.
+                // The API server prints the character as a number.
                 let number = u32::from(c);
                 return Err(Failure::bad_request(format!(
                     "invalid field selector: unescaped character in value: {number}"
@@ -106,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn terms_are_read_as_the_server_reads_them() {
+    fn terms_are_parsed_as_in_the_api_server() {
         for (text, expected) in [
             ("", ""),
             (",,", ""),
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_bounded() {
+    fn selectors_above_the_limits_are_refused() {
         let many = |most: usize| vec!["spec.host!=a"; most].join(",");
         assert!(parse(&many(MOST)).is_ok());
         let refused = parse(&many(MOST + 1)).unwrap_err();
@@ -133,11 +135,11 @@ mod tests {
         assert!(parse(&long(MOST_BYTES)).is_ok());
         let refused = parse(&long(MOST_BYTES + 1)).unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("at most 1024 bytes"));
-        assert!(refused.is_of_this_server_alone(), "the API server takes it");
+        assert!(refused.is_of_this_server_alone(), "the API server accepts it");
     }
 
     #[test]
-    fn refusals_are_worded_as_the_server_words_them() {
+    fn errors_have_the_messages_of_the_api_server() {
         for (text, expected) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
@@ -155,13 +157,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"[a.,=!\\é]{0,20}") {
+        fn no_selector_causes_a_panic(any in ".{0,60}", likely in r"[a.,=!\\é]{0,20}") {
             let _ = parse(&any);
             let _ = parse(&likely);
         }
 
         #[test]
-        fn a_canonical_selector_reads_as_itself(likely in r"[ab,=!\\]{0,20}") {
+        fn a_canonical_selector_parses_to_itself(likely in r"[ab,=!\\]{0,20}") {
             if let Ok(selector) = parse(&likely) {
                 prop_assert_eq!(parse(&selector.to_string()).unwrap(), selector);
             }
