@@ -1,35 +1,37 @@
-//! What a client wants to be sent: the `Accept` header, as the API server weighs it.
+//! Content negotiation: selects the form of a response from the `Accept` header, by the API
+//! server's rules.
 
 use super::Failure;
 
-/// The form of an answer with objects.
+/// The form of a response that contains objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// The objects themselves, or a list of them.
+    /// One object, or a list of objects.
     Object(Part),
-    /// A Table with one row for each object.
+    /// A `Table` with one row for each object.
     Table(TableForm),
 }
 
-/// The part of an object that is sent.
+/// The part of each object that a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The whole object.
+    /// All stored fields of the object.
     Full,
-    /// `PartialObjectMetadata`.
+    /// Only `metadata`, as `PartialObjectMetadata`.
     Metadata(MetaVersion),
 }
 
-/// A Table, and the objects in its rows.
+/// The form of a `Table`, from the `Accept` header and from `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// Version of `meta.k8s.io`.
+    /// Version of `meta.k8s.io`, for the table and for the metadata in its rows.
     pub version: MetaVersion,
-    /// `includeObject`: the part of the object in each row; `None`: rows have no object.
+    /// The part of the object in each row. `None`: the rows contain `"object":null`.
     pub object: Option<Part>,
 }
 
-/// The versions of `meta.k8s.io` that have Tables and metadata alone. They differ in name only.
+/// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. The versions differ
+/// only in the value of `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`.
@@ -39,7 +41,6 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// Of `name`, such as `v1`.
     fn parse(name: &str) -> Option<Self> {
         match name {
             "v1" => Some(Self::V1),
@@ -48,7 +49,7 @@ impl MetaVersion {
         }
     }
 
-    /// With its group.
+    /// The value of `apiVersion`: the group and the version.
     pub(super) const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
@@ -57,13 +58,13 @@ impl MetaVersion {
     }
 }
 
-/// How `/api` and `/apis` are answered.
+/// The format of the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Listing {
-    /// Groups and versions only, whose resources are asked for one by one.
+    /// Groups and versions only. A client requests the resources of each version separately.
     #[default]
     Legacy,
-    /// Everything in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    /// All resources in one document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     Aggregated,
 }
 
@@ -71,18 +72,18 @@ const ONE: &str = "PartialObjectMetadata";
 const LIST: &str = "PartialObjectMetadataList";
 const TABLE: &str = "Table";
 
-/// One media range of the header.
+/// One media range of the `Accept` header that matches JSON.
 #[derive(Debug, Default)]
 struct Clause<'a> {
     is_any: bool,
-    /// It is `application/*`.
+    /// The media range is `application/*`.
     is_of_type: bool,
     weight: f32,
-    /// What the answer is to be converted to; `None`: nothing.
+    /// The kind that the client requests with `as`, `g` and `v`. `None`: no conversion.
     target: Option<Target<'a>>,
 }
 
-/// A kind that the answer is to be converted to.
+/// A kind, from the parameters `as`, `g` and `v` of a media range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Target<'a> {
     group: &'a str,
@@ -90,12 +91,16 @@ struct Target<'a> {
     kind: &'a str,
 }
 
-/// The form of an answer with a list, or else with one object: that of a get, or of each event of a watch. A clause
-/// that asks for what is not served is passed over.
+/// The form of a response, which is a list (`is_list`) or one object. An event of a watch counts as
+/// one object.
+///
+/// The first clause that kubewarm serves wins. Clauses that request other kinds or versions are
+/// skipped.
 ///
 /// # Errors
 ///
-/// 406 if no clause is left, or if it wants a list of one object or the reverse.
+/// 406 if kubewarm serves no clause. 406 also if the client requests a list as one object, or one
+/// object as a list.
 pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<Form, Failure> {
     let served = |clause: &Clause<'_>| match clause.target {
         None => Some(Ok(Form::Object(Part::Full))),
@@ -112,7 +117,8 @@ pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<Form, Failure>
         Some(_) => None,
     };
     let clauses = clauses(accept);
-    // The API server's router knows no such range: something beside it must name what it has, or anything.
+    // The API server's router does not support `application/*`. Another media range must match
+    // JSON.
     if clauses.iter().all(|clause| clause.is_of_type) {
         return Err(Failure::not_acceptable());
     }
@@ -123,11 +129,11 @@ fn table(version: MetaVersion) -> Form {
     Form::Table(TableForm { version, object: Some(Part::Metadata(version)) })
 }
 
-/// How `/api` or `/apis` is to be answered.
+/// Selects the format of the discovery document at `/api` or `/apis`.
 ///
 /// # Errors
 ///
-/// 406 if no clause is served.
+/// 406 if kubewarm serves no clause.
 pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
     let aggregated =
         Target { group: "apidiscovery.k8s.io", version: "v2", kind: "APIGroupDiscoveryList" };
@@ -139,28 +145,31 @@ pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
     clauses(accept).iter().find_map(served).ok_or_else(Failure::not_acceptable)
 }
 
-/// Whether plain JSON will do.
+/// Checks that the client accepts JSON without a conversion to another kind.
 ///
 /// # Errors
 ///
-/// 406 if not.
+/// 406 if the client does not accept it.
 pub(super) fn plain(accept: Option<&str>) -> Result<(), Failure> {
     let is_plain = |clause: &Clause<'_>| clause.target.is_none();
     if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(Failure::not_acceptable()) }
 }
 
-/// The clauses that JSON meets, the most wanted first.
+/// The clauses that match JSON, highest weight first. An absent or empty header means `*/*`.
 fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut clauses: Vec<_> = accept.split(',').filter_map(Clause::parse).collect();
-    // Stable: equally wanted ones stay in the client's order, wildcards last.
+    // The sort is stable: clauses of equal weight keep the client's order, except that wildcards
+    // come last.
     clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     clauses
 }
 
 impl<'a> Clause<'a> {
-    /// `None` for what JSON does not meet. Lenient as the API server's own reader of this header: a
-    /// parameter without a value, or with two, is not there; of a repeated one the last counts.
+    /// Parses a media range. `None`: it does not match JSON.
+    ///
+    /// The rules are as lenient as the API server's. A parameter with no value or with two `=` is
+    /// ignored. The last value of a repeated parameter counts.
     fn parse(text: &'a str) -> Option<Self> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');
@@ -182,7 +191,7 @@ impl<'a> Clause<'a> {
                 continue;
             }
             match trim(name) {
-                // What is no number weighs nothing.
+                // An invalid weight counts as 0.
                 "q" => clause.weight = value.parse().unwrap_or(0.0),
                 "as" => clause.target.get_or_insert_default().kind = trim(value),
                 "g" => clause.target.get_or_insert_default().group = trim(value),
@@ -197,7 +206,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// What stands before the first `at`, and what behind it.
+/// The text before and after the first `at`.
 fn split(text: &str, at: char) -> (&str, &str) {
     text.split_once(at).unwrap_or((text, ""))
 }
@@ -221,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_sent_to_whoever_takes_it() {
+    fn clients_that_accept_json_receive_json() {
         for accept in [
             "",
             "application/json",
@@ -246,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_no_json_is_refused() {
+    fn clients_that_do_not_accept_json_receive_a_406() {
         for accept in [
             "application/vnd.kubernetes.protobuf",
             "application/yaml",
@@ -271,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_sent_in_the_first_version_that_is_asked_for() {
+    fn a_table_has_the_first_supported_version_that_the_client_requests() {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
         for is_list in [OF_LIST, OF_ONE] {
@@ -283,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_sent_in_the_shape_of_what_was_asked_for() {
+    fn metadata_of_one_object_and_of_a_list_are_different_kinds() {
         for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
             let (one, list) = (METADATA, METADATA_LIST);
             let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
@@ -310,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_more_comes_first() {
+    fn the_clause_with_the_highest_weight_wins() {
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*");
         assert_eq!(form(Some(&accept), OF_ONE), Ok(FULL));
         let accept = format!("application/json;q=0.5,{METADATA};q=0.6,*/*;q=0.1");
@@ -320,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_is_aggregated_for_those_who_know_it() {
+    fn discovery_is_aggregated_for_clients_that_accept_it() {
         let kubectl = format!(
             "{AGGREGATED_DISCOVERY},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
              as=APIGroupDiscoveryList,application/json"
@@ -333,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_it_panic(any in ".{0,60}", likely in r"((application/json|\*/\*|as|g|v|q|NaN|[;,=./ ])){0,20}") {
+        fn no_header_causes_a_panic(any in ".{0,60}", likely in r"((application/json|\*/\*|as|g|v|q|NaN|[;,=./ ])){0,20}") {
             for accept in [any, likely] {
                 let _ = form(Some(&accept), OF_ONE);
                 let _ = listing(Some(&accept));

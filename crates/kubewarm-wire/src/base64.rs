@@ -1,11 +1,13 @@
-//! Base64 as continue tokens are written: the URL-safe alphabet, no padding.
+//! Encodes and decodes base64 with the URL-safe alphabet and without padding. Used for continue
+//! tokens, entity tags and WebSocket bearer tokens.
 
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// As Go's `RawURLEncoding`, which takes any bits behind the last byte.
+/// Accepts what Go's `RawURLEncoding` accepts: the unused bits after the last byte can have any
+/// value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -14,20 +16,21 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// The text of `bytes`.
 pub(super) fn encode(bytes: &[u8]) -> String {
     ENGINE.encode(bytes)
 }
 
-/// The bytes of `text`.
+/// Decodes `text`.
 ///
 /// # Errors
 ///
-/// The place of the first byte that cannot be there.
+/// The index of the first invalid byte. The API server's error message for a continue token
+/// contains this index.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
     ENGINE.decode(text).map_err(|_| {
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        // Where each may be there, six bits behind the last group of four are no byte.
+        // All bytes are valid digits, so the last group of four has one digit only: six bits are
+        // less than a byte.
         text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
     })
 }
@@ -38,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_are_those_of_rfc_4648() {
+    fn encoding_matches_the_examples_of_rfc_4648() {
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg"),
@@ -55,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_byte_is_named() {
+    fn an_error_is_the_index_of_the_first_invalid_byte() {
         for (text, at) in [("Zg==", 2), ("Zm9v+", 4), ("Zm9vZ", 4), ("é", 0), ("Zm9v Zm", 4)] {
             assert_eq!(decode(text), Err(at), "{text}");
         }
@@ -63,12 +66,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_encoded_comes_back(bytes: Vec<u8>) {
+        fn decoding_reverses_encoding(bytes: Vec<u8>) {
             prop_assert_eq!(decode(&encode(&bytes)), Ok(bytes));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,40}") {
+        fn no_text_causes_a_panic(text in ".{0,40}") {
             let _ = decode(&text);
         }
     }

@@ -1,15 +1,18 @@
-//! The bearer token of a browser, which cannot set `Authorization`: one of the subprotocols of its WebSocket.
+//! Reads the bearer token of a browser from the subprotocols of its WebSocket, because a browser
+//! cannot set `Authorization`.
 
 use super::base64;
 use zeroize::Zeroizing;
 
-/// What stands before the token.
+/// Prefix of the subprotocol that contains the token in base64.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The token among the values of `Sec-WebSocket-Protocol`, and the subprotocols that are left without it.
+/// Returns the bearer token in the values of `Sec-WebSocket-Protocol`, and the other subprotocols,
+/// joined with commas.
 ///
-/// Reads the values as the API server does (`k8s.io/apiserver/pkg/authentication/request/websocket`): one token, of
-/// text, and a protocol next to it. `None` for anything else, which the API server refuses or ignores.
+/// The rules match `k8s.io/apiserver/pkg/authentication/request/websocket`: exactly one token,
+/// valid UTF-8, and at least one other subprotocol. Other values result in `None`; the API server
+/// refuses or ignores them.
 pub fn websocket_bearer<'v>(
     values: impl IntoIterator<Item = &'v str>,
 ) -> Option<(Zeroizing<String>, String)> {
@@ -21,7 +24,7 @@ pub fn websocket_bearer<'v>(
     (!others.is_empty()).then(|| (Zeroizing::new(token), others.join(", ")))
 }
 
-/// Whether it can stand in `Authorization`, as one word.
+/// Whether the token is valid in `Authorization`: one or more visible ASCII characters.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -31,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_token_beside_another_protocol_is_one() {
+    fn a_token_is_accepted_only_next_to_another_subprotocol() {
         let shown = |token: &str| format!("{PREFIX}{}", base64::encode(token.as_bytes()));
         let t0k3n = shown("t0k3n");
         let bearer = |others: &str| Some((Zeroizing::new("t0k3n".to_owned()), others.to_owned()));

@@ -1,41 +1,43 @@
-//! Bodies of answers: what is stored, with what the API server writes around it. Nothing that is
-//! stored is read or written anew.
+//! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists.
+//! Stored JSON is copied, never parsed and serialized again.
 
 use super::{Part, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// What stands around the items of a list. Written in pieces, so that a list is never held whole.
+/// The parts of a list's body before and after its items. The caller writes items one at a time, so
+/// the complete list is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFrame {
-    /// Of an item, such as `apps/v1`.
+    /// `apiVersion` of the items, such as `apps/v1`. A list of whole objects has the same one.
     pub api_version: Arc<str>,
-    /// Of an item.
+    /// `kind` of the items.
     pub kind: Arc<str>,
-    /// Of the list: `PodList`, or what a CRD calls it.
+    /// `kind` of the list: `PodList`, or `listKind` of a `CustomResourceDefinition`.
     pub list_kind: Arc<str>,
-    /// Whether the items are custom resources. Into each of those the API server writes `apiVersion` and `kind`;
-    /// their list has `continue` even on the last page, if whole objects are sent.
+    /// Whether the items are custom resources. The API server writes `apiVersion` and `kind` into
+    /// each custom resource. A list of whole custom resources has `continue` even on its last page.
     pub is_custom: bool,
-    /// What of each item.
+    /// The part of each item to write.
     pub of: Part,
-    /// The version that the list is true at. Clients fail without one.
+    /// `metadata.resourceVersion` of the list. Clients fail without it.
     pub version: ResourceVersion,
-    /// A [continue token](super::continue_token); `None` behind the last object, and never where
-    /// there is more: a client takes a list without it for whole.
+    /// The [continue token](super::continue_token) for the next page. `None` only on the last page:
+    /// a client treats a list without a token as complete.
     pub next: Option<String>,
-    /// How many objects stand behind these; only without selectors.
+    /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.
     pub remaining: Option<u64>,
 }
 
-/// Writes one object, as a get is answered; `stored` is its JSON without `apiVersion` and `kind`.
+/// Writes one object as the body of a get, with a line feed. `stored` is its JSON without
+/// `apiVersion` and `kind`.
 pub fn object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
     write_object(api_version, kind, stored, of, out);
     out.push(b'\n');
 }
 
 impl ListFrame {
-    /// What stands before the first item.
+    /// Writes the text before the first item.
     pub fn head(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = match self.of {
             Part::Full => (&*self.api_version, &*self.list_kind),
@@ -48,13 +50,13 @@ impl ListFrame {
         out.extend_from_slice(br#","items":"#);
     }
 
-    /// An item behind another one.
+    /// Writes an item after the first, with a comma before it.
     pub fn further_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
         self.item(stored, out);
     }
 
-    /// The first item.
+    /// Writes the first item, with the opening bracket of the list.
     pub fn first_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.item(stored, out);
@@ -69,18 +71,18 @@ impl ListFrame {
         }
     }
 
-    /// What stands behind the last item, or behind the head if there is none.
+    /// Writes the end of the list: after the last item, or after the head if the list is empty.
     pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.of) {
             (false, _) => b"]}\n".as_slice(),
             (true, Part::Full) => b"[]}\n",
-            // So the API server says it.
+            // The API server writes `null` for an empty list of metadata.
             (true, Part::Metadata(_)) => b"null}\n",
         });
     }
 }
 
-/// Writes `metadata` of a list, or of a table.
+/// Writes `metadata` of a list or a `Table`.
 pub(super) fn write_metadata(
     version: &ResourceVersion,
     next: Option<&str>,
@@ -100,7 +102,7 @@ pub(super) fn write_metadata(
     out.push(b'}');
 }
 
-/// Writes an object with its types, and no line end.
+/// Writes an object with `kind` and `apiVersion`, without a line feed.
 pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
     match of {
         Part::Full => {
@@ -111,7 +113,7 @@ pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out:
                     out.push(b',');
                     out.extend_from_slice(rest);
                 }
-                // Nothing is stored of it, or what is stored is no object: a fault of ours.
+                // `stored` is an empty object, or not an object because of a bug in kubewarm.
                 _ => out.push(b'}'),
             }
         }
@@ -125,7 +127,7 @@ pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out:
     }
 }
 
-/// `{"kind":…,"apiVersion":…`
+/// Writes `{"kind":…,"apiVersion":…` without the closing brace.
 pub(super) fn write_types(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"kind":"#);
     write_string(kind, out);
@@ -134,7 +136,7 @@ pub(super) fn write_types(api_version: &str, kind: &str, out: &mut Vec<u8>) {
 }
 
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
-    // Writing a string into memory does not fail.
+    // Serializing a string into memory cannot fail.
     let _written = serde_json::to_writer(out, text);
 }
 
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_what_is_stored_with_its_types() {
+    fn an_object_is_its_stored_json_with_kind_and_api_version() {
         assert_eq!(
             one(POD, Part::Full),
             "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":\
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn of_metadata_nothing_else_is_written() {
+    fn a_metadata_response_contains_only_metadata() {
         assert_eq!(
             one(POD, Part::Metadata(MetaVersion::V1)),
             "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_builtin_kinds_are_bare_and_those_of_custom_resources_are_not() {
+    fn only_items_of_custom_resources_have_kind_and_api_version() {
         assert_eq!(
             list(&frame(Part::Full, false), &["{\"metadata\":{}}", POD]),
             format!(
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_how_it_goes_on() {
+    fn a_page_has_a_token_and_the_number_of_remaining_objects() {
         let next = Some("dG9rZW4".to_owned());
         let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, false) };
         assert!(list(&page, &[]).contains(
@@ -254,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_that_need_escapes_keep_the_body_json(kind in ".{0,20}", version in ".{1,20}") {
+        fn names_that_need_escapes_result_in_valid_json(kind in ".{0,20}", version in ".{1,20}") {
             let mut out = Vec::new();
             object(&version, &kind, POD.as_bytes(), Part::Full, &mut out);
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -1,36 +1,38 @@
-//! Discovery documents, aggregated and legacy.
+//! Writes the aggregated and the legacy discovery documents.
 //!
-//! Each lists groups in the order of their first resource, and the versions of a group likewise: the first one is
-//! the preferred one.
+//! Groups keep the order of their first resource, and so do the versions of a group. The first
+//! version of a group is the preferred one.
 
 use super::{Document, Listing, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// A document as it is sent, with `Vary: Accept` and `Cache-Control: public`.
+/// A discovery document with its headers. The server adds `Vary: Accept` and makes the document
+/// cacheable (`Cache-Control: public`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The `Content-Type`.
+    /// Value of `Content-Type`.
     pub content_type: &'static str,
-    /// The `ETag`, with its quotes.
+    /// Value of `ETag`, with its quotes.
     pub etag: String,
-    /// What is sent.
+    /// The JSON document, with a line feed.
     pub body: Vec<u8>,
 }
 
-/// The media type of an aggregated document.
+/// Media type of an aggregated discovery document.
 pub const AGGREGATED_DISCOVERY: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON: &str = "application/json";
-/// What is served of every resource.
+/// The verbs that kubewarm serves for every resource.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// Resources by version, versions by group, in the order in which they come.
+/// The versions of a group in order of preference, each with its resources.
 type Versions<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
-/// The document about `resources`; `None` if none of them belongs to it, which is a 404, and for `/version`, which is
-/// about none. `/api` and `/apis` are always there.
+/// Writes the discovery document of `resources`. `None` if no resource belongs to the document,
+/// which is a 404. `None` also for `/version`, which lists no resources. `/api` and `/apis` always
+/// exist.
 #[must_use]
 pub fn discovery_document(
     resources: &[ResourceInfo],
@@ -110,14 +112,14 @@ fn resources_document(resources: &[ResourceInfo], group: &str, version: &str) ->
     let group_version = group_version(group, version);
     let mut document =
         json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": served});
-    // The core group's, which is older than the field, has none.
+    // The API server omits `apiVersion` in the core group's list, which is older than the field.
     if !group.is_empty() {
         document["apiVersion"] = "v1".into();
     }
     Some(sent(JSON, &document))
 }
 
-/// Whether `If-None-Match` names the tag, so that 304 and no body will do.
+/// Whether `If-None-Match` contains `etag`, so that the response is a 304 without a body.
 #[must_use]
 pub fn is_known(if_none_match: &str, etag: &str) -> bool {
     let mut tags = if_none_match.split(',').map(str::trim);
@@ -136,7 +138,8 @@ fn groups<'a>(
     groups
 }
 
-/// What stands under `name`, at the end if it is new. Groups and versions are few.
+/// The value for `name`, appended with its default if it is absent. The search is linear, because
+/// there are few groups and versions.
 fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
     let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
     if at == list.len() {
@@ -178,7 +181,7 @@ fn aggregated_resource(described: &ResourceInfo) -> Value {
     with_names(served, described)
 }
 
-/// `document`, with the other names that its resource has.
+/// Adds the short names and the categories of the resource.
 fn with_names(mut document: Value, resource: &ResourceInfo) -> Value {
     let members = [("shortNames", &resource.short_names), ("categories", &resource.categories)];
     for (member, names) in members.into_iter().filter(|(_, names)| !names.is_empty()) {
@@ -197,9 +200,9 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The tag is of the very bytes: equal documents have equal tags in every replica.
+/// The entity tag is a hash of the body, so that equal documents have equal tags in every replica.
 fn sent(content_type: &'static str, document: &Value) -> Sent {
-    // Strings only: this does not fail.
+    // A document of strings, booleans and lists always serializes.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
     let tag = base64::encode(digest::digest(&digest::SHA256, &body).as_ref());
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregated_documents_hold_everything() {
+    fn aggregated_documents_contain_all_resources() {
         let core = core_document(&served(), Listing::Aggregated);
         assert_eq!(
             body(&core),
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_legacy_documents_are_those_of_the_api_server() {
+    fn legacy_documents_match_the_api_server() {
         let all = served();
         assert_eq!(
             body(&core_document(&all, Listing::Legacy)),
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_has_no_document_but_the_roots_are_there() {
+    fn unserved_groups_have_no_document_but_api_and_apis_always_exist() {
         let all = served();
         assert_eq!(group_document(&all, ""), None);
         assert_eq!(group_document(&all, "none.example"), None);
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_of_the_document_and_no_other() {
+    fn different_documents_have_different_entity_tags() {
         let (all, fewer) = (served(), &served()[..2]);
         let tag = groups_document(&all, Listing::Aggregated).etag;
         assert_eq!(groups_document(&served(), Listing::Aggregated).etag, tag);

@@ -1,22 +1,22 @@
-//! Events of a watch as they are sent: a line of JSON each.
+//! Writes the events of a watch: each is one line of JSON.
 
 use super::{Failure, body::write_string, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::borrow::Cow;
 
-/// What an event says of an object.
+/// The `type` of a watch event for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It is there now, or among those that are selected.
+    /// The object was created, or now matches the selectors.
     Added,
-    /// It is another.
+    /// The object changed and still matches the selectors.
     Modified,
-    /// It is there no more, or not among those that are selected.
+    /// The object was deleted, or no longer matches the selectors.
     Deleted,
 }
 
 impl EventType {
-    /// As it is sent.
+    /// The value of `type`, such as `ADDED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -27,17 +27,17 @@ impl EventType {
     }
 }
 
-/// Writes an event about what `object` writes.
+/// Writes an event. The function `object` appends the object's JSON.
 pub fn event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     line(of.as_str(), object, out);
 }
 
-/// Writes a bookmark, of which `object` writes what it says.
+/// Writes a bookmark. The function `object` appends the JSON of an object from `progress`.
 pub fn bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     line("BOOKMARK", object, out);
 }
 
-/// Writes why a watch ends.
+/// Writes an event with the error that ends a watch.
 pub fn error_event(failure: &Failure, out: &mut Vec<u8>) {
     let status = failure.body();
     line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
@@ -51,7 +51,9 @@ fn line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// What a bookmark is of, as if it were stored: an object that has nothing but a version.
+/// The object of a bookmark, in the format of stored objects: it contains only a version.
+/// `is_initial_end` marks the end of the initial events with the annotation
+/// `k8s.io/initial-events-end`.
 #[must_use]
 pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
@@ -63,7 +65,8 @@ pub fn progress(version: &ResourceVersion, is_initial_end: bool) -> Vec<u8> {
     out
 }
 
-/// What there was of an object that is gone, with the version of its end.
+/// The last state of a deleted object, with the version of its deletion, for the `DELETED` event.
+/// An object without a version is returned unchanged.
 #[must_use]
 pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
     let place = find(stored, &["metadata", "resourceVersion"]);
@@ -83,7 +86,7 @@ mod tests {
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
-    /// Writes the pod that is stored.
+    /// Appends the stored pod as an object.
     fn pod(stored: &[u8], of: Part) -> impl FnOnce(&mut Vec<u8>) {
         move |out| write_object("v1", "Pod", stored, of, out)
     }
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_line_with_the_whole_object() {
+    fn an_event_is_one_line_with_the_whole_object() {
         let line = written(|out| event(EventType::Added, pod(POD.as_bytes(), Part::Full), out));
         assert_eq!(
             line,
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_has_the_version_of_its_end() {
+    fn a_deleted_object_has_the_version_of_its_deletion() {
         for (form, expected) in [
             (
                 Part::Full,
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_is_of_the_kind_that_is_watched() {
+    fn a_bookmark_has_the_kind_of_the_watched_resource() {
         let line = written(|out| bookmark(pod(&progress(&9.into(), false), Part::Full), out));
         assert_eq!(
             line,
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_status_in_a_line() {
+    fn an_error_event_is_one_line_with_a_status() {
         let failure = Failure::too_old(&1.into(), Some(&5.into()));
         let line = written(|out| error_event(&failure, out));
         assert_eq!(

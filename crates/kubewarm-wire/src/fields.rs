@@ -1,28 +1,29 @@
-//! Field selectors of requests, with the API server's errors. Which fields a kind knows is not decided here.
+//! Parses field selectors. The caller checks which fields a kind supports.
 
 use super::Failure;
 use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
-/// Requirements. The API server bounds the request line alone, and knows some ten fields of a kind; beside these
-/// there are declared indexes here, of which a table has no more than 32. So 64 are more than there are things to
-/// ask, and few enough that each watch may hold its own and each body be compared with all of them.
+/// Maximum number of requirements. The API server supports some ten fields of a kind, and a store
+/// has at most 32 declared indexes. Each watch keeps its requirements, and each object is compared
+/// with all of them.
 const MOST: usize = 64;
-/// Bytes of a value: four times the longest name. Each watch holds some copies of its own, and has the API server asked
-/// about them.
+/// Maximum length of a value in bytes: four times the longest object name. Each watch keeps copies
+/// of the values, and access reviews contain them.
 const MOST_BYTES: usize = 1 << 10;
 
-/// Reads a field selector, decoded.
+/// Parses a field selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the server's text; for a field that no kind can have, that of a field that the kind does
-/// not know.
+/// 400 with the API server's message. If no kind can have a field of that name, the message is the
+/// one for an unsupported field. A selector above the limits of this file can still succeed at the
+/// API server (`Failure::is_of_this_server_alone`).
 pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
 }
 
-/// `error` in the API server's words.
+/// Returns `error` with the API server's message.
 fn failure(text: &str, error: FieldSelectorError) -> Failure {
     let invalid = |reason: String| {
         Failure::bad_request(format!("invalid field selector: {reason}"))
@@ -37,7 +38,7 @@ fn failure(text: &str, error: FieldSelectorError) -> Failure {
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }
-        // The server writes the character's number.
+        // The API server prints the character as a number.
         FieldSelectorError::Character(character) => {
             invalid(format!("unescaped character in value: {}", u32::from(character)))
         }
@@ -60,7 +61,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn terms_are_read_as_the_server_reads_them() {
+    fn terms_are_parsed_as_in_the_api_server() {
         for (text, expected) in [
             ("", ""),
             (",,", ""),
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_bounded() {
+    fn selectors_above_the_limits_are_refused() {
         let many = |most: usize| vec!["spec.host!=a"; most].join(",");
         assert!(parse(&many(MOST)).is_ok());
         let refused = parse(&many(MOST + 1)).unwrap_err();
@@ -87,11 +88,11 @@ mod tests {
         assert!(parse(&long(MOST_BYTES)).is_ok());
         let refused = parse(&long(MOST_BYTES + 1)).unwrap_err();
         assert!(refused.code() == 400 && refused.message().contains("at most 1024 bytes"));
-        assert!(refused.is_of_this_server_alone(), "the API server takes it");
+        assert!(refused.is_of_this_server_alone(), "the API server accepts it");
     }
 
     #[test]
-    fn refusals_are_worded_as_the_server_words_them() {
+    fn errors_have_the_messages_of_the_api_server() {
         for (text, expected) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
@@ -109,13 +110,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"[a.,=!\\é]{0,20}") {
+        fn no_selector_causes_a_panic(any in ".{0,60}", likely in r"[a.,=!\\é]{0,20}") {
             let _ = parse(&any);
             let _ = parse(&likely);
         }
 
         #[test]
-        fn a_canonical_selector_reads_as_itself(likely in r"[ab,=!\\]{0,20}") {
+        fn a_canonical_selector_parses_to_itself(likely in r"[ab,=!\\]{0,20}") {
             if let Ok(selector) = parse(&likely) {
                 prop_assert_eq!(parse(&selector.to_string()).unwrap(), selector);
             }

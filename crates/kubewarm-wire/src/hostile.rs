@@ -1,5 +1,5 @@
-//! Requests that no client sends: each is read as one thing or refused, at a bounded cost, and what was
-//! read leads back to itself.
+//! Tests requests that no ordinary client sends. Each is parsed or refused at bounded cost, and a
+//! parsed request has one meaning only.
 
 use super::{path::Path, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};
@@ -7,17 +7,17 @@ use proptest::prelude::*;
 use serde_json::Value;
 use testbed::{Request, changed, corpus};
 
-/// What a request may be refused with before anything is looked for.
+/// The status codes with which the parser can refuse a request.
 const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
-/// Of a refusal: what was wrong is quoted, with what would be right.
+/// Maximum length in bytes of an error body, without the quoted part of the request.
 const LONGEST: usize = 16 << 10;
 
 fn read(request: &Request) -> Result<Asked, Failure> {
     Asked::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
 }
 
-/// The same selectors, read from their canonical form.
-fn again(objects: &Objects) -> (LabelSelector, FieldSelector) {
+/// The same selectors, parsed from their canonical form.
+fn reparsed(objects: &Objects) -> (LabelSelector, FieldSelector) {
     let labels = labels::parse(&objects.labels.to_string()).unwrap();
     (labels, fields::parse(&objects.fields.to_string()).unwrap())
 }
@@ -31,14 +31,14 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     prop_assert_eq!(&request.method, "GET");
     let objects = match asked.what {
         What::Document(document, _) => {
-            // What is reviewed is a path that leads to the same document.
+            // The access review uses this path, so it must name the same document.
             let (_, named) = Path::parse(&document.path()).unwrap();
             prop_assert_eq!(named, Path::parse(request.path()).unwrap().1);
             return Ok(());
         }
         What::Objects(objects) => objects,
     };
-    let (labels, fields) = again(&objects);
+    let (labels, fields) = reparsed(&objects);
     prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
     let Access { verb, name, namespace, resource, .. } = objects.access();
     prop_assert_eq!(verb == "get", objects.name.is_some());
@@ -54,7 +54,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     if let At::Continue { version, after } = &objects.at {
         prop_assert!(!after.name.contains('/') && !after.namespace.contains('/'));
         if let Some(namespace) = &objects.namespace {
-            prop_assert_eq!(&*after.namespace, &**namespace, "a token leads out of its namespace");
+            prop_assert_eq!(&*after.namespace, &**namespace, "the token has another namespace");
         }
         let namespace = objects.namespace.as_deref();
         let written = continue_token(version.as_ref(), after, namespace);
@@ -71,21 +71,21 @@ fn check_refusal(request: &Request, failure: &Failure) -> Result<(), TestCaseErr
     prop_assert_eq!((&status["kind"], &status["status"]), (&"Status".into(), &"Failure".into()));
     prop_assert_eq!(&status["code"], &Value::from(failure.code()));
     prop_assert!(status["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
-    // Some characters are written as six.
+    // JSON escapes some characters as six bytes.
     let most = LONGEST + 6 * request.target.len();
     prop_assert!(body.len() <= most, "{} bytes of {}", body.len(), request.target.len());
     Ok(())
 }
 
 #[test]
-fn requests_of_the_corpus_are_read_or_refused() {
+fn requests_of_the_corpus_are_parsed_or_refused() {
     for request in corpus() {
         check(&request).unwrap_or_else(|error| panic!("{request:?}: {error}"));
     }
 }
 
 #[test]
-fn no_refusal_is_many_times_as_long_as_what_it_refuses() {
+fn the_length_of_an_error_is_bounded_by_the_length_of_the_request() {
     let values: Vec<_> = (0..1_000).map(|n| format!("-{n:x}")).collect();
     let selectors = [
         format!("labelSelector=a+in+({})", values.join(",")),
@@ -105,7 +105,7 @@ fn no_refusal_is_many_times_as_long_as_what_it_refuses() {
     }
 }
 
-/// Many, as each is quick; as many as `PROPTEST_CASES` says, where it does.
+/// 4,000 cases, because each is fast. `PROPTEST_CASES` overrides the number.
 fn many() -> ProptestConfig {
     let config = ProptestConfig::default();
     let cases = std::env::var_os("PROPTEST_CASES").map_or(4_000, |_| config.cases);
@@ -116,14 +116,14 @@ proptest! {
     #![proptest_config(many())]
 
     #[test]
-    fn changed_requests_are_read_or_refused(request in changed()) {
+    fn mutated_requests_are_parsed_or_refused(request in changed()) {
         check(&request)?;
     }
 
     #[test]
-    fn changed_requests_are_sent_on_as_they_are_or_not_at_all(request in changed()) {
+    fn a_forwarded_path_is_the_end_of_the_path_in_the_request(request in changed()) {
         if let Ok(onward) = Onward::parse(&request.method, request.path(), request.query()) {
-            // Of nothing behind a profile the root is left.
+            // If nothing follows the profile, the forwarded path is `/`.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);
             let read = Path::parse(onward.path);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn the_canonical_form_of_nothing_selects_everything() {
+fn the_empty_selector_parses_to_itself() {
     let all = LabelSelector::default();
     assert_eq!(labels::parse(&all.to_string()), Ok(all));
 }

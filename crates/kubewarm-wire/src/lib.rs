@@ -1,8 +1,9 @@
-//! The Kubernetes API as it is spoken: what a read request says, and what is answered. Pure: no I/O,
-//! no clock, and nothing of what is stored or allowed.
+//! Parses read requests of the Kubernetes API and writes the bodies of responses.
 //!
-//! A request is parsed once ([`Asked::parse`]); the review of the caller and the query are both made
-//! from that. Texts, codes and reasons of refusals are the API server's own.
+//! The crate is pure: no I/O, no clock, no access to stores or permissions.
+//!
+//! [`Asked::parse`] parses a request once. The access review and the query both use its result.
+//! Codes, reasons and messages of errors are the API server's own.
 
 mod accept;
 mod asked;

@@ -1,4 +1,5 @@
-//! A request that is sent on to the API server: where to, and what it changes.
+//! Parses a request for forwarding to the API server: the path to send, and the objects that the
+//! request changes.
 
 use super::{
     Failure,
@@ -8,40 +9,47 @@ use super::{
 use kubewarm_api::model::GroupResource;
 use std::sync::Arc;
 
-/// Below an object these are parts of it: whoever answers is the API server, and the version in the answer
-/// is the object's. Others, such as `proxy`, answer what somebody else says.
+/// Subresources that are part of an object. The API server itself responds, so the version in its
+/// response is the object's version. Responses of other subresources, such as `proxy`, can come
+/// from another server.
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
-/// For these the API server waits without an end, too (`BasicLongRunningRequestCheck` of `k8s.io/apiserver`).
+/// Subresources for which kubewarm waits for response headers without a time limit. The list is the
+/// one of `BasicLongRunningRequestCheck` in `k8s.io/apiserver`.
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// A request that is sent on.
+/// A request to forward to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Onward<'a> {
-    /// The path as it came, without that of a profile before it: the API server has none.
+    /// The path of the request, without the prefix of a profile, which the API server does not
+    /// serve.
     pub path: &'a str,
-    /// What it changes, as far as the answer tells.
+    /// The objects that the request changes. `None` if the response does not contain their version,
+    /// as for reads and dry runs.
     pub writes: Option<Written>,
-    /// Whether its answer may begin as late as it will: of logs that are followed it does with the first line.
+    /// Whether to wait for response headers without a time limit. For example, followed logs send
+    /// headers only with their first line.
     pub lasts: bool,
 }
 
-/// Objects that a request changes.
+/// Objects that a request changes. Later reads of these objects wait for the new version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Of which resource, in whatever version.
+    /// Group and resource. The API version is not needed: all API versions share one
+    /// `resourceVersion`.
     pub of: GroupResource,
-    /// In which namespace; `None` for what lives in none.
+    /// Namespace of the objects; `None` for cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
 
 impl<'a> Onward<'a> {
-    /// Reads a request as far as is needed to send it on.
+    /// Parses only the parts of a request that forwarding needs.
     ///
     /// # Errors
     ///
-    /// 400 for a path that two readers could read differently; 405 for a method that no API has.
+    /// 400 for a path that two servers could parse differently; 405 for a method that the
+    /// Kubernetes API does not have.
     pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, Failure> {
         let writes = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
@@ -59,8 +67,9 @@ impl<'a> Onward<'a> {
     }
 }
 
-/// Whether nothing is to be stored. The API server then answers a new object with whatever version its author wrote,
-/// and who creates one in some namespace would have everybody wait for that.
+/// Whether the request is a dry run, or its query does not parse. A dry-run create returns the
+/// `resourceVersion` that the client wrote into the object. If it counted, a client could choose a
+/// high version, and readers of the namespace would wait for it.
 fn is_tried(query: Option<&str>) -> bool {
     Query::parse(query).map_or(true, |query| query.given(Parameter::DryRun).is_some())
 }
@@ -78,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_before_the_path_is_left_out() {
+    fn the_prefix_of_a_profile_is_not_forwarded() {
         for (path, expected) in [
             ("/api/v1/pods", "/api/v1/pods"),
             ("/profiles/a/p/api/v1/pods", "/api/v1/pods"),
@@ -93,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_on_is_a_path_that_everybody_reads_alike_and_a_known_method() {
+    fn ambiguous_paths_and_unknown_methods_are_not_forwarded() {
         for path in
             ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
         {
@@ -105,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_servers_own_answers_tell_what_was_written() {
+    fn only_responses_of_the_api_server_itself_report_a_write() {
         let written = |method: &str, path: &str| {
             let written = Onward::parse(method, path, None).unwrap().writes?;
             Some(format!("{} {}", written.of, written.namespace.as_deref().unwrap_or("-")))
@@ -126,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_tried_writes_nothing() {
+    fn a_dry_run_reports_no_write() {
         let path = "/api/v1/namespaces/a/configmaps";
         let is_written = |query| Onward::parse("POST", path, Some(query)).unwrap().writes.is_some();
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // Of what does not decode the API server reads the rest.
+        // The API server drops a pair that does not decode, and reads the other pairs.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {
@@ -141,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_what_goes_on_to_a_pod_begin_as_late_as_they_will() {
+    fn logs_and_connections_to_pods_have_no_time_limit() {
         for (path, expected) in [
             ("/api/v1/namespaces/a/pods/p/log", true),
             ("/api/v1/namespaces/a/pods/p/exec", true),

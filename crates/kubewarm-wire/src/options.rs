@@ -1,5 +1,5 @@
-//! Options of a get, a list or a watch: how new, how many, which. Checked in the API server's order, so that
-//! the first fault is the one that it names.
+//! Parses the options of a get, a list or a watch. The checks have the API server's order, so that
+//! the first error is the same.
 
 use super::{
     At, Failure, Form, Objects, Part, TableForm,
@@ -15,11 +15,11 @@ const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER_THAN: &str = "NotOlderThan";
 pub(super) const MATCH: &str = "resourceVersionMatch";
 
-/// Of a get: how new the object has to be, and nothing else.
+/// Parses the required version of a get. A get has no other options.
 ///
 /// # Errors
 ///
-/// 400 for what is no version.
+/// 400 if `resourceVersion` is not a number.
 pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
     Ok(match version(query.text(Parameter::ResourceVersion))? {
         None => At::Latest,
@@ -28,11 +28,11 @@ pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
     })
 }
 
-/// Fills in what the query says of a list or a watch.
+/// Sets the options of a list or a watch from the query.
 ///
 /// # Errors
 ///
-/// 400 for what cannot be read, 422 for what does not go together.
+/// 400 for an invalid value, 422 for options that exclude each other.
 pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> {
     let timeout = query.number(Parameter::TimeoutSeconds)?;
     let limit = query.number(Parameter::Limit)?;
@@ -56,28 +56,29 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
             ));
         }
         list.at = at;
-        // As below, with 0.
+        // Version 0 removes the limit here, as it does below.
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
     (list.at, list.limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
         (None, _) => (At::Latest, limit),
-        // As from the API server's own cache: all at once.
+        // The API server's watch cache ignores the limit for version 0, too.
         (Some(0), _) => (At::Any, None),
         (Some(version), EXACT) => (At::Exact(version.into()), limit),
         (Some(version), NOT_OLDER_THAN) => (At::NotOlderThan(version.into()), limit),
-        // From before there was a match: pages are of that very version.
+        // A limit without `resourceVersionMatch` means an exact version, for clients older than
+        // that parameter.
         (Some(version), _) if limit.is_some() => (At::Exact(version.into()), limit),
         (Some(version), _) => (At::NotOlderThan(version.into()), limit),
     };
     Ok(())
 }
 
-/// The form that was asked for, with what a Table is to have of each object.
+/// Adds the value of `includeObject` to the form of a `Table`. Other forms do not change.
 ///
 /// # Errors
 ///
-/// 400 for what no Table has.
+/// 400 for an unknown value of `includeObject`.
 pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
     let Form::Table(table) = form else { return Ok(form) };
     let object = match query.text(Parameter::IncludeObject) {
@@ -95,7 +96,7 @@ pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
     Ok(Form::Table(TableForm { object, ..table }))
 }
 
-/// `ValidateListOptions` of apimachinery, for lists.
+/// Checks the rules of `ValidateListOptions` in apimachinery, for lists.
 fn check(query: &Query) -> Result<(), Failure> {
     let given = query.text(Parameter::ResourceVersion);
     let matched = query.text(Parameter::ResourceVersionMatch);
@@ -122,7 +123,7 @@ fn check(query: &Query) -> Result<(), Failure> {
     ])
 }
 
-/// Of lists and watches: a match has no place beside a token.
+/// Checks, for lists and watches, that `resourceVersionMatch` and `continue` are not set together.
 pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
     (is_given(Parameter::ResourceVersionMatch) && is_given(Parameter::Continue)).then(|| {
@@ -130,11 +131,11 @@ pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
     })
 }
 
-/// `resourceVersion` as it was given; `None` if it is empty.
+/// Parses `resourceVersion`; `None` if it is empty.
 ///
 /// # Errors
 ///
-/// 400 for what is no version.
+/// 400 if it is not a number.
 pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
@@ -168,8 +169,8 @@ mod tests {
         crate::continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
-    /// How new, and how many (0: all).
-    fn told(query: &str) -> String {
+    /// The required version and the limit (0: no limit).
+    fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);
         match options.at {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_matches_and_limits_mean_what_they_mean_to_the_api_server() {
+    fn versions_matches_and_limits_mean_the_same_as_in_the_api_server() {
         let (on, newest) = (token(5), token(0));
         for (query, expected) in [
             ("", "latest 0"),
@@ -208,12 +209,12 @@ mod tests {
             (&format!("continue={on}&limit=5&resourceVersion=0"), "on 5 after ns/a 0"),
             (&format!("continue={newest}"), "on newest after ns/a 0"),
         ] {
-            assert_eq!(told(query), expected, "{query}");
+            assert_eq!(summary(query), expected, "{query}");
         }
     }
 
     #[test]
-    fn options_that_do_not_go_together_are_refused_as_the_api_server_refuses_them() {
+    fn options_that_exclude_each_other_have_the_errors_of_the_api_server() {
         let on = token(5);
         let listed = "ListOptions.meta.k8s.io \"\" is invalid: ";
         let matched = "resourceVersionMatch";
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_of_objects_what_is_asked_for() {
+    fn include_object_sets_the_part_of_each_object_in_a_table() {
         let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
         let version = MetaVersion::V1;
         let table = |object| Form::Table(TableForm { version, object });
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_is_never_of_an_exact_version() {
+    fn a_get_never_requires_an_exact_version() {
         for (query, expected) in [
             ("", At::Latest),
             ("resourceVersion=0", At::Any),

@@ -1,34 +1,31 @@
-//! Paths: what they name, and which are refused because two readers could read them differently.
+//! Parses request paths. Refuses a path that two servers could parse differently.
 
 use super::{Failure, query::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
-/// What is left of `path`, which is one below a profile, without that.
+/// Removes the prefix `/profiles/<namespace>/<name>`, which `path` must have.
 pub(super) fn without_profile(path: &str) -> &str {
     let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
     slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
 }
 
-/// What stands in front of a path that only one profile answers.
+/// First segment of the paths that read from one profile only.
 const PROFILES: &str = "profiles";
-/// In front of a resource these are verbs of old paths.
+/// Verbs in old paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
-/// Behind the name of a namespace these are no resources.
+/// Subresources of a namespace. `/api/v1/namespaces/a/status` names the namespace `a`, no resource.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
-/// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Path {
-    /// A document about the API.
     Document(Document),
-    /// Objects of a resource.
     Objects(Place),
-    /// Nothing that is known.
+    /// An unknown path, which is a 404.
     Nothing,
 }
 
-/// A document about the API.
+/// A document that describes the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// `/version`.
@@ -39,7 +36,7 @@ pub enum Document {
     Groups,
     /// `/apis/<group>`.
     Group(Arc<str>),
-    /// `/api/<version>`, where the group is empty, or `/apis/<group>/<version>`.
+    /// `/api/<version>` for the core group, otherwise `/apis/<group>/<version>`.
     Resources {
         /// Empty for the core group.
         group: Arc<str>,
@@ -48,29 +45,30 @@ pub enum Document {
     },
 }
 
-/// Objects of a resource.
+/// The objects that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
-    /// What stands behind the name, such as `status`.
+    /// The segment after the name, such as `status`.
     pub(super) subresource: Option<Arc<str>>,
-    /// Why it is not served, whatever is kept warm.
+    /// Why kubewarm never serves the path, for the error message. `None`: a profile can declare the
+    /// objects.
     pub(super) not_served: Option<&'static str>,
 }
 
-/// Segments of a path, decoded.
+/// The segments of a path, percent-decoded.
 type Segments<'a> = [Cow<'a, str>];
 
 impl Path {
-    /// Reads a path as it came, percent-encoded, and the profile that it begins with, if it does. One slash at its
-    /// end is ignored, as the API server does.
+    /// Parses a percent-encoded path, and the profile of its prefix if it has one. A slash at the
+    /// end is ignored, as in the API server.
     ///
     /// # Errors
     ///
-    /// 400 for `//`, `.`, `..`, a slash, percent sign or control character in a name, however they
-    /// are written, and for names that no resource, namespace or profile has.
+    /// 400 for `//`, `.` and `..`, and for an encoded slash, percent sign or control character. 400
+    /// also for a name that no resource, namespace or profile can have.
     pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), Failure> {
         let Some(inner) = path.strip_prefix('/') else {
             return Err(Failure::bad_request("the path must begin with a slash"));
@@ -139,7 +137,7 @@ fn resources(group: &str, version: &str) -> Path {
 }
 
 impl Document {
-    /// The path that a caller must be allowed to get; without that of a profile before it.
+    /// The path in the access review of the caller, without the prefix of a profile.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -159,10 +157,11 @@ fn of(plural: &str, group: &str, version: &str) -> Result<Resource, Failure> {
         .map_err(|invalid| Failure::bad_request(invalid.to_string()))
 }
 
-/// The same reading of a path as that of the API server, whose reviews are about it.
+/// Parses the segments after the API version by the API server's rules, because access reviews
+/// depend on them.
 fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, Failure> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // What it would name does not matter: it is refused whatever it is.
+        // The path is never served, so the resource is needed for the error message only.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = of(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
@@ -204,8 +203,8 @@ mod tests {
         place
     }
 
-    /// `resource | namespace | name`, and a `!` if it is not served.
-    fn told(path: &str) -> String {
+    /// `resource | namespace | name`, and `!` if kubewarm never serves the path.
+    fn summary(path: &str) -> String {
         let place = place_of(path);
         let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());
         let mark = if place.not_served.is_some() { "!" } else { "" };
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_as_the_api_server_reads_them() {
+    fn paths_are_parsed_as_in_the_api_server() {
         for (path, expected) in [
             ("/api/v1/pods", "pods.v1 | - | -"),
             ("/api/v1/pods/", "pods.v1 | - | -"),
@@ -238,7 +237,7 @@ mod tests {
             ),
             ("/api/v1/nodes/a+b", "nodes.v1 | - | a+b"),
         ] {
-            assert_eq!(told(path), expected, "{path}");
+            assert_eq!(summary(path), expected, "{path}");
         }
     }
 
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn below_a_profile_stands_the_same_path() {
+    fn a_path_below_a_profile_is_parsed_like_any_other() {
         let (profile, path) = Path::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
         let profile = profile.unwrap();
         assert_eq!((&*profile.namespace, &*profile.name), ("team-a", "my.profile"));
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for path in [
             "",
             "api/v1/pods",
@@ -320,13 +319,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_makes_it_panic(any in ".{0,60}", likely in r"(/(api|apis|v1|namespaces|watch|a|%2F|\.\.|%|profiles|)){0,8}") {
+        fn no_path_causes_a_panic(any in ".{0,60}", likely in r"(/(api|apis|v1|namespaces|watch|a|%2F|\.\.|%|profiles|)){0,8}") {
             let _ = Path::parse(&any);
             let _ = Path::parse(&likely);
         }
 
         #[test]
-        fn what_is_read_leads_back_to_the_path(
+        fn parsing_returns_the_parts_of_a_path(
             group in "([a-z]{1,5}(\\.[a-z]{1,5})?)?",
             plural in "[a-z]{1,9}",
             namespace in proptest::option::of("[a-z]{1,9}"),

@@ -1,15 +1,15 @@
-//! Query parameters, and the percent-encoding that paths share with them.
+//! Parses query parameters. Also decodes percent-encoded text, for queries and paths.
 
 use super::{Failure, failure::quoted};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The parameters of a request that mean something here. Others are ignored, as the API server does:
-/// `pretty`, `timeout`, `fieldValidation`.
+/// The supported parameters of a request. Others are ignored, such as `pretty`, `timeout` and
+/// `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(BTreeMap<Parameter, String>);
 
-/// A parameter. Its name in a query is that of the variant, which begins in lower case.
+/// A query parameter. Its name in a query is the variant's name in camel case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
 #[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
 #[strum(serialize_all = "camelCase")]
@@ -29,15 +29,14 @@ pub(super) enum Parameter {
 }
 
 impl Query {
-    /// Takes a query as it came. Of a parameter that is given more than once the first counts, even
-    /// if it is empty.
+    /// Parses a query. The first value of a repeated parameter counts, even if it is empty.
     ///
-    /// Go's servers drop what they cannot decode, so that what remains asks for more than was
-    /// written; here all of it is refused.
+    /// Go's servers drop a pair that does not decode, which can select more objects than the client
+    /// requested. kubewarm refuses the whole query.
     ///
     /// # Errors
     ///
-    /// 400 for a `;`, and for what does not decode to UTF-8.
+    /// 400 for a `;`, and for text that does not decode to UTF-8.
     pub(super) fn parse(query: Option<&str>) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -55,7 +54,7 @@ impl Query {
         Ok(parsed)
     }
 
-    /// The value as it was given; `None` if the parameter is absent.
+    /// The value; `None` if the parameter is absent.
     pub(super) fn given(&self, parameter: Parameter) -> Option<&str> {
         self.0.get(&parameter).map(String::as_str)
     }
@@ -65,7 +64,7 @@ impl Query {
         self.given(parameter).unwrap_or_default()
     }
 
-    /// Whether it is given and neither `false` nor `0`: the empty value is `true`.
+    /// Whether the parameter is present and neither `false` nor `0`. The empty value means true.
     pub(super) fn is_set(&self, parameter: Parameter) -> bool {
         self.given(parameter)
             .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
@@ -75,7 +74,7 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// 400 with the server's text.
+    /// 400 with the API server's message.
     pub(super) fn number(&self, parameter: Parameter) -> Result<Option<i64>, Failure> {
         let Some(text) = self.given(parameter) else {
             return Ok(None);
@@ -90,7 +89,7 @@ impl Query {
     }
 }
 
-/// What Go's `strconv` says of `text`.
+/// The error of Go's `strconv` for `text`. `is_number`: the text is a number out of range.
 pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
     let why = if is_number { "value out of range" } else { "invalid syntax" };
     format!("strconv.{function}: parsing {}: {why}", quoted(text))
@@ -100,9 +99,9 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 ///
 /// # Errors
 ///
-/// 400 for an incomplete escape, and for what is not UTF-8.
+/// 400 for an incomplete escape, and for text that is not UTF-8 after decoding.
 pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, Failure> {
-    // A lenient decoder would keep an incomplete escape as it stands.
+    // `percent_decode_str` keeps an incomplete escape unchanged instead of refusing it.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_repeated_parameter_the_first_counts_even_if_empty() {
+    fn the_first_value_of_a_repeated_parameter_counts_even_if_empty() {
         let labels = Parameter::LabelSelector;
         assert_eq!(query("labelSelector=a&labelSelector=b").given(labels), Some("a"));
         assert_eq!(query("labelSelector=&labelSelector=b").given(labels), Some(""));
@@ -133,17 +132,17 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_is_in_the_requests_that_are_changed() {
+    fn every_parameter_occurs_in_the_mutated_requests() {
         for name in Parameter::VARIANTS.iter().map(AsRef::as_ref) {
-            assert!(testbed::PARAMETERS.contains(&name), "{name} is never changed");
+            assert!(testbed::PARAMETERS.contains(&name), "{name} is never mutated");
             let has = |query: &str| query.split('&').any(|it| it.starts_with(&format!("{name}=")));
             let is_sent = |it: &testbed::Request| it.query().is_some_and(has);
-            assert!(testbed::corpus().iter().any(is_sent), "{name} is in no request");
+            assert!(testbed::corpus().iter().any(is_sent), "no request has {name}");
         }
     }
 
     #[test]
-    fn every_parameter_is_found_by_its_own_name() {
+    fn every_parameter_is_found_by_its_name() {
         for (parameter, name) in [
             (Parameter::LabelSelector, "labelSelector"),
             (Parameter::FieldSelector, "fieldSelector"),
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_go_would_read_in_part_is_refused() {
+    fn a_query_that_go_would_parse_in_part_is_refused() {
         for text in ["a=%", "a=%4", "a=%zz", "%=a", "limit=1;continue=x", "a=%ff", "%c3%28=a"] {
             let failure = Query::parse(Some(text)).unwrap_err();
             assert_eq!(failure.code(), 400, "{text}");
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans_are_read_as_the_server_reads_them() {
+    fn booleans_are_parsed_as_in_the_api_server() {
         for (text, expected) in [
             ("", false),
             ("watch", true),
@@ -186,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_refused_in_the_words_of_the_server() {
-        assert!(query("limit=+5").number(Parameter::Limit).is_err(), "a space and a 5");
+    fn invalid_numbers_have_the_errors_of_the_api_server() {
+        assert!(query("limit=+5").number(Parameter::Limit).is_err(), "a plus sign is a space");
         assert_eq!(query("limit=%2B5").number(Parameter::Limit), Ok(Some(5)));
         assert_eq!(query("limit=-1").number(Parameter::Limit), Ok(Some(-1)));
         assert_eq!(query("").number(Parameter::Limit), Ok(None));

@@ -1,4 +1,4 @@
-//! Tables: what is stored as rows, with what the API server writes around them.
+//! Writes `Table` responses: one row for each object, and the parts around the rows.
 
 use super::{
     TableForm,
@@ -7,30 +7,31 @@ use super::{
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// What stands around the rows of a table. Written in pieces, so that a list is never held whole.
+/// The parts of a `Table` before and after its rows. The caller writes rows one at a time, so the
+/// complete table is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFrame {
-    /// Of an object, such as `apps/v1`.
+    /// `apiVersion` of the objects, such as `apps/v1`.
     pub api_version: Arc<str>,
-    /// Of an object.
+    /// `kind` of the objects.
     pub kind: Arc<str>,
-    /// Which table.
+    /// Version of the table, and the part of each object in its row.
     pub form: TableForm,
-    /// `columnDefinitions`, as JSON; `null` where they have been sent before, as in all but the first event
-    /// of a watch.
+    /// `columnDefinitions` as JSON. `null` in all events of a watch except the first, because
+    /// clients keep the first definitions.
     pub columns: Arc<str>,
-    /// The version that it is true at: of one object, its own.
+    /// `metadata.resourceVersion`: the version of the list, or of the only object.
     pub version: ResourceVersion,
-    /// A [continue token](super::continue_token); `None` behind the last object.
+    /// The [continue token](super::continue_token) for the next page. `None` on the last page.
     pub next: Option<String>,
-    /// How many objects stand behind these; only without selectors.
+    /// Number of objects on later pages. Set only for lists without selectors; 0 is not written.
     pub remaining: Option<u64>,
-    /// Whether a table without rows has an empty list of them, not `null`.
+    /// Whether `rows` of an empty table is `[]` instead of `null`.
     pub has_rows_if_empty: bool,
 }
 
 impl TableFrame {
-    /// What stands before the first row.
+    /// Writes the text before the first row.
     pub fn head(&self, out: &mut Vec<u8>) {
         write_types(self.form.version.api_version(), "Table", out);
         write_metadata(&self.version, self.next.as_deref(), self.remaining, out);
@@ -39,20 +40,21 @@ impl TableFrame {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// The first row: `cells` is what a printer wrote of what is `stored`.
+    /// Writes the first row, with the opening bracket. `cells` is the result of `Printer::row` for
+    /// the object `stored`.
     pub fn first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.row(cells, stored, out);
     }
 
-    /// All of it, with one row, as an event has it: without a line end.
+    /// Writes a complete table with one row, without a line feed, as the object of a watch event.
     pub fn one_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         self.head(out);
         self.first_row(cells, stored, out);
         out.extend_from_slice(b"]}");
     }
 
-    /// A row behind another one.
+    /// Writes a row after the first, with a comma before it.
     pub fn further_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b',');
         self.row(cells, stored, out);
@@ -69,7 +71,7 @@ impl TableFrame {
         out.push(b'}');
     }
 
-    /// What stands behind the last row, or behind the head if there is none.
+    /// Writes the end of the table: after the last row, or after the head if the table is empty.
     pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.has_rows_if_empty) {
             (false, _) => b"]}\n".as_slice(),
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_its_cells_and_what_is_asked_for_of_its_object() {
+    fn a_row_has_cells_and_the_requested_part_of_its_object() {
         let metadata = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
         for (included, object) in [
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_any_length_is_one_document() {
+    fn a_table_of_any_length_is_valid_json() {
         for rows in 0..3 {
             let text = table(Some(Part::Full), MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();

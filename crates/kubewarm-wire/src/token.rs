@@ -1,13 +1,13 @@
-//! Continue tokens in the API server's own format, which is public and does not change.
+//! Encodes and decodes continue tokens in the API server's format, which is public and stable.
 
 use super::{At, Failure, base64};
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The only version of the format there is.
+/// The only version of the format.
 const FORMAT: &str = "meta.k8s.io/v1";
-/// In place of a version: whatever is newest.
+/// The value of `rv` that means the newest version.
 const NEWEST: i64 = -1;
 
 #[derive(Deserialize, Serialize)]
@@ -20,11 +20,13 @@ struct Token<'a> {
     start: Cow<'a, str>,
 }
 
-/// The token with which a list in `namespace`, or in all of them, goes on behind the object `after`, at the
-/// version of the pages before; `None` as version: at the newest one. The path says what is listed, so the token
-/// does not.
+/// Encodes the token for the objects after `after`, in a list of `namespace` or of all namespaces.
 ///
-/// `None` where the version is not a number that a token can hold, so that a list cannot be cut into pages.
+/// The list continues at `version`, the version of its earlier pages, or at the newest version if
+/// that is `None`. The path names the resource, so the token does not.
+///
+/// Returns `None` if `version` is not a number from 1 to `i64::MAX`. A list of that version cannot
+/// have pages.
 #[must_use]
 pub fn continue_token(
     version: Option<&ResourceVersion>,
@@ -37,7 +39,7 @@ pub fn continue_token(
             version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
         }
     };
-    // The place right behind the object: its key and the smallest byte.
+    // The first possible key after the object: the object's key and a NUL byte.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),
@@ -46,12 +48,12 @@ pub fn continue_token(
     Some(base64::encode(&serde_json::to_vec(&token).ok()?))
 }
 
-/// Reads a token of a list in `namespace`, or of all of them.
+/// Decodes a token for a list in `namespace`, or in all namespaces.
 ///
 /// # Errors
 ///
-/// 400 with the server's text. Only what one of its tokens says is taken: a place behind an object
-/// within what is listed.
+/// 400 with the API server's message. A token is accepted only if it continues after an object that
+/// the list can contain.
 pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<At, Failure> {
     let invalid = |why: &str| {
         Failure::bad_request(format!("invalid continue token: continue key is not valid{why}"))
@@ -76,7 +78,8 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<At, Failure
     Ok(At::Continue { version, after })
 }
 
-/// The object that `start` stands right behind. The namespace of the path wins over any other.
+/// The object before `start`; `None` if the key is invalid. A list of one namespace has keys
+/// without a namespace.
 fn place(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
     let key = start.strip_prefix('/').unwrap_or(start).strip_suffix('\0')?;
     let (within, name) = match (namespace, key.split_once('/')) {
@@ -101,7 +104,7 @@ mod tests {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The token behind `ns/NAME` of a list of all namespaces.
+    /// The token after the object `ns/NAME` in a list of all namespaces.
     fn token(version: u64, name: &str) -> Option<String> {
         continue_token(Some(&version.into()), &after("ns", name), None)
     }
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_those_of_the_api_server() {
+    fn tokens_match_the_api_server() {
         for (version, key, namespace, json) in [
             (
                 Some(12345),
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_no_token_can_say_gives_none() {
+    fn a_version_that_a_token_cannot_hold_gives_no_token() {
         let opaque = ResourceVersion::parse("abc").unwrap();
         assert_eq!(continue_token(Some(&opaque), &after("ns", "a"), None), None);
         assert_eq!(token(u64::MAX, "a"), None);
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_worded_as_the_server_words_them() {
+    fn errors_have_the_messages_of_the_api_server() {
         let start = "invalid continue token: continue key is not valid";
         for (json, expected) in [
             (
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_a_place_within_what_is_listed_and_nothing_else() {
+    fn a_token_cannot_continue_after_an_object_outside_the_list() {
         for start in [
             "a",
             "ns/a",
@@ -215,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_token_makes_it_panic(any in ".{0,80}", json in r#"\{("(v|rv|start)":("meta.k8s.io/v1"|-?[0-9]{1,20}|"[a./]*"),?){0,4}\}"#) {
+        fn no_token_causes_a_panic(any in ".{0,80}", json in r#"\{("(v|rv|start)":("meta.k8s.io/v1"|-?[0-9]{1,20}|"[a./]*"),?){0,4}\}"#) {
             for namespace in [None, Some("ns")] {
                 let _ = decode(&any, namespace);
                 let _ = decode(&base64::encode(json.as_bytes()), namespace);
@@ -223,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn every_place_comes_back(version in 1..=u64::MAX / 2, name in "[a-z.:-]{1,20}") {
+        fn decoding_reverses_encoding(version in 1..=u64::MAX / 2, name in "[a-z.:-]{1,20}") {
             prop_assume!(!matches!(&*name, "." | ".."));
             for namespace in [None, Some("ns")] {
                 let place = after("ns", &name);

@@ -1,4 +1,4 @@
-//! Options of a watch: where it begins, when it ends, and whether it tells how far it has come.
+//! Parses the options of a watch: its first events, its timeout and its bookmarks.
 
 use super::{
     At, Failure,
@@ -9,42 +9,45 @@ use super::{
 use kubewarm_api::model::ResourceVersion;
 use std::time::Duration;
 
-/// What a watch is asked for beside what it selects.
+/// The options of a watch, except its selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watching {
-    /// Where it begins.
+    /// The first events of the watch.
     pub begin: Begin,
-    /// Whether bookmarks are wanted.
+    /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
-    /// When it ends; `None`: that is for the server to say. At most a year.
+    /// Duration after which the watch ends, at most a year. `None`: the server chooses the
+    /// duration.
     pub timeout: Option<Duration>,
 }
 
-/// Where a watch begins.
+/// The first events of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// With what there is, as if it were added then.
+    /// The current objects as `ADDED` events, followed by changes.
     State,
-    /// With what happens from now on.
+    /// Changes from now on.
     Now,
-    /// With what happened after this version, which may be of the future.
+    /// Changes after this version. The version can be newer than the store.
     After(ResourceVersion),
 }
 
-/// As long as nobody watches without asking anew.
+/// Maximum timeout in seconds: one year, which is longer than any client watches without a new
+/// request.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
-/// How new what it begins with has to be, and the rest.
+/// Parses the required version of the initial state, and the other options. `timeout` is in
+/// seconds.
 ///
 /// # Errors
 ///
-/// 422 for what does not go together; 400 for what is no version.
+/// 422 for options that exclude each other; 400 if `resourceVersion` is not a number.
 pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), Failure> {
     check(query)?;
     let given = query.text(Parameter::ResourceVersion);
     let version = options::version(given)?;
     let initial = query.given(Parameter::SendInitialEvents);
-    // Without a word about it, the state comes first where no version is given.
+    // Without `sendInitialEvents`, a watch sends the state first if the version is absent or 0.
     let wants_state = initial.map(|_| query.is_set(Parameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
         (None, Some(true) | None) => (At::Latest, Begin::State),
@@ -54,7 +57,7 @@ pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), 
         (Some(0), Some(false)) => (At::Any, Begin::Now),
         (Some(version), Some(false) | None) => (At::Any, Begin::After(version.into())),
     };
-    // As with the API server, 0 is no timeout, and what is over before it began ends at once.
+    // As in the API server, 0 means no timeout, and a watch with a negative timeout ends at once.
     let timeout = timeout.filter(|seconds| *seconds != 0);
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));
@@ -62,7 +65,7 @@ pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), 
     Ok((at, Watching { begin, bookmarks, timeout }))
 }
 
-/// `validateWatchOptions` of apimachinery.
+/// Checks the rules of `validateWatchOptions` in apimachinery.
 fn check(query: &Query) -> Result<(), Failure> {
     let matched = query.text(Parameter::ResourceVersionMatch);
     let is_matched = !matched.is_empty();
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_begins_where_it_does_with_the_api_server() {
+    fn a_watch_starts_with_the_same_events_as_in_the_api_server() {
         let initial = "resourceVersionMatch=NotOlderThan&sendInitialEvents";
         for (query, at, begin) in [
             (String::new(), At::Latest, Begin::State),
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn options_that_exclude_each_other_are_refused() {
         for query in [
             "sendInitialEvents=true",
             "sendInitialEvents=false&resourceVersion=1",
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_of_seconds_and_none_where_it_is_nothing() {
+    fn a_timeout_is_in_seconds_and_0_means_none() {
         let query = Query::parse(None).unwrap();
         let read = |timeout| of(&query, timeout).unwrap().1.timeout;
         assert_eq!(read(None), None);

@@ -1,25 +1,26 @@
-//! The version in the API server's answer to a write.
+//! Reads the object's version from the API server's response to a write.
 
 use super::json::find;
 use kubewarm_api::model::ResourceVersion;
 
-/// What stands before every object in protobuf.
+/// First bytes of each object in Kubernetes' protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
-/// Of `runtime.Unknown`: the object.
+/// Number of the field of `runtime.Unknown` that contains the object.
 const RAW: u64 = 2;
-/// Of every object: its metadata.
+/// Number of the field of each object that contains its metadata.
 const METADATA: u64 = 1;
-/// Of `ObjectMeta`. In `ListMeta`, which a `Status` has, there is no such field.
+/// Number of the field of `ObjectMeta` that contains the version. A `Status` has a `ListMeta`,
+/// which lacks this field.
 const RESOURCE_VERSION: u64 = 6;
 
-/// Whether a body of this media type may be an object: JSON, or Kubernetes' protobuf.
+/// Whether a body of this media type can contain an object: JSON, or Kubernetes' protobuf.
 #[must_use]
 pub fn has_object(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     matches!(media_type, "application/json" | "application/vnd.kubernetes.protobuf")
 }
 
-/// `metadata.resourceVersion` of the object in `body`; `None` where there is none, as in a `Status`.
+/// `metadata.resourceVersion` of the object in `body`; `None` if it is absent, as in a `Status`.
 #[must_use]
 pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     let text = if let Some(message) = body.strip_prefix(MAGIC) {
@@ -31,7 +32,7 @@ pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     ResourceVersion::parse(str::from_utf8(text).ok()?)
 }
 
-/// The first field of this number in a message, if it has a length.
+/// The value of the first length-delimited field with the number `wanted`.
 fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     loop {
         let key = varint(&mut message)?;
@@ -53,7 +54,7 @@ fn field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     }
 }
 
-/// A number of at most ten bytes, seven bits each, the lowest first.
+/// Consumes a protobuf varint: at most ten bytes of seven bits each, lowest bits first.
 fn varint(message: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for at in 0..10 {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_what_was_written_is_found_in_both_encodings() {
+    fn the_version_is_found_in_json_and_in_protobuf() {
         for (body, expected) in [
             (
                 r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"12"},"spec":{}}"#,
@@ -114,14 +115,14 @@ mod tests {
             [MAGIC, &bytes(1, b"\x0a\x02v1\x12\x03Pod"), &bytes(2, &raw)].concat()
         };
         assert_eq!(version(&whole(&metadata)).as_deref(), Some("12"));
-        // The metadata of a Status, whose second field is a version.
+        // A `ListMeta`, the metadata of a `Status`, has its version in field 2.
         assert_eq!(version(&whole(&bytes(2, b"99"))), None);
         assert_eq!(version(b"{}"), None);
         assert_eq!(version(MAGIC), None);
     }
 
     #[test]
-    fn only_what_objects_come_in_is_looked_at() {
+    fn only_json_and_protobuf_can_contain_an_object() {
         assert!(has_object("application/json; charset=utf-8"));
         assert!(has_object("application/vnd.kubernetes.protobuf"));
         assert!(!has_object("text/html") && !has_object(""));
@@ -129,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let body = [MAGIC, &bytes].concat();
             let _ = version_of(&body);
             let _ = version_of(&bytes);

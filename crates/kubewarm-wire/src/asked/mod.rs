@@ -1,4 +1,4 @@
-//! One read request, parsed.
+//! Parses a read request: its target, its options and the form of its response.
 
 #[cfg(test)]
 mod tests;
@@ -14,19 +14,20 @@ use kubewarm_api::model::{
 };
 use std::{num::NonZeroU64, sync::Arc};
 
-/// What a request reads.
+/// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Set below `/profiles/<namespace>/<name>`: no other profile's cells answer.
+    /// The profile in a path below `/profiles/<namespace>/<name>`. Only the informers of this
+    /// profile serve the request.
     pub profile: Option<ProfileRef>,
-    /// What is read.
+    /// The target of the request.
     pub what: What,
 }
 
-/// What is read.
+/// The target of a read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A document about the API. `/api` and `/apis` have two forms.
+    /// A document that describes the API. The `Listing` has an effect at `/api` and `/apis` only.
     Document(Document, Listing),
     /// Objects of one resource.
     Objects(Objects),
@@ -35,49 +36,49 @@ pub enum What {
 /// A get, a list or a watch of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objects {
-    /// Of which resource.
+    /// The resource in the path.
     pub resource: Resource,
-    /// The namespace of the path; `None` for all of them, and for what lives in none.
+    /// The namespace in the path. `None` for all namespaces, and for cluster-scoped resources.
     pub namespace: Option<Arc<str>>,
-    /// The one object that a get names; `None` for those that the selectors select.
+    /// The name in the path of a get. `None` for lists and watches.
     pub name: Option<Arc<str>>,
-    /// Which labels they have. Empty for a get.
+    /// The label selector. Empty for a get.
     pub labels: LabelSelector,
-    /// Which fields they have; whether the kind knows them is not decided here. Empty for a get.
+    /// The field selector. The caller checks whether the kind supports its fields. Empty for a get.
     pub fields: FieldSelector,
-    /// How new the answer has to be.
+    /// The required version of the response.
     pub at: At,
-    /// How many objects at most. `None` where the API server ignores it, too.
+    /// Maximum number of objects. `None` also where the API server ignores the limit.
     pub limit: Option<NonZeroU64>,
-    /// What of each object.
+    /// The form of the response, or of each event of a watch.
     pub form: Form,
-    /// Set where changes are asked for. Then `at` is how new the state has to be that it begins with,
-    /// and `limit` is `None`, whatever the request says of it.
+    /// The options of a watch; `None` for a get or a list. In a watch, `at` applies to the initial
+    /// state, and `limit` is always `None`.
     pub watch: Option<Watching>,
 }
 
-/// How new an answer has to be.
+/// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// As new as can be known: no version was given.
+    /// At least the newest version when the request arrives: the client set no version.
     Latest,
-    /// As it is held: version 0.
+    /// Any version that is stored: the client set version 0.
     Any,
-    /// Of this version or a later one.
+    /// This version or a later one.
     NotOlderThan(ResourceVersion),
-    /// Of this version.
+    /// Exactly this version.
     Exact(ResourceVersion),
-    /// The rest of a list.
+    /// The next page of a list.
     Continue {
-        /// The version of the pages before; `None`: whatever is newest.
+        /// The version of the earlier pages. `None`: the newest version.
         version: Option<ResourceVersion>,
-        /// The last object of the page before, which need not exist any more. Its namespace is that
-        /// of the path, where it has one.
+        /// The last object of the previous page, which can be deleted by now. If the path has a
+        /// namespace, the object is in that namespace.
         after: ObjectKey,
     },
 }
 
-/// What a caller must be allowed, in the terms of a `SubjectAccessReview`.
+/// The permission that a request needs, in the terms of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
     /// `get`, `list` or `watch`.
@@ -86,22 +87,22 @@ pub struct Access<'a> {
     pub group: &'a str,
     /// Such as `v1`.
     pub version: &'a str,
-    /// The plural name.
+    /// The plural name, such as `pods`.
     pub resource: &'a str,
-    /// Empty for all namespaces, and for what lives in none.
+    /// Empty for all namespaces, and for cluster-scoped resources.
     pub namespace: &'a str,
     /// Empty for all names.
     pub name: &'a str,
 }
 
 impl Asked {
-    /// Reads a request: `path` and `query` as they came, percent-encoded, and the first `Accept`
-    /// header.
+    /// Parses a request. `path` and `query` are still percent-encoded; `accept` is the first
+    /// `Accept` header.
     ///
     /// # Errors
     ///
-    /// What the API server would answer: 400, 404, 405, 406 or 422; and 421 for subresources and
-    /// paths below `/watch/`, which are not served. None of it depends on what is stored.
+    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths
+    /// below `/watch/`, which kubewarm does not serve. No error depends on stored objects.
     pub fn parse(
         method: &str,
         path: &str,
@@ -125,7 +126,8 @@ impl Asked {
     }
 }
 
-/// In the API server's order: the media type, the options, what they mean.
+/// The checks have the API server's order: the media type, each option, then combinations of
+/// options.
 fn objects(
     method: &str,
     place: Place,
@@ -164,7 +166,7 @@ fn objects(
     Ok(objects)
 }
 
-/// The verb that a method stands for.
+/// The API's verb for an HTTP method other than `GET`.
 fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     Some(match (method, is_named) {
         ("POST", _) => "create",
@@ -177,22 +179,24 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl Objects {
-    /// The one name that an object of the answer can have: that of a get, or that of a list by `metadata.name=`.
+    /// The only name that objects in the response can have: from the path of a get, or from the
+    /// selector `metadata.name=`.
     #[must_use]
     pub fn only_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.name())
     }
 
-    /// The fields that an access review names. Authorizers may allow a list for the fields that it selects by. They know no
-    /// declared index, so a review names none.
+    /// The field selector for the access review, because authorizers can permit a list for certain
+    /// fields. It omits declared indexes, which authorizers do not support.
     #[must_use]
     pub fn reviewed_fields(&self) -> FieldSelector {
         self.fields.without_indexes()
     }
 
-    /// What the caller must be allowed, as the API server puts it: a list by `metadata.name=` is a
-    /// list of that name, and a namespace stands within itself. From the same fields that select, so
-    /// that nothing is read but what was reviewed.
+    /// The permission that the request needs, by the API server's rules. A list with
+    /// `metadata.name=` needs `list` on that name. A Namespace object counts as part of its own
+    /// namespace. The review and the query use the same fields, so a caller reads only what the
+    /// review covers.
     #[must_use]
     pub fn access(&self) -> Access<'_> {
         let name = self.name.as_deref();
@@ -215,7 +219,8 @@ impl Objects {
     }
 }
 
-/// `IsValidPathSegmentName` of apimachinery: other names are of no object, and not reviewed by name.
+/// Whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has
+/// any other name, so the review omits it.
 fn is_reviewable(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

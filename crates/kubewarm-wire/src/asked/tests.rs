@@ -1,4 +1,4 @@
-//! What a request asks for, and what the caller must be allowed.
+//! Tests of parsed requests, and of the permission that each needs.
 
 use super::*;
 use crate::Part;
@@ -15,7 +15,7 @@ fn objects_of(path: &str, query: &str) -> Objects {
     }
 }
 
-/// `verb namespace/name` of the review.
+/// The verb, resource, namespace and name in the access review.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
     let Access { verb, group, version, resource, namespace, name } = objects.access();
@@ -23,7 +23,7 @@ fn reviewed(path: &str, query: &str) -> String {
 }
 
 #[test]
-fn the_review_is_about_the_very_request() {
+fn the_access_review_covers_the_parsed_request() {
     for (path, query, expected) in [
         ("/api/v1/namespaces/a/pods/p", "", "get pods.v1. a/p"),
         ("/api/v1/namespaces/a/pods/p", "watch=1", "get pods.v1. a/p"),
@@ -56,11 +56,11 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
 }
 
 #[test]
-fn documents_are_reviewed_by_their_paths() {
+fn the_access_review_of_a_document_has_its_path() {
     for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
-        for asked in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
-            let What::Document(document, _) = get(&asked, "").unwrap().what else {
-                panic!("{asked}")
+        for variant in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
+            let What::Document(document, _) = get(&variant, "").unwrap().what else {
+                panic!("{variant}")
             };
             assert_eq!(document.path(), path);
         }
@@ -68,7 +68,7 @@ fn documents_are_reviewed_by_their_paths() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_its_kind_of_refusal() {
+fn each_request_that_is_not_served_has_the_right_status_code() {
     for (method, path, accept, code) in [
         ("GET", "/metrics", None, 404),
         ("POST", "/metrics", None, 404),
@@ -97,7 +97,7 @@ fn what_is_not_served_is_refused_by_its_kind_of_refusal() {
 }
 
 #[test]
-fn a_profile_stands_beside_the_request_and_changes_nothing_in_it() {
+fn a_profile_in_the_path_does_not_change_the_request() {
     let plain = get("/api/v1/pods", "labelSelector=a").unwrap();
     let below = get("/profiles/team-a/p/api/v1/pods", "labelSelector=a").unwrap();
     assert_eq!(plain.what, below.what);
@@ -106,7 +106,7 @@ fn a_profile_stands_beside_the_request_and_changes_nothing_in_it() {
 
 proptest! {
     #[test]
-    fn no_request_makes_it_panic(
+    fn no_request_causes_a_panic(
         method in "(GET|POST|.{0,5})",
         path in r"(/(api|apis|v1|namespaces|watch|pods|a|%2F|\.\.|%|profiles|version|.{0,3})){0,8}/?",
         query in proptest::option::of(

@@ -1,4 +1,4 @@
-//! Refusals, as the API server words them.
+//! Defines the errors of requests, with the API server's messages.
 
 mod rejection;
 mod status;
@@ -19,10 +19,10 @@ use super::Access;
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
-/// A `Status` of failure: what a client is told instead of what it asked for.
+/// The error response to a request, which is sent as a `Status`.
 ///
-/// Texts, reasons and details are those of the API server for the same case, because clients compare
-/// them and people know them; what only a cache can answer says so in the same form.
+/// Messages, reasons and details match the API server's for the same error, because clients compare
+/// them and people recognize them. Errors that only a cache has use the same format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -30,15 +30,15 @@ pub struct Failure {
     reason: &'static str,
     message: String,
     details: Option<Box<StatusDetails>>,
-    /// `metadata.continue`.
+    /// `metadata.continue`, with which a client can resume an expired list.
     token: Option<String>,
-    /// Nothing was said of any object: another server may have what this one has not.
+    /// Whether the request can succeed at the API server.
     elsewhere: bool,
     /// The cause is the caller or a missing permission, whatever the code.
     is_rejection: bool,
 }
 
-/// The one form that bodies have.
+/// The media type of all JSON responses.
 const MEDIA_TYPE: &str = "application/json";
 
 impl Failure {
@@ -48,50 +48,52 @@ impl Failure {
         self.code
     }
 
-    /// The `reason`, of a closed set: fit for a metric's label.
+    /// The `reason`. Its values are a closed set, so a metric can use it as a label.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// What people read. Names what was asked for: not fit for a log without escaping.
+    /// The message for people. It can quote text of the request, so escape it before you log it.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Seconds for the `Retry-After` header, without which clients do not retry.
+    /// Value of the `Retry-After` header in seconds. Clients do not retry without this header.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then(|| seconds.into())
     }
 
-    /// Whether it is this server alone that does not have it, so that the API server may.
+    /// Whether the request fails in kubewarm only and can succeed at the API server. If forwarding
+    /// is on, the server then forwards the request.
     #[must_use]
     pub fn is_of_this_server_alone(&self) -> bool {
         self.elsewhere
     }
 
-    /// 400: the request cannot be understood.
+    /// 400: the request is invalid.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 400: the kind has no such field label, as the API server says it for custom resources.
+    /// 400: the kind does not support the field. The message is the API server's for custom
+    /// resources.
     #[must_use]
     pub fn unknown_field(field: &str) -> Self {
         Self::bad_request(format!("field label not supported: {field}"))
     }
 
-    /// 401: nobody knows the caller.
+    /// 401: the caller is not authenticated.
     #[must_use]
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403: the caller may not have that. `reason` is what the authorizer says of it.
+    /// 403: the caller lacks the permission `access`. `reason` comes from the authorizer.
     #[must_use]
     pub fn forbidden(user: &str, access: &Access<'_>, reason: Option<&str>) -> Self {
         let Access { verb, group, resource, namespace, name, version: _ } = *access;
@@ -110,7 +112,7 @@ impl Failure {
         Self::new(403, "Forbidden", because(message, reason)).with(group, resource, name)
     }
 
-    /// 403: the caller may not get that path.
+    /// 403: the caller is not permitted to get `path`.
     #[must_use]
     pub fn forbidden_path(user: &str, path: &str, reason: Option<&str>) -> Self {
         let who = format!("User {} cannot get path {}", quoted(user), quoted(path));
@@ -118,14 +120,14 @@ impl Failure {
         Self::new(403, "Forbidden", because(message, reason)).with("", "", "")
     }
 
-    /// 403 whatever was asked for, such as impersonation where it is not passed on.
+    /// 403 for any target, such as for impersonation that kubewarm cannot check.
     #[must_use]
     pub fn refused(why: &str) -> Self {
         Self::new(403, "Forbidden", format!("forbidden: {why}")).with("", "", "")
     }
 
-    /// 403: what is not served here is sent on with the caller's own token, and the caller has none, or is
-    /// known by something else.
+    /// 403: the request needs forwarding, but contains no bearer token. kubewarm forwards requests
+    /// only with the caller's own token.
     #[must_use]
     pub fn cannot_forward() -> Self {
         let message = "this is not served from the cache, and is sent on to the API server with the caller's \
@@ -133,34 +135,34 @@ impl Failure {
         Self::new(403, "CannotForward", message).with("", "", "")
     }
 
-    /// 413: a body that is larger than any the API server takes.
+    /// 413: the body is larger than the API server's limit. `most` is the limit in bytes.
     #[must_use]
     pub fn too_large_body(most: u64) -> Self {
         let message = format!("the body is larger than {most} bytes");
         Self::new(413, "RequestEntityTooLarge", message).with("", "", "")
     }
 
-    /// 413: a read that brings a body.
+    /// 413: a read request has a body.
     #[must_use]
     pub fn unwanted_body() -> Self {
         Self::new(413, "RequestEntityTooLarge", "a read has no body").with("", "", "")
     }
 
-    /// 404: there is no such object. Only from a current and unselected cell that covers it: clients
-    /// take it for "deleted".
+    /// 404: the object does not exist. Clients treat this as a deletion, so use it only if a fresh
+    /// informer without selectors covers the object.
     #[must_use]
     pub fn not_found(of: &GroupResource, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{of} {} not found", quoted(name))).about(of, name)
     }
 
-    /// 404: there is no such document, or nothing at all at that path.
+    /// 404: the document or the path does not exist.
     #[must_use]
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(404, "NotFound", message).with("", "", "").elsewhere()
     }
 
-    /// 405: `verb` is not served, such as `watch` or `create`.
+    /// 405: kubewarm does not serve `verb`, such as `create`.
     #[must_use]
     pub fn method_not_allowed(of: &GroupResource, verb: &str) -> Self {
         let kind = quoted(&of.to_string());
@@ -168,28 +170,28 @@ impl Failure {
         Self::new(405, "MethodNotAllowed", message).about(of, "").elsewhere()
     }
 
-    /// 405 for a document.
+    /// 405 for a path without a resource, or a method that the Kubernetes API does not have.
     #[must_use]
     pub(super) fn only_get() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(405, "MethodNotAllowed", message).with("", "", "").elsewhere()
     }
 
-    /// 406: none of the media types that the client accepts is served.
+    /// 406: kubewarm serves none of the media types that the client accepts.
     #[must_use]
     pub fn not_acceptable() -> Self {
         let message = format!("only the following media types are accepted: {MEDIA_TYPE}");
         Self::new(406, "NotAcceptable", message).with("", "", "").elsewhere()
     }
 
-    /// 406: a list is asked for as one object, or the reverse.
+    /// 406: the client requests a list as one object, or one object as a list.
     #[must_use]
     pub(super) fn other_shape(asked: &str, is: &str) -> Self {
         let message = format!("you requested {asked}, but the requested object {is}");
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// 406: only metadata of it is kept warm, and more is asked for.
+    /// 406: the store contains only metadata, and the client requests more.
     #[must_use]
     pub fn only_metadata(of: &GroupResource) -> Self {
         let message = format!(
@@ -199,15 +201,15 @@ impl Failure {
         Self::new(406, "NotAcceptable", message).about(of, "").elsewhere()
     }
 
-    /// 410: an exact version that is not held any more.
+    /// 410: the store's event log no longer contains the exact version of a list.
     #[must_use]
     pub fn expired() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::new(410, "Expired", message)
     }
 
-    /// 410: the version that a list began at is not held any more. `token` goes on from the same
-    /// place at the newest version; without one the client has to start anew.
+    /// 410: the store's event log no longer contains the version of a list's earlier pages. `token`
+    /// continues the list at the newest version. Without `token`, the client has to list again.
     #[must_use]
     pub fn expired_continue(token: Option<String>) -> Self {
         let mut message =
@@ -225,21 +227,22 @@ impl Failure {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
-    /// 410: what happened after that version is not remembered; all that is, after `oldest`.
+    /// 410: the event log does not contain all changes since `version`. It starts after `oldest`.
     #[must_use]
     pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
         let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
         Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
     }
 
-    /// 410: what happened is not known from here on. Whoever watches has to list anew.
+    /// 410: the informer listed its objects again, so later changes of this watch are unknown. The
+    /// client has to list again.
     #[must_use]
     pub fn watch_lost() -> Self {
         Self::new(410, "Expired", "what is watched was listed anew: list it, and watch from there")
     }
 
-    /// 421: this is not kept warm, or not for whoever asks here. Never a 404, never an empty list.
-    /// `why` names what is missing.
+    /// 421: no informer serves these objects to this caller. A 404 or an empty list would instead
+    /// mean that no such objects exist. `why` names the missing part.
     #[must_use]
     pub fn not_cached(of: &GroupResource, name: &str, why: &str) -> Self {
         let mut message = of.to_string();
@@ -250,7 +253,11 @@ impl Failure {
         Self::new(421, "NotCached", message).about(of, name).elsewhere()
     }
 
-    /// 422 where some of the options do not go together: each rule that is broken has a cause.
+    /// Checks rules about combinations of options.
+    ///
+    /// # Errors
+    ///
+    /// 422 with one cause for each violated rule.
     pub(super) fn check_options(
         rules: impl IntoIterator<Item = Option<StatusCause>>,
     ) -> Result<(), Self> {
@@ -270,7 +277,7 @@ impl Failure {
         Err(failure)
     }
 
-    /// 429: a cell that would answer is not synced yet, or may not be read any more.
+    /// 429: the informer is not synced yet, or is blocked.
     #[must_use]
     pub fn not_warm(of: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
@@ -280,14 +287,14 @@ impl Failure {
         Self::new(429, "TooManyRequests", message).about(of, "").after(retry_after_seconds)
     }
 
-    /// 429: more requests at once than are let in.
+    /// 429: the limit of concurrent requests is reached.
     #[must_use]
     pub fn too_many_requests(retry_after_seconds: u64) -> Self {
         let message = "Too many requests, please try again later.";
         Self::new(429, "TooManyRequests", message).after(retry_after_seconds)
     }
 
-    /// 500: a fault of this program.
+    /// 500: a bug in kubewarm.
     #[must_use]
     pub fn internal(message: &str) -> Self {
         let mut failure =
@@ -296,13 +303,13 @@ impl Failure {
         failure
     }
 
-    /// 503: something that is needed to answer, such as the review of the caller, is away.
+    /// 503: a dependency of the response is unavailable, such as the access review.
     #[must_use]
     pub fn unavailable(message: &str, retry_after_seconds: u64) -> Self {
         Self::new(503, "ServiceUnavailable", message).after(retry_after_seconds)
     }
 
-    /// 503: the API server cannot be reached, and nothing of the request has reached it.
+    /// 503: kubewarm cannot connect to the API server. It has sent no part of the request.
     #[must_use]
     pub fn unreachable() -> Self {
         Self::unavailable(
@@ -311,8 +318,8 @@ impl Failure {
         )
     }
 
-    /// 504: the API server took the request and did not answer. Without a time to try again at, as what is
-    /// tried again might be done twice.
+    /// 504: the API server received the request but did not respond. There is no `Retry-After`,
+    /// because a retry could repeat a write.
     #[must_use]
     pub fn unanswered() -> Self {
         let message =
@@ -320,7 +327,7 @@ impl Failure {
         Self::new(504, "Timeout", message)
     }
 
-    /// 504: that version has not come yet.
+    /// 504: the store has not reached the requested version.
     #[must_use]
     pub fn too_large_version(asked: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
         let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
@@ -331,7 +338,7 @@ impl Failure {
         failure
     }
 
-    /// 504: what is held is not known to be current within its profile's bound.
+    /// 504: the store is stale: its last confirmation is older than its profile permits.
     #[must_use]
     pub fn stale(of: &GroupResource, why: &str, retry_after_seconds: u64) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {of} not known to be current: {why}"))
@@ -351,7 +358,8 @@ impl Failure {
         }
     }
 
-    /// 400: a selector of this sort that is too much for this server alone.
+    /// 400: the selector exceeds a limit that the API server does not have. `sort` is `label` or
+    /// `field`.
     #[must_use]
     pub(super) fn too_much(sort: &str, most: usize, what: &str) -> Self {
         let ask = "ask for parts of it one after the other, or the API server";
@@ -359,7 +367,7 @@ impl Failure {
         Self::bad_request(message).elsewhere()
     }
 
-    /// The same, as said by this server alone.
+    /// Marks the error as specific to kubewarm: the request can succeed at the API server.
     #[must_use]
     pub fn elsewhere(mut self) -> Self {
         self.elsewhere = true;
@@ -376,7 +384,7 @@ impl Failure {
         self
     }
 
-    /// At least 1: a client that is told 0 is back at once.
+    /// Sets `Retry-After` to at least 1 second, because a client retries at once after 0.
     fn after(mut self, seconds: u64) -> Self {
         self.details_mut().retry_after_seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
         self

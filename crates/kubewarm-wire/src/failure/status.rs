@@ -1,11 +1,10 @@
-//! A `Status` as it is sent.
+//! Serializes a `Failure` as a `Status`.
 
 use super::{Failure, quoted};
 use kube::core::response::{StatusCause, StatusDetails};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::collections::BTreeMap;
 
-/// Details with nothing in them.
 pub(super) fn no_details() -> StatusDetails {
     StatusDetails {
         name: String::new(),
@@ -21,22 +20,22 @@ pub(super) fn cause(reason: &str, message: impl Into<String>, field: &str) -> St
     StatusCause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() }
 }
 
-/// An option that is forbidden here. `message` begins with `Forbidden: `.
+/// The cause for an option that the request must not have. `message` begins with `Forbidden: `.
 pub(crate) fn forbidden(field: &str, message: &str) -> StatusCause {
     cause("FieldValueForbidden", message, field)
 }
 
-/// An option that has no such value.
+/// The cause for an option with an unknown value.
 pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCause {
     let message = format!("Unsupported value: {}: supported values: {supported}", quoted(value));
     cause("FieldValueNotSupported", message, field)
 }
 
 impl Failure {
-    /// The `Status` as JSON.
+    /// The `Status` as JSON, with a line feed.
     #[must_use]
     pub fn body(&self) -> String {
-        // A `Status` holds strings and numbers only, so this does not fail.
+        // A struct of strings and numbers always serializes.
         let mut body = serde_json::to_string(self).unwrap_or_default();
         body.push('\n');
         body
@@ -44,7 +43,7 @@ impl Failure {
 }
 
 impl Serialize for Failure {
-    /// A `Status`, with its fields in the order of the API server.
+    /// Writes the fields in the API server's order.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();
         let mut status = to.serialize_struct("Status", 8)?;

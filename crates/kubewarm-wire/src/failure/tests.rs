@@ -1,4 +1,4 @@
-//! Refusals: whole bodies.
+//! Compares complete error bodies with the API server's.
 
 use super::*;
 
@@ -11,13 +11,13 @@ fn access(namespace: &'static str, name: &'static str) -> Access<'static> {
     Access { verb: "list", group, version, resource, namespace, name }
 }
 
-/// The body without its line end.
+/// The body without its line feed.
 fn body(failure: &Failure) -> String {
     failure.body().strip_suffix('\n').unwrap().to_owned()
 }
 
 #[test]
-fn refusals_of_the_api_server_have_its_very_bodies() {
+fn errors_have_the_bodies_of_the_api_server() {
     assert_eq!(
         body(&Failure::not_found(&of("", "pods"), "abc")),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"abc\" not found","reason":"NotFound","details":{"name":"abc","kind":"pods"},"code":404}"#
@@ -57,7 +57,7 @@ fn refusals_of_the_api_server_have_its_very_bodies() {
 }
 
 #[test]
-fn an_expired_continue_brings_the_token_that_goes_on() {
+fn an_expired_continue_token_is_answered_with_a_new_one() {
     let failure = Failure::expired_continue(Some("dG9rZW4".to_owned()));
     assert_eq!(
         body(&failure),
@@ -68,7 +68,7 @@ fn an_expired_continue_brings_the_token_that_goes_on() {
 }
 
 #[test]
-fn what_only_a_cache_refuses_has_the_same_form() {
+fn errors_that_only_a_cache_has_use_the_same_format() {
     let failure = Failure::not_cached(&of("", "pods"), "", "no CacheProfile declares it");
     assert_eq!(
         body(&failure),
@@ -81,7 +81,7 @@ fn what_only_a_cache_refuses_has_the_same_form() {
 }
 
 #[test]
-fn whoever_shall_come_back_is_told_when() {
+fn temporary_errors_have_a_retry_after() {
     let pods = of("", "pods");
     for (failure, code, seconds) in [
         (Failure::not_warm(&pods, 0), 429, Some(1)),
@@ -102,7 +102,7 @@ fn whoever_shall_come_back_is_told_when() {
 }
 
 #[test]
-fn a_refused_name_and_the_cluster_scope_are_said_as_the_server_says_them() {
+fn forbidden_names_paths_and_scopes_have_the_messages_of_the_api_server() {
     let failure = Failure::forbidden("jane", &access("", "web"), Some("not today"));
     assert_eq!(
         failure.message(),
@@ -114,7 +114,7 @@ fn a_refused_name_and_the_cluster_scope_are_said_as_the_server_says_them() {
 }
 
 #[test]
-fn several_wrong_options_are_all_named() {
+fn all_violated_rules_of_options_are_reported() {
     let failure = |wrong: [Option<StatusCause>; 2]| Failure::check_options(wrong).unwrap_err();
     let one = "Forbidden: sendInitialEvents is forbidden for list";
     let one = failure([Some(forbidden("sendInitialEvents", one)), None]);
@@ -129,7 +129,7 @@ fn several_wrong_options_are_all_named() {
 }
 
 #[test]
-fn text_is_quoted_as_go_quotes_it() {
+fn text_is_quoted_as_in_go() {
     for (text, expected) in [
         ("plain 'it' <&>", r#""plain 'it' <&>""#),
         ("a\"b\\c", r#""a\"b\\c""#),

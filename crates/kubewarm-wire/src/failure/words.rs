@@ -1,8 +1,8 @@
-//! Words as the API server writes them, which is as Go does.
+//! Formats text for error messages as Go does, because the API server is written in Go.
 
 use std::fmt::Write as _;
 
-/// `text` in quotes, as Go's `%q` writes it.
+/// `text` in quotes, in the format of Go's `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -18,7 +18,7 @@ pub(crate) fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             '\'' => out.push('\''),
-            // What Rust escapes here is what is not printable.
+            // `escape_debug` returns printable characters unchanged.
             c if c.escape_debug().len() == 1 => out.push(c),
             c => {
                 let code = u32::from(c);
@@ -34,7 +34,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// `pods`, `deployments.apps`.
+/// A resource with its group, such as `pods` or `deployments.apps`.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
     match group {
         "" => resource.to_owned(),
@@ -42,7 +42,7 @@ pub(crate) fn qualified(group: &str, resource: &str) -> String {
     }
 }
 
-/// The API server does so with what callers are called, and with nothing else.
+/// Escapes HTML characters. The API server does this only for the sentence about the user in a 403.
 pub(super) fn without_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -55,6 +55,6 @@ pub(super) fn because(mut message: String, reason: Option<&str>) -> String {
 }
 
 pub(super) fn push(text: &mut String, more: std::fmt::Arguments<'_>) {
-    // Writing to a string does not fail.
+    // Writing to a `String` cannot fail.
     let _written = text.write_fmt(more);
 }

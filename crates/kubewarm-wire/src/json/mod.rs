@@ -1,4 +1,4 @@
-//! Reads JSON text step by step without building anything.
+//! Reads JSON text with a cursor, without building a document in memory.
 
 mod paths;
 mod values;
@@ -7,7 +7,7 @@ pub use self::paths::Paths;
 
 use std::{borrow::Cow, ops::Range};
 
-/// A place in JSON text. Every step answers `None` where the text is not JSON; nothing panics.
+/// A position in JSON text. Methods return `None` if the text is not JSON. No text causes a panic.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
@@ -15,13 +15,14 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the first value of `text`.
+    /// A cursor before the first value of `text`.
     #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// Goes to the value of the member `field`; `Some(false)` if this is no object or has none.
+    /// Moves to the value of the member `field`. `Some(false)`: the value here is not an object, or
+    /// it has no such member.
     pub fn seek(&mut self, field: &str) -> Option<bool> {
         if self.peek()? != b'{' {
             return Some(false);
@@ -43,13 +44,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The text of the value here, which is stepped over.
+    /// Consumes the value here and returns its text.
     pub fn raw(&mut self) -> Option<&'a [u8]> {
         let place = self.place()?;
         self.text.get(place)
     }
 
-    /// Where the value here stands, which is stepped over.
+    /// Consumes the value here and returns its byte range.
     fn place(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let from = self.at;
@@ -57,8 +58,9 @@ impl<'a> Cursor<'a> {
         Some(from..self.at)
     }
 
-    /// Calls `each` with every name and value of an object of strings, unescaped; what is no object
-    /// has none. `None` at a member that is no string, after those before it.
+    /// Calls `each` with the unescaped name and value of each member of an object of strings. Any
+    /// other value has no members. `None` at the first member that is not a string; `each` has
+    /// received the members before it.
     pub fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
         if self.peek()? != b'{' {
             return Some(());
@@ -77,10 +79,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next byte that is not white space, not stepped over.
+    /// The next byte that is not white space. It is not consumed.
     pub(super) fn peek(&mut self) -> Option<u8> {
         #[cfg(test)]
-        LOOKS.set(LOOKS.get() + 1);
+        PEEKS.set(PEEKS.get() + 1);
         loop {
             match self.text.get(self.at)? {
                 b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
@@ -89,24 +91,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Steps over the byte that [`Cursor::peek`] found.
+    /// Consumes the byte that [`Cursor::peek`] found.
     pub(super) fn step(&mut self) {
         self.at += 1;
     }
 
-    /// Steps over `byte`, which has to come next.
+    /// Consumes `byte`. `None`: another byte comes next.
     pub(super) fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.step())
     }
 
-    /// Steps over a comma (`true`) or over `close` (`false`).
+    /// Consumes a comma (`true`) or `close` (`false`).
     pub(super) fn more(&mut self, close: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
         (byte == b',' || byte == close).then_some(byte == b',')
     }
 
-    /// A string without its quotes, escapes as written.
+    /// Consumes a string and returns it without its quotes. Escapes stay as they are.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.take(b'"')?;
         let from = self.at;
@@ -121,12 +123,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The text of a string.
+    /// Consumes a string and returns its unescaped text.
     pub fn text(&mut self) -> Option<Cow<'a, str>> {
         unescape(self.string()?)
     }
 
-    /// Steps over one value.
+    /// Consumes one value.
     pub(super) fn skip(&mut self) -> Option<()> {
         self.step_over(0)
     }
@@ -166,7 +168,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where the member stands that these names lead to, through one object after the other; `None` if there is none.
+/// The byte range of the member at `path`, a list of names through nested objects. `None`: there is
+/// no such member.
 pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     let mut at = Cursor::new(text);
     for name in path {
@@ -175,7 +178,7 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     at.place()
 }
 
-/// The text of a JSON string given without its quotes.
+/// Unescapes a JSON string, given without its quotes.
 pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
     if !string.contains(&b'\\') {
         return std::str::from_utf8(string).ok().map(Cow::Borrowed);
@@ -186,8 +189,9 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has looked what comes next in any text: some four times a member.
-    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    /// Number of calls of [`Cursor::peek`] in this thread, about four for each member. Tests
+    /// measure costs with it.
+    pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_found_at_the_top_only() {
+    fn metadata_is_found_only_at_the_top_level() {
         for (stored, expected) in [
             (r#"{"metadata":{"name":"a"},"spec":{}}"#, Some(r#"{"name":"a"}"#)),
             (
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_that_of_the_object() {
+    fn the_version_is_found_only_in_the_metadata_of_the_object() {
         for (stored, expected) in [
             (r#"{"metadata":{"name":"a","resourceVersion":"12"},"spec":{}}"#, Some("\"12\"")),
             (
@@ -242,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\a1 ]{0,40}"#) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\a1 ]{0,40}"#) {
             for stored in [&bytes[..], text.as_bytes(), format!("{{{text}").as_bytes()] {
                 let _ = find(stored, &["metadata"]);
                 let _ = find(stored, &["metadata", "resourceVersion"]);

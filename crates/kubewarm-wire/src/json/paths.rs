@@ -1,9 +1,10 @@
-//! Field paths that are looked for together, as a tree: what they have in common is walked once.
+//! Combines field paths into a tree, so that one walk finds the values of all of them.
 
 use kubewarm_api::model::FieldPath;
 use std::collections::BTreeMap;
 
-/// Paths, each once. A walk of a body finds the values of all of them ([`Cursor::values`]).
+/// A set of field paths without duplicates. One walk of a body finds the values of all paths
+/// ([`Cursor::values`]).
 ///
 /// [`Cursor::values`]: super::Cursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,39 +14,38 @@ pub struct Paths {
     fields: usize,
 }
 
-/// What is looked for at one place of a body.
+/// The paths that end at one position of a body, or continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Of a field: its number among all fields of the tree.
+    /// Number of this field among all fields of the tree.
     pub(super) number: usize,
-    /// The path that ends here, by its place among all: its values are the scalars here.
+    /// Index of the path that ends here. Its values are the scalars at this position.
     pub(super) end: Option<usize>,
-    /// Where an object is here: the fields by which paths go on, by their names. At the most as many as there
-    /// are paths.
+    /// The next fields of the paths, by name, if the value here is an object. There are at most as
+    /// many as there are paths.
     pub(super) fields: BTreeMap<Box<[u8]>, Self>,
-    /// Where a list is here: what is looked for in each of its elements.
+    /// The rest of the paths for each element, if the value here is a list.
     pub(super) elements: Option<Box<Self>>,
 }
 
 impl Paths {
-    /// In the order in which they were given.
+    /// The paths in the order of their insertion.
     #[must_use]
     pub fn all(&self) -> &[FieldPath] {
         &self.all
     }
 
-    /// Whether there are none.
+    /// Whether there is no path.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What is looked for in a body.
     pub(super) fn root(&self) -> &Node {
         &self.root
     }
 
-    /// How many fields the tree has: their numbers are below that.
+    /// Number of fields in the tree. `Node::number` is always smaller.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_share_what_they_have_in_common_and_each_is_there_once() {
+    fn paths_share_common_fields_and_duplicates_are_dropped() {
         let of = |texts: &[&str]| -> Paths {
             texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
         };

@@ -7,34 +7,39 @@ use super::{
 };
 use std::{collections::BTreeMap, mem};
 
-/// A walk for the values of some paths. It recurses as deep as their steps, of which a path has 64 at most.
+/// The state of a walk. The walk recurses once for each step of a path; a path has at most 64
+/// steps.
 struct Walk<'w, E> {
     each: &'w mut E,
-    /// Objects that have been gone into.
+    /// Number of objects visited so far.
     objects: usize,
-    /// By a field's number, in which of these it was found last.
+    /// For each field number, the number of the object that last contained the field. It detects
+    /// duplicate members.
     found_in: Vec<usize>,
 }
 
 impl Cursor<'_> {
-    /// Calls `each` with every scalar that the paths lead to, and with which of them it was: strings
-    /// unescaped, numbers and booleans as written. Objects, lists and nulls at the end of a path are no values.
-    /// Of members of one name the first counts. What is found of a path does not depend on the others.
+    /// Calls `each` for every scalar that a path finds, with the index of the path. Strings are
+    /// unescaped; numbers and booleans are as written. Objects, lists and nulls at the end of a
+    /// path are no values. The first of several members with the same name counts. The values of a
+    /// path do not depend on the other paths.
     ///
-    /// `None` where the text is not JSON, as far as it was read; what could be read is found before.
+    /// `None` if the part of the text that was read is not JSON. `each` has received all values
+    /// before that part.
     ///
     /// # Cost
     ///
-    /// One walk over the text, up to where nothing is left to find: about 1 ns a byte, whatever the number of
-    /// paths and wherever they part. Of JSON no byte is stepped over twice. A name of an object on the way is
-    /// looked up among those that are looked for there.
+    /// One walk of the text, up to the last possible value: about 1 ns for each byte, for any
+    /// number of paths. If the text is JSON, no byte is visited twice. The walk looks up each
+    /// member of an object among the next fields of the paths.
     pub fn values(mut self, paths: &Paths, each: &mut impl FnMut(usize, &str)) -> Option<()> {
         let mut walk = Walk { each, objects: 0, found_in: vec![0; paths.fields()] };
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
 
-    /// Goes into the value here for what `node` is about. Answers how many lists and objects are left open: it
-    /// ends as soon as nothing is left to find, and who has more to find steps over the rest.
+    /// Finds the values of the paths in `node`, which start at the value here. Stops as soon as no
+    /// more values are possible, even inside nested lists and objects. Returns the number of these
+    /// that are still open; a caller that continues consumes the rest of them.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &Node,
@@ -51,7 +56,7 @@ impl Cursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // What is no text is no value.
+                // A string with an invalid escape is no value.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -72,7 +77,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Goes through the members of an object, whose bracket has been stepped over; answers as
+    /// Visits the members of an object whose opening brace is consumed. Returns the same as
     /// [`Cursor::value`].
     fn members<E: FnMut(usize, &str)>(
         &mut self,
@@ -89,7 +94,8 @@ impl Cursor<'_> {
             let name = self.string()?;
             self.take(b':')?;
             let field = fields.get(name).or_else(|| {
-                // No field of a path has anything to escape.
+                // A path contains no character that JSON escapes. So an escaped name can match only
+                // after unescaping.
                 memchr::memchr(b'\\', name)?;
                 fields.get(unescape(name)?.as_bytes())
             });
@@ -113,7 +119,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Goes through the elements of a list, whose bracket has been stepped over; answers as
+    /// Visits the elements of a list whose opening bracket is consumed. Returns the same as
     /// [`Cursor::value`].
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
@@ -134,9 +140,10 @@ impl Cursor<'_> {
         }
     }
 
-    /// Goes behind the value that begins at `begun` and of which so much is left open; `None`: it is no JSON.
-    /// Even that is stepped over if its brackets match, as by whoever looks for nothing in it: so what is
-    /// found behind it does not depend on what is looked for in it.
+    /// Moves to the end of the value that begins at `begun`; `open` lists and objects of it are
+    /// still open. `open` is `None` if the value is not JSON. Then the value is skipped by its
+    /// brackets, as if no path led into it, so later values do not depend on the paths. `None` if
+    /// the brackets do not match.
     fn leave(&mut self, begun: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -150,7 +157,7 @@ impl Cursor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::LOOKS;
+    use crate::json::PEEKS;
     use kubewarm_api::model::FieldPath;
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -159,7 +166,7 @@ mod tests {
         texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
     }
 
-    /// What is found of each of the paths.
+    /// The values of each path.
     fn all_values(json: &[u8], paths: &Paths) -> (Vec<Vec<String>>, Option<()>) {
         let mut seen = vec![Vec::new(); paths.all().len()];
         let done =
@@ -172,8 +179,8 @@ mod tests {
         done.and_then(|()| seen.pop())
     }
 
-    /// The same in the plain way: one path, step by step, of what a parser has made of the text.
-    fn plainly(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
+    /// The expected values: follows one path step by step through a parsed document.
+    fn reference_values(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
         let Some((&(field, is_list), rest)) = steps.split_first() else {
             match value {
                 Value::String(text) => found.push(text.clone()),
@@ -188,16 +195,16 @@ mod tests {
         match (is_list, value) {
             (true, Value::Array(list)) => {
                 for element in list {
-                    plainly(element, rest, found);
+                    reference_values(element, rest, found);
                 }
             }
             (true, _) => {}
-            (false, value) => plainly(value, rest, found),
+            (false, value) => reference_values(value, rest, found),
         }
     }
 
     #[test]
-    fn a_path_leads_to_scalars_through_every_element() {
+    fn a_path_finds_scalars_in_every_element_of_a_list() {
         let json = r#"{"a":[{"x":[1,{"y":"]"}],"b":{"c":"p"}},{"b":{"c":true}},{"b":{}},
             {"b":{"c":null}}, {"b":{"c":[2]}},7 ,{"b":{"c":-1.5e3}},{"b":{"c":"q\"\u0041"}}]}"#;
         assert_eq!(values(json, "a[*].b.c").unwrap(), ["p", "true", "-1.5e3", "q\"A"]);
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_nowhere_has_no_values() {
+    fn a_path_without_a_match_has_no_values() {
         for json in ["{}", "[]", "3", r#"{"a":{}}"#, r#"{"a":[]}"#, r#"{"a":"b"}"#] {
             assert_eq!(values(json, "a.b").unwrap(), Vec::<String>::new(), "{json}");
             assert_eq!(values(json, "a[*].b").unwrap(), Vec::<String>::new(), "{json}");
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_json_is_noticed() {
+    fn text_that_is_not_json_is_an_error() {
         for json in ["", "{", r#"{"a"#, r#"{"b":1"#, r#"{"b":,}"#, r#"{"a":{"b":"x}"#, r#"{"b":"\"#]
         {
             assert_eq!(values(json, "a.b"), None, "{json}");
@@ -224,23 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn of_members_of_one_name_the_first_counts_and_what_is_no_text_is_no_value() {
+    fn the_first_of_duplicate_members_counts_and_invalid_strings_are_skipped() {
         let json = r#"{"a":{"b":1,"b":2},"\u0061":{"b":3},"c":["\ud800","x"],"\ud800":0,"d":4}"#;
         let (seen, done) = all_values(json.as_bytes(), &paths(&["a.b", "c[*]", "d"]));
         assert_eq!(seen, [vec!["1"], vec!["x"], vec!["4"]]);
         assert!(done.is_some());
     }
 
-    /// How often it was looked what comes next while `paths` were looked for in `json`.
-    fn looks(json: &str, paths: &Paths) -> usize {
-        let before = LOOKS.get();
+    /// Number of calls of `peek` during a walk of `json` for `paths`.
+    fn peeks(json: &str, paths: &Paths) -> usize {
+        let before = PEEKS.get();
         all_values(json.as_bytes(), paths);
-        LOOKS.get() - before
+        PEEKS.get() - before
     }
 
     #[test]
-    fn many_paths_cost_one_walk_however_deep_they_are_and_wherever_they_part() {
-        // Each of 64 paths ends in a field of its own, behind lists in lists.
+    fn many_paths_cost_one_walk_at_any_depth() {
+        // Each of the 64 paths ends at its own field, inside nested lists.
         let deep = |value: Value| json!([{"c": [{"d": [value, {"e": "f"}]}, {"d": []}]}]);
         let fields: serde_json::Map<_, _> =
             (0..64).map(|n| (format!("x{n:02}"), json!(n))).collect();
@@ -250,25 +257,25 @@ mod tests {
         let body = body.to_string();
         let (seen, _) = all_values(body.as_bytes(), &paths(&texts));
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
-        // To come to `z`, all of it is stepped over.
-        let one_walk = looks(&body, &paths(&["z"]));
-        let [one, all] = [&texts[63..], &texts[..]].map(|texts| looks(&body, &paths(texts)));
+        // `z` comes last, so this walk visits the complete body.
+        let one_walk = peeks(&body, &paths(&["z"]));
+        let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");
-        assert!(one < 2 * one_walk && all < 2 * one_walk, "{one} {all}, {one_walk} to walk it");
+        assert!(one < 2 * one_walk && all < 2 * one_walk, "{one} {all}, one walk: {one_walk}");
     }
 
     #[test]
-    fn nothing_is_walked_behind_what_is_looked_for() {
+    fn a_walk_stops_after_the_last_possible_value() {
         let rest = json!(vec![0; 1_000]).to_string();
         let body = format!(r#"{{"a":{{"b":{{"c":1,"d":{rest}}},"e":{rest}}},"f":{rest}}}"#);
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
-        assert!(looks(&body, &paths(&["a.b.c"])) < 30);
-        // Nor in what is no object, and was to be one.
-        assert!(looks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500, "`d` is, on the way to `e`");
+        assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
+        // A list is not searched if a path expects an object there.
+        assert!(peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500, "`d` is skipped before `e`");
     }
 
-    /// Documents in which the paths below lead somewhere.
+    /// Documents in which the paths of `some_paths` find values.
     fn document() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -293,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_paths_at_once_are_as_each_of_them_plainly(
+        fn many_paths_together_find_the_expected_values_of_each(
             document in document(),
             wanted in some_paths(),
         ) {
@@ -303,13 +310,13 @@ mod tests {
             for (path, found) in together.all().iter().zip(found) {
                 let steps: Vec<_> = path.steps().collect();
                 let mut expected = Vec::new();
-                plainly(&document, &steps, &mut expected);
+                reference_values(&document, &steps, &mut expected);
                 prop_assert_eq!(found, expected, "{}", path);
             }
         }
 
         #[test]
-        fn what_is_found_of_a_path_depends_on_no_other_even_in_what_is_no_json(
+        fn the_values_of_a_path_do_not_depend_on_other_paths_even_in_invalid_json(
             text in r#"(\{"[abc]":|"[abc]":|\[|\]|\}|,|:|"x"|1|\\|"| |\{){0,30}"#,
             wanted in some_paths(),
         ) {
@@ -322,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_walked_without_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\ab1 ]{0,40}"#) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\ab1 ]{0,40}"#) {
             let paths = paths(&["a[*].b", "a", "b.a"]);
             let _ = Cursor::new(&bytes).values(&paths, &mut |_, _| ());
             let _ = Cursor::new(&bytes).strings(&mut |_, _| ());

@@ -1,4 +1,4 @@
-//! What the API server says of label keys and values that are none.
+//! Error messages for invalid label keys and values, as in the API server.
 
 use crate::failure::quoted;
 use kubewarm_api::model::{LabelRequirement, Operator};
@@ -9,11 +9,11 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// Faults that are named; the rest is counted. Each is a hundred times as long as the value it is about, and a
-/// caller is told before anybody knows who it is.
+/// Maximum number of values that an error message names; the rest is counted. A message is about
+/// 100 times as long as its value, and clients receive it before they are authenticated.
 const NAMED: usize = 16;
 
-/// What the server says of each value that no label has.
+/// One message for each invalid value. Above `NAMED` values, one more message counts the rest.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong = |value: &str| LabelRequirement::new("a", Operator::In, [value]).is_err();
     let mut wrong = values.iter().enumerate().filter(|(_, value)| is_wrong(value));
@@ -32,7 +32,7 @@ pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     faults
 }
 
-/// Several faults as one text, as `errors.NewAggregate` of apimachinery has them.
+/// Joins messages as `errors.NewAggregate` of apimachinery does.
 pub(super) fn aggregated(faults: &[String]) -> String {
     match faults {
         [one] => one.clone(),
@@ -40,7 +40,7 @@ pub(super) fn aggregated(faults: &[String]) -> String {
     }
 }
 
-/// What `IsLabelKey` of apimachinery says of a key that is none.
+/// The message of `IsLabelKey` in apimachinery for an invalid key.
 pub(super) fn key_fault(key: &str) -> String {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
@@ -80,7 +80,7 @@ pub(super) fn key_fault(key: &str) -> String {
     faults.join("; ")
 }
 
-/// What `IsLabelValue` of apimachinery says of a value that is none.
+/// The message of `IsLabelValue` in apimachinery for an invalid value.
 fn value_fault(value: &str) -> String {
     let mut faults = Vec::new();
     if value.len() > 63 {

@@ -1,4 +1,4 @@
-//! Label selectors in the API server's whole grammar.
+//! Parses label selectors in the complete grammar of the API server.
 
 mod fault;
 #[cfg(test)]
@@ -9,34 +9,37 @@ use super::{Failure, failure::quoted};
 use kubewarm_api::model::{LabelComparison, LabelRequirement, LabelSelector, Operator};
 use std::{cmp::Ordering, collections::BTreeSet};
 
-/// Requirements and values: each watch holds its own, and the API server is asked about them with each decision.
+/// Maximum number of requirements and values together. Each watch keeps its own, and each access
+/// review contains them.
 const MOST: usize = 1_024;
-/// Requirements: every event that a watch comes past is looked at by all of them, and so is every object of a list by
-/// comparisons. Cells have 32 at the most.
+/// Maximum number of requirements. Each event is compared with all requirements of a watch. A list
+/// compares each object with its `<` and `>` requirements. The selector of an informer has at most
+/// 32 requirements.
 const MOST_REQUIREMENTS: usize = 64;
 
-/// What may stand between tokens.
+/// The white space between tokens.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// What each sign begins with.
+/// First characters of operators and punctuation.
 const SIGNS: &str = "=!(),><";
 
-/// A selector as far as it has been read.
+/// The part of a selector that is not parsed yet.
 struct Parser<'a> {
     rest: &'a str,
 }
 
-/// Reads a selector, decoded.
+/// Parses a label selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the server's text.
+/// 400 with the API server's message. A selector above the limits of this file can still succeed at
+/// the API server (`Failure::is_of_this_server_alone`).
 pub(super) fn parse(text: &str) -> Result<LabelSelector, Failure> {
-    // The server reads no further than a NUL, so that the rest would not select.
+    // The API server stops at a NUL and ignores the requirements after it.
     if text.contains('\0') {
         return Err(Failure::bad_request("found a NUL character in the label selector"));
     }
-    // Each ends with a comma, but for the last.
+    // Commas separate requirements and values, so there is at most one more than there are commas.
     if text.matches(',').count() >= MOST {
         return Err(Failure::too_much("label", MOST, "requirements and values"));
     }
@@ -104,7 +107,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `(x,y,z)`; `()` is the empty value, and so is what is missing around a comma.
+    /// Parses `(x,y,z)`. `()` is the empty value, and so is a missing value next to a comma.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let open = self.take();
         if open != "(" {
@@ -158,7 +161,8 @@ impl<'a> Parser<'a> {
         Parser { rest: self.rest }.take()
     }
 
-    /// The next token: a word, or one of the signs `= == != ! > < ( ) ,`. At the end, the empty text.
+    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end, the token is
+    /// empty.
     fn take(&mut self) -> &'a str {
         let text = self.rest.trim_start_matches(SPACES);
         let length = match text.as_bytes() {
@@ -198,7 +202,7 @@ fn checked(
     })
 }
 
-/// A comparison with the one value that was written.
+/// A requirement with `<` or `>`. `values` contains exactly one value.
 fn compared(
     key: &str,
     order: Ordering,
@@ -214,7 +218,7 @@ fn compared(
              integer"
         ));
     }
-    // A label's value does not begin with a sign, so that no bound is negative.
+    // A label's value cannot begin with `-`, so a negative bound is one of these errors.
     faults.extend(wrong_values(key, values));
     match bound {
         Some(bound) if faults.is_empty() => {

@@ -1,4 +1,4 @@
-//! Label selectors: what is read, and in which words the rest is refused.
+//! Tests of the grammar of label selectors, and of its error messages.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn the_whole_grammar_is_read() {
+fn the_complete_grammar_is_parsed() {
     for (text, expected) in [
         ("", ""),
         ("  ", ""),
@@ -51,7 +51,7 @@ fn the_whole_grammar_is_read() {
 }
 
 #[test]
-fn refusals_are_worded_as_the_server_words_them() {
+fn errors_have_the_messages_of_the_api_server() {
     for (text, expected) in [
         (",", "found ',', expected: !, identifier, or 'end of string'"),
         ("a,", "found '', expected: identifier after ','"),
@@ -100,7 +100,7 @@ fn refusals_are_worded_as_the_server_words_them() {
 }
 
 #[test]
-fn selectors_are_bounded() {
+fn selectors_above_the_limits_are_refused() {
     let many = |most: usize, each: &str| vec![each; most].join(",");
     assert!(parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
     assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));
@@ -115,13 +115,13 @@ fn selectors_are_bounded() {
 
 proptest! {
     #[test]
-    fn no_selector_makes_it_panic(any in ".{0,60}", likely in r"(in|notin|a|b|[!=<>(), ]){0,20}") {
+    fn no_selector_causes_a_panic(any in ".{0,60}", likely in r"(in|notin|a|b|[!=<>(), ]){0,20}") {
         let _ = parse(&any);
         let _ = parse(&likely);
     }
 
     #[test]
-    fn a_canonical_selector_reads_as_itself(likely in r"(in|notin|a|b|1|[!=<>(), ]){0,20}") {
+    fn a_canonical_selector_parses_to_itself(likely in r"(in|notin|a|b|1|[!=<>(), ]){0,20}") {
         if let Ok(selector) = parse(&likely) {
             prop_assert_eq!(&parse(&selector.to_string()).unwrap(), &selector);
         }

@@ -1,16 +1,17 @@
-//! Spans of time as people read them, in the API server's words.
+//! Formats ages and other durations as the API server does.
 
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) const UNKNOWN: &str = "<unknown>";
 pub(super) const INVALID: &str = "<invalid>";
 
-/// How long ago `time` was.
+/// Formats the time since `time`. An invalid time is `<unknown>`.
 pub(super) fn since(time: &str, now: Timestamp) -> String {
     time.parse().map_or_else(|_| UNKNOWN.to_owned(), |time| human(now.duration_since(time)))
 }
 
-/// The same for what a definition calls a date: what is none is said to be invalid.
+/// Formats the time since `time` for a column of type `date`. An absent time is `<unknown>`, an
+/// invalid one `<invalid>`.
 pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     match time {
         "" | "null" => UNKNOWN.to_owned(),
@@ -20,10 +21,10 @@ pub(super) fn since_date(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// `HumanDuration` of apimachinery: two or three figures.
+/// `HumanDuration` of apimachinery: at most two units, such as `2d3h`.
 pub(super) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
-    // Clocks differ: a moment ahead is now.
+    // Clocks differ, so a time up to one second ahead counts as now.
     if seconds < -1 {
         return INVALID.to_owned();
     }
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_two_or_three_figures() {
+    fn durations_have_at_most_two_units() {
         let (m, h, d) = (60, 3600, 86400);
         for (seconds, expected) in [
             (-5, INVALID),
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_unknown_and_of_a_date_invalid() {
+    fn an_invalid_time_is_unknown_and_an_invalid_date_is_invalid() {
         let now: Timestamp = "2026-01-01T00:02:00.9Z".parse().unwrap();
         assert_eq!(since("2026-01-01T00:01:00Z", now), "60s");
         assert_eq!(since("2026-01-01T00:01:00.123456Z", now), "60s");

@@ -1,4 +1,4 @@
-//! Rows of nodes, namespaces, events, and of what says who may do what.
+//! Prints nodes, namespaces, events, configuration, RBAC, admission and flow control objects.
 
 use super::{
     age,
@@ -13,7 +13,7 @@ const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn nodes(of: &Printed<'_>) -> Vec<Value> {
     let status = of.at("status");
-    // Of several conditions of a type the last counts.
+    // The last of several `Ready` conditions counts.
     let is_ready = |condition: &View<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
         Some(ready) if ready.at("status").text() == "True" => "Ready",
@@ -59,7 +59,7 @@ pub(super) fn namespaces(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("status.phase").text().into(), of.age()]
 }
 
-/// Of both groups that have events: their fields have other names.
+/// Prints events of both API groups, which have different names for the same fields.
 pub(super) fn events(of: &Printed<'_>) -> Vec<Value> {
     let either = |one: &str, other: &str| match of.at(one) {
         found if found.is_set() => found,
@@ -112,7 +112,7 @@ pub(super) fn secrets(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("type").text().into(), of.at("data").len().into(), of.age()]
 }
 
-/// Of roles' bindings, in a namespace and in the cluster.
+/// Prints `RoleBindings` and `ClusterRoleBindings`.
 pub(super) fn bindings(of: &Printed<'_>) -> Vec<Value> {
     let role = of.at("roleRef");
     let subjects = |kind: &str| {
@@ -164,7 +164,7 @@ pub(super) fn runtime_classes(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("handler").text().into(), of.age()]
 }
 
-/// Of webhooks that admit or change objects.
+/// Prints validating and mutating webhook configurations.
 pub(super) fn webhooks(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("webhooks").len().into(), of.age()]
 }
@@ -187,7 +187,8 @@ fn admission_policy(of: &Printed<'_>, rules: &str) -> Vec<Value> {
     vec![of.name(), of.at(rules).len().into(), kind.into(), of.age()]
 }
 
-/// Of admission policies' bindings. One that selects its parameters is not told apart by how.
+/// Prints bindings of validating and mutating admission policies. The API server prints `<unset>`
+/// also for parameters that a label selector selects.
 pub(super) fn policy_bindings(of: &Printed<'_>) -> Vec<Value> {
     let parameter = of.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {

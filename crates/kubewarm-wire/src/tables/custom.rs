@@ -1,4 +1,4 @@
-//! Columns that a definition gives its custom resources.
+//! Prints the columns that a `CustomResourceDefinition` declares.
 
 use super::{age, path::Path};
 use jiff::Timestamp;
@@ -6,18 +6,18 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A column of a `CustomResourceDefinition`.
+/// A printer column of a `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     definition: Value,
-    /// `type` of the definition. Every unknown one is a string.
+    /// `type` of the definition. An unknown type is printed as a string.
     type_: String,
     path: Path,
 }
 
 impl Column {
-    /// The column; `None` where the path cannot be read, which the API server answers by leaving out
-    /// this column and those behind it.
+    /// `None` if the path of the column is invalid. The API server then omits this column and all
+    /// columns after it.
     #[must_use]
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = Path::parse(&written.json_path)?;
@@ -36,7 +36,7 @@ impl Column {
         Some(Self { definition, type_: written.type_.clone(), path })
     }
 
-    /// The column of a definition that has none.
+    /// The column `Age`, which a definition without columns has.
     #[must_use]
     pub fn age() -> Option<Self> {
         Self::new(&CustomResourceColumnDefinition {
@@ -56,7 +56,8 @@ impl Column {
         self.path.is_of_metadata()
     }
 
-    /// What it shows of an object; null where there is nothing, or something of another kind.
+    /// The value of the column for an object. Null if the path finds nothing, or a value of another
+    /// type.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
         let typed = match self.type_.as_str() {
@@ -75,7 +76,7 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Go writes a whole float without a point.
+/// Go writes a whole float without a decimal point.
 fn whole_or_float(number: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
     let whole = number as i64;
@@ -83,7 +84,7 @@ fn whole_or_float(number: f64) -> Value {
     if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
 }
 
-/// A value as Go prints it.
+/// Formats a value as Go does.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -95,7 +96,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// `%v` of a float: an exponent where it is below -4 or above 5.
+/// Formats a float as Go's `%v`: with an exponent if the exponent is below -4 or above 5.
 fn shortest(number: f64) -> String {
     let written = format!("{number:e}");
     let Some((digits, exponent)) = written.split_once('e') else { return written };
@@ -109,7 +110,7 @@ fn shortest(number: f64) -> String {
     }
 }
 
-/// JSON as Go writes it, for HTML.
+/// JSON as Go's encoder writes it, with escapes for HTML characters.
 fn json_text(value: &Value) -> String {
     value.to_string().chars().fold(String::new(), |mut text, c| {
         match c {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_printed_as_go_prints_them() {
+    fn floats_are_printed_as_in_go() {
         for (number, expected) in
             [(0.1, "0.1"), (123_456.5, "123456.5"), (1e6, "1e+06"), (1.5e-5, "1.5e-05")]
         {

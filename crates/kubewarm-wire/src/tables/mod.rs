@@ -1,8 +1,8 @@
-//! Objects as rows of a table, in the columns and the words of the API server. Pure: the clock is a
-//! parameter.
+//! Prints objects as rows of a `Table`, with the API server's columns and formats.
 //!
-//! Built-in kinds have its own printers, ported; custom resources the columns of their definition. Nothing
-//! of a row is stored: ages are of the moment it is written.
+//! The module is pure: the current time is a parameter. Printers of built-in kinds are ports of the
+//! API server's. Custom resources have the columns of their `CustomResourceDefinition`. Rows are
+//! never stored, because ages depend on the current time.
 
 mod age;
 mod cluster;
@@ -30,28 +30,29 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// How objects of one kind are printed.
+/// Prints the objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printer(Of);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
     BuiltIn(&'static BuiltIn),
-    /// Kinds for which the API server has no printer, either.
+    /// Name and creation time, for the kinds in `CREATED_AT`.
     CreatedAt,
     Age,
     Custom(Arc<[Column]>),
 }
 
-/// `columnDefinitions` by `resource.group`, as the API server sends them: `tests/e2e/tables.rs` compares
-/// them with a real one's.
+/// The API server's `columnDefinitions` by `resource.group`. `tests/e2e/tables.rs` compares them
+/// with a real API server's.
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
-/// The moment before all others, as the API server writes it.
+/// The zero time, as the API server writes it.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// What the API server says of kinds without a printer.
+/// Kinds for which the API server prints name and creation time, because it has no printer for
+/// them.
 const CREATED_AT: &[&str] = &[
     "limitranges",
     "roles.rbac.authorization.k8s.io",
@@ -61,8 +62,8 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl Printer {
-    /// That of a kind without a definition: of the API server's own, or of an aggregated API. One that is not known here has
-    /// name and age.
+    /// The printer of a kind without a `CustomResourceDefinition`: built in, or of an aggregated API.
+    /// Unknown kinds have the columns name and age.
     #[must_use]
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);
@@ -74,13 +75,13 @@ impl Printer {
         })
     }
 
-    /// That of a custom resource, by the columns of its definition.
+    /// The printer of a custom resource. `columns` come from its `CustomResourceDefinition`.
     #[must_use]
     pub fn custom(columns: Arc<[Column]>) -> Self {
         Self(Of::Custom(columns))
     }
 
-    /// Whether every column shows metadata, so that nothing else of an object is needed.
+    /// Whether all columns show metadata, so that the rest of an object is not needed.
     #[must_use]
     pub fn is_of_metadata(&self) -> bool {
         match &self.0 {
@@ -90,14 +91,14 @@ impl Printer {
         }
     }
 
-    /// Whether a table of none of them has a list of rows, which is empty. Where the API server has no
-    /// printer, it has null.
+    /// Whether `rows` of an empty table is an empty list. The API server writes null for kinds
+    /// without a printer.
     #[must_use]
     pub fn has_rows_if_empty(&self) -> bool {
         !matches!(self.0, Of::CreatedAt)
     }
 
-    /// `columnDefinitions`, as JSON in one line.
+    /// `columnDefinitions` as JSON in one line.
     #[must_use]
     pub fn columns(&self) -> String {
         let name = || {
@@ -115,7 +116,7 @@ impl Printer {
         match &self.0 {
             Of::BuiltIn(known) => {
                 let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
-                // No string has a line end in it.
+                // No string in `columns.json` contains a line feed.
                 columns.lines().map(str::trim_start).collect()
             }
             Of::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
@@ -127,12 +128,12 @@ impl Printer {
         }
     }
 
-    /// What stands in the row of an object: `"cells":[…]`, and `"conditions":[…]` where there are any. `None` if
-    /// `stored` is not JSON, which is a fault of kubewarm.
+    /// Prints the row of an object: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded
+    /// or failed. `None` if `stored` is not JSON, which is a bug in kubewarm.
     ///
     /// # Cost
     ///
-    /// The object is read whole: some 20 µs for a pod of 5 KB.
+    /// The function parses the whole object: about 20 µs for a pod of 5 KB.
     #[must_use]
     pub fn row(
         &self,
@@ -153,7 +154,7 @@ impl Printer {
             }
             Of::CreatedAt => {
                 let created = of.at("metadata.creationTimestamp").text();
-                // A bookmark's row is of an object that was never made.
+                // The object of a bookmark has no creation time.
                 json!([of.name(), if created.is_empty() { NEVER } else { created }])
             }
             Of::Age => json!([of.name(), of.age()]),
@@ -171,7 +172,7 @@ impl Printer {
     }
 }
 
-/// What the API server says of a field of `metadata`.
+/// The API server's description of a field of `metadata`.
 fn described(field: &str) -> String {
     let all = COLUMNS.get("metadata").map(|it| it.get()).unwrap_or_default();
     let all: Value = serde_json::from_str(all).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Rows of services, what stands behind them, and what leads to them.
+//! Prints services, endpoints, ingresses, network policies and IP addresses.
 
 use super::{
     selectors::{first_of, labels, selector},
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// More addresses, ports or hosts are counted, not named.
+/// Maximum number of addresses, ports or hosts in a column; the rest is counted.
 const MAX: usize = 3;
 
 pub(super) fn services(of: &Printed<'_>) -> Vec<Value> {
@@ -54,7 +54,7 @@ fn external(of: &Printed<'_>) -> String {
     }
 }
 
-/// Where a load balancer takes what it balances.
+/// The addresses of the load balancer, sorted, without duplicates, joined with commas.
 fn balanced(of: &Printed<'_>) -> String {
     let all = of.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
@@ -89,7 +89,7 @@ fn hosts(rules: View<'_>) -> String {
     match (named.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // Rules without a host count, too.
+        // The count includes rules without a host.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn ingress_classes(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-/// The name, and whether it is the one that is taken where none is named.
+/// The name, with the mark `(default)` if `is_default`.
 pub(super) fn marked(of: &Printed<'_>, is_default: bool) -> Value {
     let name = of.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }
@@ -172,7 +172,7 @@ pub(super) fn service_cidrs(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("spec.cidrs").joined(",").into(), of.age()]
 }
 
-/// The age has no column of its own, but a cell.
+/// The API server also prints the age, although the kind has no column for it.
 pub(super) fn ip_addresses(of: &Printed<'_>) -> Vec<Value> {
     let parent = of.at("spec.parentRef");
     let text = if parent.is_set() {

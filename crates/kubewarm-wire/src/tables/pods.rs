@@ -1,4 +1,4 @@
-//! Rows of pods: what state the containers add up to.
+//! Prints pods. Combines the states of a pod's containers into its status.
 
 use super::{
     age,
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 const NONE: &str = "<none>";
 
-/// Restarts, and when the last of them was.
+/// Number of restarts, and the time of the last one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Restarts {
     count: i64,
     last: Option<Timestamp>,
 }
 
-/// What the containers say together.
+/// The combined state of a pod's containers.
 #[derive(Debug, Default)]
 struct Sum {
     ready: i64,
@@ -65,7 +65,7 @@ pub(super) fn pods(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-/// What stands beside the cells of a pod that has come to its end.
+/// The conditions in the row of a pod that succeeded or failed.
 pub(super) fn conditions(phase: &str) -> Option<Value> {
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -75,7 +75,7 @@ pub(super) fn conditions(phase: &str) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]))
 }
 
-/// The init containers that go on running.
+/// Names of the sidecars: init containers that keep running.
 fn restartable(spec: View<'_>) -> Vec<&str> {
     let all = spec.at("initContainers").items();
     let kept = all.filter(|container| container.at("restartPolicy").text() == "Always");
@@ -102,8 +102,8 @@ fn sum(of: &Printed<'_>, restartable: &[&str]) -> Sum {
     sum
 }
 
-/// Adds the init containers up to the one that is not done; answers whether there is one, and the
-/// restarts of those that go on running.
+/// Adds up the init containers up to the first unfinished one. Returns whether one is unfinished,
+/// and the restarts of the sidecars.
 fn initialize(of: &Printed<'_>, restartable: &[&str], sum: &mut Sum) -> (bool, Restarts) {
     let mut of_sidecars = Restarts::default();
     let total = of.at("spec.initContainers").len();
@@ -134,7 +134,7 @@ fn initialize(of: &Printed<'_>, restartable: &[&str], sum: &mut Sum) -> (bool, R
     (false, of_sidecars)
 }
 
-/// Adds the containers, the last first: the reason of the first counts.
+/// Adds up the containers in reverse order, so that the reason of the first container wins.
 fn run(status: View<'_>, sum: &mut Sum) {
     let mut is_running = false;
     let mut failure = None;
@@ -168,7 +168,7 @@ fn run(status: View<'_>, sum: &mut Sum) {
     }
 }
 
-/// How a container ended.
+/// The reason why a container terminated; otherwise its signal or its exit code.
 fn end(ended: View<'_>) -> String {
     match (ended.at("reason").text(), ended.at("signal").int()) {
         ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),
@@ -177,7 +177,7 @@ fn end(ended: View<'_>) -> String {
     }
 }
 
-/// How many readiness gates are open.
+/// Counts the readiness gates that are true, and all of them, as in `1/2`.
 fn gates(spec: View<'_>, status: View<'_>) -> String {
     let gates = spec.at("readinessGates");
     if gates.is_empty() {

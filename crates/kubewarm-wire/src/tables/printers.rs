@@ -1,9 +1,9 @@
-//! Which kinds have a printer.
+//! Maps built-in kinds to their printers.
 
 use super::{cluster, network, pods, storage, view::Printed, workloads};
 use serde_json::Value;
 
-/// The printer of a kind.
+/// The printer of a built-in kind.
 #[derive(Debug)]
 pub(super) struct BuiltIn {
     /// `resource.group`.
@@ -20,13 +20,13 @@ impl PartialEq for BuiltIn {
 impl Eq for BuiltIn {}
 
 impl BuiltIn {
-    /// Whether it looks at nothing but metadata.
+    /// Whether the printer reads metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
         OF_METADATA.contains(&self.name)
     }
 }
 
-/// Those whose columns are name and age.
+/// Kinds with no columns other than name and age.
 const OF_METADATA: &[&str] =
     &["serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"];
 
@@ -97,9 +97,9 @@ pub(super) static ALL: &[BuiltIn] = all! {
     "resourceclaimtemplates.resource.k8s.io": name_and_age,
 };
 
-/// The printer of `resource.group`.
+/// Finds the printer of a resource. `name` is `resource.group`.
 pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltIn> {
-    // Its first version says its metrics otherwise.
+    // Other versions of autoscalers have other fields for metrics.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)
 }

@@ -1,10 +1,10 @@
-//! Labels, selectors and containers in one cell.
+//! Formats labels, label selectors and containers for a column.
 
 use super::view::View;
 
 const NONE: &str = "<none>";
 
-/// A map of labels.
+/// Formats a map of labels, sorted by label.
 pub(super) fn labels(of: View<'_>) -> String {
     let mut all: Vec<_> =
         of.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
@@ -12,7 +12,7 @@ pub(super) fn labels(of: View<'_>) -> String {
     or_none(&all)
 }
 
-/// A label selector of the kind that has `matchLabels` and `matchExpressions`.
+/// Formats a label selector that has `matchLabels` and `matchExpressions`.
 pub(super) fn selector(of: View<'_>) -> String {
     let equal = of.at("matchLabels").entries();
     let equal = equal.map(|(key, value)| (key, format!("{key}={}", value.text())));
@@ -38,7 +38,7 @@ fn or_none(all: &[String]) -> String {
     if all.is_empty() { NONE.to_owned() } else { all.join(",") }
 }
 
-/// Names and images of the containers of a pod's spec.
+/// The names, and the images, of the containers of a pod spec.
 pub(super) fn containers(of: View<'_>) -> [String; 2] {
     ["name", "image"].map(|field| {
         let all = of.at("containers").items().map(|container| container.at(field).text());
@@ -46,7 +46,7 @@ pub(super) fn containers(of: View<'_>) -> [String; 2] {
     })
 }
 
-/// At most `max` of them, and how many more there are.
+/// Joins at most `max` texts and counts the rest.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {
@@ -62,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_are_written_as_they_are_asked_for() {
+    fn selectors_are_formatted_as_in_a_query() {
         let of = json!({
             "matchLabels": {"b": "2", "a": "1"},
             "matchExpressions": [
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_first_are_named_and_the_rest_counted() {
+    fn texts_above_the_maximum_are_counted() {
         let all: Vec<_> = (0..5).map(|n| n.to_string()).collect();
         assert_eq!(first_of(&all, 3, ","), "0,1,2 + 2 more...");
         assert_eq!(first_of(&all[..3], 3, ","), "0,1,2");

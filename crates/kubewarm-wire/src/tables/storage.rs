@@ -1,4 +1,4 @@
-//! Rows of volumes, and of what makes them.
+//! Prints volumes, volume claims, storage classes and CSI objects.
 
 use super::{
     network::marked,

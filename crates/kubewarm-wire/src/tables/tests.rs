@@ -1,5 +1,5 @@
-//! Rows of objects that a control plane without nodes does not have; all others are compared with the API
-//! server's own in `tests/e2e/tables.rs`.
+//! Tests rows of kinds that a control plane without nodes lacks. `tests/e2e/tables.rs` compares the
+//! rows of all other kinds with the API server's.
 
 use super::*;
 
@@ -13,15 +13,15 @@ fn cells(group: &str, version: &str, resource: &str, object: &Value) -> Value {
 }
 
 #[test]
-fn every_row_has_a_cell_for_each_column_whatever_the_object_has() {
-    assert_eq!(COLUMNS.len(), printers::ALL.len() + 1, "columns.json is of other kinds");
+fn every_row_has_a_cell_for_each_column() {
+    assert_eq!(COLUMNS.len(), printers::ALL.len() + 1, "columns.json lists other kinds");
     for known in printers::ALL {
         let columns: Value = serde_json::from_str(COLUMNS[known.name].get()).unwrap();
         let columns = columns.as_array().unwrap().len();
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
             let of = Printed { object: View(Some(&object)), now: NOW.parse().unwrap() };
             let cells = (known.print)(&of).len();
-            // The API server itself has a cell more there.
+            // The API server prints one value more than this kind has columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
             assert_eq!(cells, columns + more, "{}", known.name);
         }
@@ -45,7 +45,7 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
     }
 }
 
-/// `ready status restarts` of a pod.
+/// The columns `ready status restarts` of a pod.
 fn pod(spec: &Value, status: &Value, is_going: bool) -> String {
     let mut object = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
     if is_going {
@@ -63,7 +63,7 @@ fn ended(code: i64, more: &Value) -> Value {
 }
 
 #[test]
-fn the_state_of_a_pod_is_what_its_containers_add_up_to() {
+fn the_status_of_a_pod_combines_the_states_of_its_containers() {
     let two = json!({"containers": [{"name": "a"}, {"name": "b"}]});
     let init = json!({"containers": [{"name": "a"}], "initContainers": [
         {"name": "i"}, {"name": "s", "restartPolicy": "Always"}, {"name": "j"}]});
@@ -139,7 +139,7 @@ fn the_state_of_a_pod_is_what_its_containers_add_up_to() {
 }
 
 #[test]
-fn a_pod_that_came_to_its_end_says_so_beside_its_cells() {
+fn the_row_of_a_completed_pod_has_a_condition() {
     let printer = Printer::built_in("", "v1", "pods");
     let row = |phase: &str| {
         let object = json!({"status": {"phase": phase}}).to_string();
@@ -150,7 +150,7 @@ fn a_pod_that_came_to_its_end_says_so_beside_its_cells() {
 }
 
 #[test]
-fn an_event_is_of_when_it_was_last_seen_in_either_group() {
+fn an_event_of_either_group_shows_when_it_was_last_seen() {
     let old = json!({
         "metadata": {"name": "e"}, "type": "Warning", "reason": "Bad", "message": " text\n",
         "involvedObject": {"kind": "Pod", "name": "p"}, "source": {"component": "kubelet", "host": "n1"},

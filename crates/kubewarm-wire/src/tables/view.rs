@@ -1,26 +1,26 @@
-//! Looks into an object's JSON as Go's structs do: what is not there is empty.
+//! Reads an object's JSON as Go reads structs: an absent field has an empty value.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age;
 
-/// A value, or none.
+/// A JSON value that can be absent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a>(pub(super) Option<&'a Value>);
 
 impl<'a> View<'a> {
-    /// What stands at a path of field names with dots between them.
+    /// The value at a path of field names, separated by dots.
     pub(super) fn at(self, path: &str) -> Self {
         path.split('.').fold(self, Self::field)
     }
 
-    /// A field, whose name may have dots.
+    /// The value of one field, whose name can contain dots.
     pub(super) fn field(self, name: &str) -> Self {
         Self(self.0.and_then(|value| value.get(name)))
     }
 
-    /// Whether there is anything: no null.
+    /// Whether the value is present and not null.
     pub(super) fn is_set(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -29,12 +29,12 @@ impl<'a> View<'a> {
         self.0.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The text, or this where there is none.
+    /// The text; `other` if the text is empty or absent.
     pub(super) fn text_or(self, other: &'a str) -> &'a str {
         Some(self.text()).filter(|text| !text.is_empty()).unwrap_or(other)
     }
 
-    /// The text even if it is empty, or this where there is none at all.
+    /// The text, which can be empty; `other` if the value is absent or null.
     pub(super) fn given_or(self, other: &'a str) -> &'a str {
         if self.is_set() { self.text() } else { other }
     }
@@ -51,7 +51,7 @@ impl<'a> View<'a> {
         self.0.and_then(Value::as_bool).unwrap_or(other)
     }
 
-    /// A number or a text, as it is written: quantities, ports, shares.
+    /// A number or a text as it is written, such as a quantity, a port or a percentage.
     pub(super) fn written(self) -> String {
         match self.0 {
             None | Some(Value::Null) => String::new(),
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
         items.iter().map(|item| Self(Some(item)))
     }
 
-    /// Keys and values, in the order of the keys.
+    /// The members of an object, sorted by key.
     pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Self)> {
         let fields = self.0.and_then(Value::as_object).into_iter().flatten();
         fields.map(|(key, value)| (key.as_str(), Self(Some(value))))
@@ -84,19 +84,19 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// The texts of a list, with commas between them.
+    /// Joins the texts of a list with `between`.
     pub(super) fn joined(self, between: &str) -> String {
         self.items().map(Self::text).collect::<Vec<_>>().join(between)
     }
 
-    /// The first condition, or address, of this type.
+    /// The first item whose `type` is `kind`, such as a condition or an address.
     pub(super) fn of_type(self, kind: &str) -> Self {
         let found = self.items().find(|item| item.at("type").text() == kind);
         found.unwrap_or(Self(None))
     }
 }
 
-/// An object that is printed, and when.
+/// An object to print, and the current time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Printed<'a> {
     pub(super) object: View<'a>,
@@ -108,7 +108,7 @@ impl<'a> Printed<'a> {
         self.object.at(path)
     }
 
-    /// The first cell of nearly every row.
+    /// The name of the object, in the first column of nearly every row.
     pub(super) fn name(&self) -> Value {
         self.at("metadata.name").text().into()
     }
@@ -121,12 +121,12 @@ impl<'a> Printed<'a> {
         self.at("metadata.deletionTimestamp").is_set()
     }
 
-    /// How long ago it was made.
+    /// The time since the object's creation.
     pub(super) fn age(&self) -> Value {
         self.since("metadata.creationTimestamp").into()
     }
 
-    /// How long ago it was at what stands there.
+    /// The time since the timestamp at `path`.
     pub(super) fn since(&self, path: &str) -> String {
         age::since(self.at(path).text(), self.now)
     }

@@ -1,4 +1,4 @@
-//! Rows of what runs pods: deployments, sets, jobs, autoscalers.
+//! Prints deployments, other controllers of pods, jobs, autoscalers and resource claims.
 
 use super::{
     age,
@@ -11,7 +11,7 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// More metrics of an autoscaler are counted, not named.
+/// Maximum number of an autoscaler's metrics in the column; the rest is counted.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(of: &Printed<'_>) -> Vec<Value> {
@@ -26,17 +26,17 @@ pub(super) fn deployments(of: &Printed<'_>) -> Vec<Value> {
         of.age(),
         names.into(),
         images.into(),
-        // It has none in a deployment that was never given any.
+        // The API server prints an empty text, not `<none>`, for a deployment without a selector.
         selector.strip_prefix(NONE).unwrap_or(&selector).into(),
     ]
 }
 
-/// Of replica sets.
+/// Prints `ReplicaSets`.
 pub(super) fn replicas(of: &Printed<'_>) -> Vec<Value> {
     replicated(of, selector(of.at("spec.selector")))
 }
 
-/// Of replication controllers, whose selectors are plain labels.
+/// Prints `ReplicationControllers`, whose selectors are plain labels.
 pub(super) fn controllers(of: &Printed<'_>) -> Vec<Value> {
     replicated(of, labels(of.at("spec.selector")))
 }
@@ -193,7 +193,7 @@ pub(super) fn resource_slices(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), spec("nodeName"), spec("driver"), spec("pool.name"), of.age()]
 }
 
-/// Of `autoscaling/v2`.
+/// Prints `HorizontalPodAutoscalers` of `autoscaling/v2`.
 pub(super) fn autoscalers(of: &Printed<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let target = spec.at("scaleTargetRef");
@@ -221,11 +221,11 @@ fn metrics(wanted: View<'_>, current: View<'_>) -> String {
     first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
 }
 
-/// What one metric is, and what it is to be.
+/// Formats a metric: its current value and its target.
 fn metric(wanted: View<'_>, current: View<'_>) -> String {
     let quantity = |of: View<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
     let or_unknown = |of: View<'_>| if of.is_set() { of.written() } else { UNKNOWN.to_owned() };
-    let share = |of: View<'_>, other: &str| match of {
+    let percent = |of: View<'_>, other: &str| match of {
         of if of.is_set() => format!("{}%", of.int()),
         _ => other.to_owned(),
     };
@@ -247,8 +247,8 @@ fn metric(wanted: View<'_>, current: View<'_>) -> String {
             let is = or_unknown(now.at("averageValue"));
             return format!("{name}: {is}/{}", of_average.written());
         }
-        let is = share(now.at("averageUtilization"), UNKNOWN);
-        return format!("{name}: {is}/{}", share(target.at("averageUtilization"), "<auto>"));
+        let is = percent(now.at("averageUtilization"), UNKNOWN);
+        return format!("{name}: {is}/{}", percent(target.at("averageUtilization"), "<auto>"));
     }
     if kind == "Pods" {
         let is = if current.is_set() { quantity(now.at("averageValue")) } else { UNKNOWN.into() };

@@ -1,25 +1,24 @@
-//! The path of a printer column: Kubernetes' own dialect of `JSONPath`, as the API server reads it.
+//! Parses and evaluates the path of a printer column, in the API server's dialect of `JSONPath`.
 
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
 
-/// How deep a recursive descent goes, and how far paths may be nested in filters.
+/// Maximum depth of a recursive descent, and of paths that are nested in filters.
 const MAX_DEPTH: usize = 64;
-/// More values are not looked at: a path can name the same one again and again.
+/// Maximum number of values after each step. A path can find the same value many times.
 const MAX_FOUND: usize = 4096;
 
-/// A path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Path(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Field(String),
-    /// Everything within.
+    /// All members of an object, or all elements of a list.
     Any,
-    /// Everything within, and within that.
+    /// The value and everything below it that contains other values.
     Descend,
     Slice(Slice),
     Union(Vec<Path>),
@@ -27,7 +26,7 @@ enum Step {
         left: Path,
         test: Option<(Compare, Path)>,
     },
-    /// A value that the path itself gives, to compare with.
+    /// A constant in the path, for a comparison.
     Literal(Value),
 }
 
@@ -36,7 +35,7 @@ enum Step {
 struct Slice {
     from: Option<i64>,
     to: Option<i64>,
-    /// Whether `to` follows from `from`: one element.
+    /// Whether the slice is the one element at `from`.
     is_one: bool,
     step: Option<i64>,
 }
@@ -51,12 +50,12 @@ enum Compare {
     AtLeast,
 }
 
-/// The values that a path finds; `None` where it asks a value for what values of its kind do not have, such as
-/// an element of a string.
+/// The values that a path finds. `None` if a step does not apply to its value, such as an index of
+/// a string.
 type Found<'a> = Option<Vec<&'a Value>>;
 
 impl Path {
-    /// Reads a path; `None` if it is none.
+    /// `None` if the path is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::nested(text, 0)
     }
@@ -126,12 +125,12 @@ impl Path {
         Some(Self(steps))
     }
 
-    /// Whether all that it can find stands in `metadata`.
+    /// Whether the path starts at `metadata`, so that it finds metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
         matches!(self.0.first(), Some(Step::Field(name)) if name == "metadata")
     }
 
-    /// The first of what it names; `None` if there is nothing.
+    /// The first value that the path finds; `None` if it finds no value.
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
         self.find(object, 0)?.into_iter().next()
     }
@@ -199,7 +198,7 @@ fn passes(item: &Value, left: &Path, test: Option<&(Compare, Path)>, depth: usiz
 }
 
 impl Compare {
-    /// Values of different kinds cannot be compared.
+    /// `None` if the values cannot be compared, because their types differ.
     fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => left.partial_cmp(right),
@@ -250,7 +249,7 @@ impl Slice {
     }
 }
 
-/// What stands right within a value.
+/// The members of an object, or the elements of a list.
 fn within(value: &Value) -> Vec<&Value> {
     match value {
         Value::Object(fields) => fields.values().collect(),
@@ -259,7 +258,7 @@ fn within(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// The value, if anything is within it, and what is.
+/// Adds `value` and all values below it, except those that contain no values.
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
     if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
@@ -275,7 +274,7 @@ fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-/// A field up to what ends it; a backslash takes the next character as it is.
+/// Parses a field name up to a delimiter. A backslash escapes the next character.
 fn field(text: &str) -> (Step, &str) {
     let mut is_escaped = false;
     let end = text.find(|c| {
@@ -288,7 +287,7 @@ fn field(text: &str) -> (Step, &str) {
     (step, behind)
 }
 
-/// A text up to its closing quote.
+/// Parses a text up to its closing quote.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -307,7 +306,7 @@ fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     None
 }
 
-/// What stands between `[?(` and `)]`, and what behind it.
+/// Splits the text after `[?(` into the filter and the rest of the path, which follows `)]`.
 fn filter(text: &str) -> Option<(&str, &str)> {
     let (mut quote, mut last) = (None, ' ');
     for (at, c) in text.char_indices() {
@@ -345,7 +344,7 @@ fn read_filter(text: &str, depth: usize) -> Option<Step> {
     Some(Step::Filter { left, test: Some((compare, right)) })
 }
 
-/// What stands in brackets: several of them, a name in quotes, or places in a list.
+/// Parses the text in brackets: a union, a quoted name, an index or a slice.
 fn read_brackets(text: &str, depth: usize) -> Option<Vec<Step>> {
     if text == "*" {
         return read_brackets(":", depth);

@@ -1,11 +1,11 @@
-//! Paths of printer columns.
+//! Tests of the paths of printer columns.
 
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
 #[test]
-fn paths_lead_where_the_api_server_finds_them_to_lead() {
+fn paths_find_the_values_that_the_api_server_finds() {
     let object = json!({
         "metadata": {"labels": {"a.b/c": "x"}},
         "spec": {"n": 3, "list": [1, 2, 3], "none": null},
@@ -56,7 +56,7 @@ fn paths_lead_where_the_api_server_finds_them_to_lead() {
 
 proptest! {
     #[test]
-    fn no_path_makes_it_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
+    fn no_path_causes_a_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
         let object = json!({"a": [{"b": 1, "a": ["b"]}], "b": {"a": {"a": null}}});
         for path in [any, likely] {
             if let Some(path) = Path::parse(&path) {
