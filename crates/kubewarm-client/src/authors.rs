@@ -14,7 +14,7 @@ const NAME: &str = "kubewarm-accounts";
 /// Reads the shipped `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
 ///
 /// The policy is enforced if its failure policy is `Fail` and its binding denies. Without permission to read both,
-/// the result is [`AuthorCheck::Unknown`].
+/// the result is `Unknown`.
 ///
 /// # Errors
 ///
