@@ -92,7 +92,7 @@ impl Discovery {
         self.0.wake.notify_one();
     }
 
-    /// Polls until `stop`. Failures appear in [`fault`](Self::fault) and are retried.
+    /// Polls until `stop`. Failures appear in `fault` and are retried.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.poll_for_ever()).await;
     }
