@@ -1,6 +1,6 @@
-//! The one way to send a request to the API server and to take its whole answer, bounded in time and size.
+//! Sends a request to the API server and reads the whole response, with limits on time and size.
 //!
-//! The client library's own `request` buffers without end and logs a body that it cannot decode.
+//! kube's own `Client::request` has no size limit, and logs a body that it cannot decode.
 
 use super::fault;
 use bytes::{Bytes, BytesMut};
@@ -17,18 +17,17 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, timeout};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// What a request may take that sets no bounds of its own.
+/// Default limits of a request: time until the end of the response, and bytes of the response body.
 const TIME: Duration = Duration::from_secs(10);
 const BODY_BYTES: usize = 1 << 20;
 
-/// The API server, as one identity.
+/// Sends requests to the API server with one identity.
 ///
-/// A request is built, bounded and sent by one expression, such as
-/// `client.get(path).within(time).at_most(bytes).send()`.
+/// One expression builds, limits and sends a request: `client.get(path).within(time).at_most(bytes).send()`.
 #[derive(Clone)]
 pub struct ApiClient(Client);
 
-/// A request that was not sent yet: 10 s and 1 MiB unless it says otherwise, and JSON in both directions.
+/// A request before it is sent. Its default limits are 10 s and a response body of 1 MiB.
 #[must_use = "a request that is not sent does nothing"]
 pub struct ApiRequest {
     client: Client,
@@ -40,44 +39,44 @@ pub struct ApiRequest {
     body_bytes: usize,
 }
 
-/// An answer, of whatever status, and how long it took from the request on.
+/// A complete response of any status, with its timing.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status, which can be an error.
     pub status: StatusCode,
-    /// The headers.
+    /// The response headers.
     pub headers: HeaderMap,
-    /// The whole body.
+    /// The complete body, undecoded.
     pub body: Bytes,
-    /// Until the first byte of the body; until the end of one without.
+    /// Time from the request to the first byte of the body, or to the end of an empty body.
     pub first_byte: Duration,
-    /// Until the last.
+    /// Time from the request to the end of the body.
     pub whole: Duration,
 }
 
 impl ApiClient {
-    /// Sends what it is asked to by `client`, with the credentials of that.
+    /// Wraps `client`, whose credentials each request uses.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self(client.clone())
     }
 
-    /// Reads `path`, which must be encoded already.
+    /// Builds a `GET` of `path`, which must be percent-encoded.
     pub fn get(&self, path: impl Into<String>) -> ApiRequest {
         self.request(Method::GET, path.into(), Vec::new())
     }
 
-    /// Creates what `body` describes.
+    /// Builds a `POST` that creates the object in `body`, as JSON.
     pub fn post(&self, path: impl Into<String>, body: impl Into<Vec<u8>>) -> ApiRequest {
         self.request(Method::POST, path.into(), body.into())
     }
 
-    /// Replaces what is there, or creates it.
+    /// Builds a `PUT` that replaces the object at `path`, or creates it. `body` is JSON.
     pub fn put(&self, path: impl Into<String>, body: impl Into<Vec<u8>>) -> ApiRequest {
         self.request(Method::PUT, path.into(), body.into())
     }
 
-    /// Applies `body` on the server's side.
+    /// Builds a `PATCH` for server-side apply. `body` is YAML or JSON.
     pub fn apply(&self, path: impl Into<String>, body: impl Into<Vec<u8>>) -> ApiRequest {
         let apply = HeaderValue::from_static("application/apply-patch+yaml");
         self.request(Method::PATCH, path.into(), body.into()).header(CONTENT_TYPE, apply)
@@ -95,38 +94,39 @@ impl ApiClient {
 }
 
 impl ApiRequest {
-    /// Asks for an answer of this media type.
+    /// Requests a response of this media type. The default is JSON.
     pub fn accept(self, media_type: &'static str) -> Self {
         self.header(ACCEPT, HeaderValue::from_static(media_type))
     }
 
-    /// Sets a header.
+    /// Sets a header and replaces its previous value.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// Adds headers, which may repeat: the credentials of whom the request is about.
+    /// Adds headers, whose names can repeat. Self reviews use them for the credentials of the caller.
     pub(super) fn with(mut self, more: HeaderMap) -> Self {
         self.headers.extend(more);
         self
     }
 
-    /// Bounds the time from the request to the end of the body.
+    /// Limits the time from the request to the end of the response body.
     pub fn within(self, time: Duration) -> Self {
         Self { time, ..self }
     }
 
-    /// Bounds the bytes of the answer's body.
+    /// Limits the size of the response body, in bytes.
     pub fn at_most(self, body_bytes: usize) -> Self {
         Self { body_bytes, ..self }
     }
 
-    /// Sends the request and reads the answer to its end.
+    /// Sends the request and reads the complete response.
     ///
     /// # Errors
     ///
-    /// [`Reason::Unreachable`], [`Reason::TimedOut`], [`Reason::TooLarge`]; never for a status.
+    /// [`Reason::Unreachable`], [`Reason::TimedOut`] or [`Reason::TooLarge`]; [`Reason::Internal`] if the path is not
+    /// valid. A response with status 4xx or 5xx is not an error.
     pub async fn send(self) -> Result<Answer, Fault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));
@@ -174,14 +174,14 @@ async fn exchange(
 
 impl fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client holds credentials.
+        // The client contains credentials.
         f.debug_struct("ApiClient").finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ApiRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers and the body may hold tokens.
+        // Headers and body can contain tokens.
         let Self { method, path, .. } = self;
         f.debug_struct("ApiRequest")
             .field("method", method)
@@ -191,11 +191,12 @@ impl fmt::Debug for ApiRequest {
 }
 
 impl Answer {
-    /// The body of a 2xx answer.
+    /// Decodes the body of a 2xx response.
     ///
     /// # Errors
     ///
-    /// The fault of another status; [`Reason::Malformed`] without a word of the body.
+    /// The fault of a status that is not 2xx. [`Reason::Malformed`] if the body cannot be decoded; the message does not
+    /// quote the body.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         if !self.status.is_success() {
             return Err(self.fault());
@@ -208,7 +209,7 @@ impl Answer {
         })
     }
 
-    /// What a status that is not 2xx means.
+    /// Converts a response whose status is not 2xx into a fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
         fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())
@@ -227,7 +228,7 @@ mod tests {
         request.within(Duration::from_secs(5)).at_most(64).send().await
     }
 
-    async fn asked(answer: Response<Body>) -> Result<Answer, Fault> {
+    async fn received(answer: Response<Body>) -> Result<Answer, Fault> {
         let parts = parking_lot::Mutex::new(Some(answer));
         let service = service_fn(move |_: Request<Body>| {
             let answer = parts.lock().take();
@@ -248,8 +249,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_status_is_told_in_the_servers_words() {
-        let fault = asked(answer(403, r#"{"kind":"Status","message":"pods is forbidden"}"#))
+    async fn a_fault_contains_the_message_of_the_servers_status() {
+        let fault = received(answer(403, r#"{"kind":"Status","message":"pods is forbidden"}"#))
             .await
             .unwrap()
             .json::<serde_json::Value>()
@@ -258,26 +259,26 @@ mod tests {
         assert_eq!(fault.message(), "pods is forbidden");
         assert_eq!(fault.code(), Some(403));
         assert_eq!(fault.retry_after(), Some(Duration::from_secs(7)));
-        let fault = asked(answer(503, "<html>")).await.unwrap().fault();
+        let fault = received(answer(503, "<html>")).await.unwrap().fault();
         assert_eq!(fault.reason(), Reason::ServerError);
     }
 
     #[tokio::test]
-    async fn a_body_beyond_the_cap_is_not_taken() {
-        let fault = asked(answer(200, vec![b' '; 65])).await.unwrap_err();
+    async fn a_body_above_the_size_limit_is_rejected() {
+        let fault = received(answer(200, vec![b' '; 65])).await.unwrap_err();
         assert_eq!(fault.reason(), Reason::TooLarge);
     }
 
     #[tokio::test]
-    async fn a_body_that_is_no_json_is_not_quoted() {
-        let answer = asked(answer(200, "secret")).await.unwrap();
+    async fn the_fault_about_an_invalid_body_does_not_quote_it() {
+        let answer = received(answer(200, "secret")).await.unwrap();
         let fault = answer.json::<serde_json::Value>().unwrap_err();
         assert_eq!(fault.reason(), Reason::Malformed);
         assert!(!fault.message().contains("secret"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_never_comes_times_out() {
+    async fn a_request_without_a_response_times_out() {
         let service = service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_text_that_is_no_path_is_not_sent() {
+    async fn a_request_with_an_invalid_path_is_not_sent() {
         let service = service_fn(|_: Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::empty()))
         });

@@ -1,4 +1,4 @@
-//! Whether the API server holds authors of profiles to the accounts that they may act as.
+//! Checks whether the API server restricts which ServiceAccounts a profile's author can name.
 
 use super::api_client::{Answer, ApiClient};
 use http::StatusCode;
@@ -8,14 +8,17 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Client;
 use kubewarm_api::model::{AuthorCheck, Fault};
 
-/// The name of the policy, and of its binding, in `deploy/account-policy.yaml`.
+/// Name of the admission policy and of its binding in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
 
-/// Looks for the shipped policy and its binding, as the operator.
+/// Reads the shipped `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
+///
+/// The policy is enforced if its failure policy is `Fail` and its binding denies. Without permission to read both,
+/// the result is `Unknown`.
 ///
 /// # Errors
 ///
-/// If the API server cannot be asked; not for a missing permission.
+/// The fault of a request. A missing permission is not an error.
 ///
 /// # Cost
 ///
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_bound_policy_that_denies_counts() {
+    async fn only_a_bound_policy_that_denies_is_reported_as_enforced() {
         let (policy, binding) = ((200, POLICY), (200, BINDING));
         assert_eq!(check(policy, binding).await, AuthorCheck::Enforced);
         let audit =

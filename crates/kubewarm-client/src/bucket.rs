@@ -1,43 +1,45 @@
-//! A bound on how often something may happen, for each key: the requests of a namespace, the failures of an address.
+//! Token buckets that limit the rate of events for each key, such as requests of a namespace.
 
 use parking_lot::Mutex;
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// For one namespace 20 a second, as many as checks of the whole process, so that a namespace that is
-/// alone is checked no later than without this bound.
+/// Time until a namespace's bucket regains one request: 20 requests a second.
 const EVERY: Duration = Duration::from_millis(50);
-/// After so many at once: what checks, tokens and a forecast may have to begin with.
+/// Capacity of a namespace's bucket. A new namespace can send this many requests at once.
 const BURST: u32 = 40;
 
-/// What requests for readers leave: they can wait, or be refused, and checks of access cannot.
+/// Part of the capacity that `draw_spare` does not use. Access checks must not wait, but freshness checks and
+/// consistency checks can.
 const SPARE: u32 = BURST / 2;
 
-/// A token bucket for each key. Clones share them.
+/// A token bucket for each key. All clones use the same buckets.
 #[derive(Clone, Debug)]
 pub struct KeyedBucket<K> {
     every: Duration,
     burst: u32,
-    /// When each will be full. Full ones are removed when the next key comes, so this is bounded by the keys that draw
-    /// within the time in which a bucket fills.
+    /// The time at which each bucket will be full. The first draw of a new key removes the full buckets, so the map
+    /// contains only keys with recent draws.
     full_at: Arc<Mutex<HashMap<K, Instant>>>,
 }
 
-/// The buckets of the requests that are made for the profiles of a namespace.
+/// The buckets of the requests that kubewarm sends for the profiles of each namespace.
 ///
-/// Tokens, Events and forecasts wait for their turn, each after those before it. Checks of access, and what readers
-/// need, have buckets of their own: they draw, and come again later where nothing is left. For another limit with such
-/// keys, wrap a [`KeyedBucket`]: `draw_spare` and `default` are for these limits only.
+/// The operator has two sets of buckets. Token requests, Events and forecasts use one set and wait in
+/// `pass`. Access checks, freshness checks and consistency checks use the other set and retry
+/// later if it is empty.
+///
+/// For another limit, wrap a [`KeyedBucket`], because `draw_spare` and `default` contain the limits of these requests.
 pub type Buckets = KeyedBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedBucket<K> {
-    /// Full buckets of `burst`. What is drawn comes back one by one, each after `every`.
+    /// Creates full buckets with capacity `burst`. A bucket regains one unit after each `every`.
     #[must_use]
     pub fn new(every: Duration, burst: u32) -> Self {
         Self { every, burst, full_at: Arc::default() }
     }
 
-    /// How many can be drawn.
+    /// Returns how many units `key` can draw at `now`.
     #[must_use]
     pub fn left(&self, key: &K, now: Instant) -> u32 {
         let full_at = self.full_at.lock().get(key).copied();
@@ -46,16 +48,16 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
         self.burst.saturating_sub(u32::try_from(drawn).unwrap_or(u32::MAX))
     }
 
-    /// Draws so many at once.
+    /// Draws `count` units at once, or none.
     ///
     /// # Errors
     ///
-    /// When there will be as many, if nothing else is drawn meanwhile; then nothing is drawn.
+    /// The time at which the bucket will contain `count` units, if no other call draws before.
     pub fn draw(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
         self.draw_beside(0, key, count, now)
     }
 
-    /// The same, if `reserve` are left then.
+    /// Draws `count` units only if at least `reserve` units remain.
     fn draw_beside(
         &self,
         reserve: u32,
@@ -67,8 +69,9 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
 
-    /// Draws so many and waits for their turn, which comes in the order of asking. Whoever gives up
-    /// waiting has drawn them all the same.
+    /// Draws `count` units and waits until the bucket has regained them. Callers wait in the order of their calls.
+    ///
+    /// A cancelled call has drawn its units nevertheless.
     pub async fn pass(&self, key: &K, count: usize) {
         let wait = self.draw_within(Duration::MAX, key, count, 0, Instant::now());
         if !wait.is_zero() {
@@ -76,12 +79,13 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
         }
     }
 
-    /// Draws so many whether there are as many or not.
+    /// Draws `count` units even if the bucket contains fewer. Later draws then wait longer.
     pub fn charge(&self, key: &K, count: usize, now: Instant) {
         self.draw_within(Duration::MAX, key, count, 0, now);
     }
 
-    /// How long it takes until there are so many besides `reserve`. Draws them, unless that is longer than `patience`.
+    /// Returns the wait until the bucket contains `count` units in addition to `reserve`. Draws them unless the wait
+    /// exceeds `patience`.
     fn draw_within(
         &self,
         patience: Duration,
@@ -106,8 +110,7 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
 }
 
 impl Buckets {
-    /// Draws one request for a reader, of what others leave: so many readers keep nothing else from
-    /// getting on.
+    /// Draws one unit for a freshness check or a consistency check, but never from the half that access checks need.
     ///
     /// # Errors
     ///
@@ -130,7 +133,7 @@ mod tests {
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_lasts_for_a_burst_and_fills_again() {
+    async fn a_bucket_allows_a_burst_and_fills_again() {
         let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
         assert_eq!(buckets.draw(&a, 39, now), Ok(()));
         assert_eq!(buckets.draw(&a, 2, now), Err(now + EVERY));
@@ -140,43 +143,43 @@ mod tests {
         let later = now + Duration::from_secs(9);
         assert_eq!((buckets.left(&a, now), buckets.left(&a, later)), (0, 40));
         assert_eq!(buckets.draw(&a, 40, later), Ok(()));
-        assert!(buckets.draw(&"b".into(), 1, now).is_ok(), "of another namespace");
+        assert!(buckets.draw(&"b".into(), 1, now).is_ok(), "another namespace has its own bucket");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_charged_is_waited_for_by_what_is_drawn() {
+    async fn a_charge_above_the_capacity_delays_later_draws() {
         let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
         buckets.charge(&a, 60, now);
         assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
-        assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another waits for nothing");
+        assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another namespace waited");
         assert_eq!(buckets.draw(&a, 3, now + EVERY * 23), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_come_in_the_order_of_asking() {
+    async fn calls_wait_until_the_bucket_has_regained_their_units() {
         let (buckets, a, start) = (Buckets::default(), "a".into(), Instant::now());
         join_all((0..60).map(|_| buckets.pass(&a, 1))).await;
         assert!(start.elapsed().abs_diff(EVERY * 20) < Duration::from_millis(5));
         let waiting = Instant::now();
         buckets.pass(&"b".into(), 1).await;
-        assert_eq!(waiting.elapsed(), Duration::ZERO, "another namespace waits for nothing");
+        assert_eq!(waiting.elapsed(), Duration::ZERO, "another namespace waited");
         buckets.pass(&a, 1).await;
         assert!(waiting.elapsed().abs_diff(EVERY) < Duration::from_millis(5));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readers_draw_what_is_left_over() {
+    async fn spare_draws_leave_half_of_the_bucket_to_other_draws() {
         let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
         for _ in 0..BURST - SPARE {
             assert_eq!(buckets.draw_spare(&a, now), Ok(()));
         }
         assert_eq!(buckets.draw_spare(&a, now), Err(now + EVERY));
-        assert_eq!(buckets.draw(&a, 20, now), Ok(()), "checks are not kept waiting");
+        assert_eq!(buckets.draw(&a, 20, now), Ok(()), "an access check has to wait");
         assert_eq!(buckets.draw_spare(&a, now + EVERY), Err(now + EVERY * 21));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_buckets_are_forgotten() {
+    async fn full_buckets_are_removed() {
         let buckets = Buckets::default();
         for n in 0..1_000 {
             buckets.charge(&n.to_string().into(), 1, Instant::now());

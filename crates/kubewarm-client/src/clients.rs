@@ -1,16 +1,19 @@
-//! Which client acts as which identity.
+//! The port through which informers get one API client per identity.
 
 use kube::Client;
 use kubewarm_api::model::Identity;
 use std::sync::Arc;
 
-/// Returns the client of each identity. A port: `Accounts` mints tokens, and `kubewarm plan` acts as the user of
-/// the command.
+/// Returns one API client per identity.
+///
+/// In the operator, `Accounts` implements this trait with tokens of ServiceAccounts. `kubewarm plan` implements it
+/// with the credentials of the user who runs the command.
 pub trait Clients: Send + Sync + 'static {
-    /// The client that acts as `identity`, for list and watch: it never retries by itself, nor times
-    /// out on its own. Two identities' clients share neither credentials nor connections.
+    /// Returns the client that authenticates as `identity`, for list and watch. It neither retries nor times out.
     ///
-    /// The identity's connections and credentials live as long as one of these handles, so whoever
-    /// is done with an identity drops its own. Must be called within a tokio runtime; sends nothing.
+    /// Clients of two identities share neither credentials nor connections. Dropping the last clone of the returned
+    /// `Arc` also drops the connections and the credentials of a ServiceAccount.
+    ///
+    /// Must be called within a tokio runtime. Sends no request.
     fn client_for(&self, identity: &Identity) -> Arc<Client>;
 }

@@ -1,4 +1,4 @@
-//! What a `CustomResourceDefinition` says of its kind that discovery does not.
+//! Reads the parts of a `CustomResourceDefinition` that discovery does not contain.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -11,25 +11,25 @@ use kubewarm_wire::tables::Column;
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Definitions with long schemas have some 2 MiB.
+/// Limit for one definition. Definitions with long schemas have about 2 MiB.
 const MAX_BYTES: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// Fields that objects can be selected by: as they are written in a selector, and where they are.
+/// The fields that field selectors can use. Each has its name in the selector and its path in the object.
 pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 
-/// What is kept of one.
+/// The parts of a `CustomResourceDefinition` that kubewarm keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definition {
-    /// The kind of a list of its objects.
+    /// The kind of a list of these objects, such as `PodList`.
     pub list_kind: Arc<str>,
-    /// By version, what its objects can be selected by.
+    /// The selectable fields of each served version.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
-    /// By version, what its objects are printed in.
+    /// The printer columns of each served version.
     pub columns: BTreeMap<Arc<str>, Arc<[Column]>>,
 }
 
-/// A `CustomResourceDefinition` without its schemas: as types those would take many times the document's bytes.
+/// A `CustomResourceDefinition` without its schemas, whose Rust types would need many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
@@ -53,8 +53,9 @@ struct Version {
     additional_printer_columns: Vec<CustomResourceColumnDefinition>,
 }
 
-/// Looks the definition of a kind up, as the identity of `client`, which needs `get` on it; `None` if
-/// there is none.
+/// Reads the definition of a kind with the identity of `client`, which needs `get` on it.
+///
+/// Returns `None` if no definition exists, as for built-in kinds and kinds of aggregated APIs.
 ///
 /// # Errors
 ///
@@ -64,7 +65,7 @@ struct Version {
 ///
 /// One request of at most 5 s.
 pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<Definition>, Fault> {
-    // Both are names that cannot change a path: the type says so.
+    // `GroupResource` guarantees that both names are valid in a path.
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let request = ApiClient::new(client).get(path);
@@ -76,14 +77,14 @@ pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<De
 }
 
 impl Definition {
-    /// What `applied`, a `CustomResourceDefinition`, says of this kind; `None` if it is not of it.
+    /// Extracts the definition of `of` from `applied`, a `CustomResourceDefinition`; `None` if it defines another kind.
     #[must_use]
     pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
         kept(serde_json::from_value(applied).ok()?, of)
     }
 }
 
-/// `None` for one that is not of this kind, whatever its name says.
+/// Returns `None` if the spec defines another kind. The name of the object does not matter.
 fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
@@ -103,7 +104,9 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
     Some(kept)
 }
 
-/// Up to one that cannot be read; where there are none, that which the API server adds.
+/// Returns the columns before the first one that cannot be parsed.
+///
+/// Without columns in the definition, returns the age column, which the API server adds too.
 fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[Column]> {
     if written.is_empty() {
         return Column::age().into_iter().collect();
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lists_have_the_kind_that_the_definition_says_and_fields_are_of_a_version() {
+    async fn a_definition_yields_the_list_kind_and_the_fields_and_columns_of_each_version() {
         let found = found(200, PARTS, "example.com").await.unwrap().unwrap();
         assert_eq!(&*found.list_kind, "PartCollection");
         let fields = |version: &str| found.fields.get(version).map(|all| all.to_vec());
@@ -166,11 +169,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_definition_is_none_and_what_may_not_be_seen_a_fault() {
+    async fn a_missing_definition_is_none_and_a_forbidden_one_is_a_fault() {
         assert_eq!(found(404, "{}", "example.com").await, Ok(None));
         let forbidden = found(403, "{}", "example.com").await.unwrap_err();
         assert_eq!(forbidden.reason(), Reason::Forbidden);
         let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
-        assert_eq!(found(200, other, "example.com").await, Ok(None), "of another group");
+        assert_eq!(found(200, other, "example.com").await, Ok(None), "it defines another group");
     }
 }

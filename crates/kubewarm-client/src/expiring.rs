@@ -1,4 +1,4 @@
-//! Values that are remembered for a fixed time, and fetched once for all who need them at the same time.
+//! A cache whose values expire after a fixed time. Concurrent callers for one key wait for one fetch.
 
 use futures::future::{BoxFuture, FutureExt as _, Shared};
 use kubewarm_api::model::Fault;
@@ -12,12 +12,12 @@ use std::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-/// Values by key, each fresh for a fixed time after it was asked for. Clones share them.
+/// Values by key, each fresh for a fixed time after it was requested. All clones use the same values.
 ///
-/// Beyond the capacity the value goes that was used least recently. A value that is no longer fresh stays until it is
-/// replaced or goes. Those who ask for one key at the same time share one fetch. A fetch that fails is not remembered.
+/// Above the capacity, the least recently used value is removed. A stale value stays until it is replaced or removed.
+/// Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
 ///
-/// The clock is tokio's, so that a test can pause it.
+/// The clock is tokio's, so that tests can pause it.
 pub struct Expiring<K, V, E = Fault> {
     capacity: u64,
     ttl: Duration,
@@ -26,18 +26,18 @@ pub struct Expiring<K, V, E = Fault> {
 
 struct CacheState<K, V, E> {
     entries: HashMap<K, CacheSlot<V>>,
-    /// Keys by their last use, the least recent first.
+    /// Keys by their last use, with the least recent use first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
     fetches: HashMap<K, Fetch<V, E>>,
 }
 
-/// A value, and when it was asked for.
+/// A value with the time of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheEntry<V> {
-    /// The value.
+    /// The value, which can be stale.
     pub value: V,
-    /// When it was asked for: its age counts from here, since it may change while it is fetched.
+    /// When the fetch started. The age of the value counts from then, because its source can change during the fetch.
     pub asked_at: Instant,
 }
 
@@ -46,7 +46,7 @@ struct CacheSlot<V> {
     last_use: u64,
 }
 
-/// A fetch under way.
+/// A fetch in progress, which several callers can await.
 type Fetch<V, E> = Shared<BoxFuture<'static, Result<CacheEntry<V>, E>>>;
 
 impl<K, V, E> Expiring<K, V, E>
@@ -55,30 +55,30 @@ where
     V: Clone + Send + Sync + 'static,
     E: Clone + From<Fault> + Send + Sync + 'static,
 {
-    /// At most `capacity` values, each fresh for `ttl`.
+    /// Creates a cache of at most `capacity` values, each fresh for `ttl`.
     #[must_use]
     pub fn new(capacity: u64, ttl: Duration) -> Self {
         Self { capacity, ttl, state: Arc::default() }
     }
 
-    /// The value of `key`, if it is fresh.
+    /// Returns the value of `key` if it is fresh.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().fresh(key, self.ttl)
     }
 
-    /// The value of `key`, fresh or not, if it is still there. Does not count as a use.
+    /// Returns the value of `key`, fresh or stale. The call does not count as a use.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
     }
 
-    /// Remembers `value`, which was asked for at `asked_at`.
+    /// Inserts `value`, which was requested at `asked_at`.
     pub fn insert(&self, key: K, value: V, asked_at: Instant) {
         self.insert_if(key, value, asked_at, |_| true);
     }
 
-    /// The same, where there is no fresh value or `replaces` says so of the one that there is.
+    /// Inserts `value` if no fresh value exists, or if `replaces` returns `true` for the fresh value.
     pub fn insert_if(
         &self,
         key: K,
@@ -92,12 +92,13 @@ where
         }
     }
 
-    /// The value of `key`; unless it is fresh, and was asked for after `since` where that is given, the one that `fetch`
-    /// brings. The fetch runs on `runtime` to its end, even if nobody waits for it any more.
+    /// Returns the value of `key` if it is fresh and was requested after `since`. Otherwise fetches it.
+    ///
+    /// The fetch runs on `runtime`. Once started, it continues even if all callers are cancelled.
     ///
     /// # Errors
     ///
-    /// Those of `fetch`, for all who wait for it; an internal fault if it panics.
+    /// The error of `fetch`, for all callers that wait for this fetch; an internal fault if `fetch` panics.
     pub async fn get_or_fetch<F>(
         &self,
         runtime: &Handle,
@@ -142,7 +143,8 @@ where
             Ok(CacheEntry { value, asked_at })
         };
         let runtime = runtime.clone();
-        // Spawned when it is first awaited: a runtime that has ended drops it at once, and its end takes the lock.
+        // The task is spawned only at the first poll, when the caller no longer holds the lock. A runtime that has shut
+        // down drops the task at once, and the drop of `guard` acquires the lock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(Fault::broke_off().into()))
@@ -151,7 +153,7 @@ where
     }
 }
 
-/// Ends a fetch when it is dropped: whoever asks next begins another.
+/// Removes a fetch from the cache when the fetch ends or is dropped, so that the next caller starts another one.
 struct FetchGuard<K: Eq + Hash, V, E> {
     cache: Expiring<K, V, E>,
     key: K,
@@ -160,7 +162,7 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
         let ended = self.cache.state.lock().fetches.remove(&self.key);
-        // Whoever waits for it may take the lock.
+        // The drop of the fetch can run code of its callers that acquires the lock, so the lock is released before.
         drop(ended);
     }
 }
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_is_fresh_for_its_time_from_when_it_was_asked_for() {
+    async fn a_value_is_fresh_for_a_fixed_time_after_its_request() {
         let cache = of(10);
         cache.insert("a", 1, Instant::now());
         advance(TTL.mul_f64(0.9)).await;
@@ -245,11 +247,11 @@ mod tests {
         let entry = cache.get_or_fetch(&Handle::current(), "a", None, || slow).await.unwrap();
         assert_eq!(entry.asked_at.elapsed(), TTL / 2);
         advance(TTL / 2).await;
-        assert_eq!(value(&cache, "a"), None, "it may have changed while it was fetched");
+        assert_eq!(value(&cache, "a"), None, "the age counts from the request");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_used_least_recently_goes() {
+    async fn the_least_recently_used_value_is_removed() {
         let cache = of(4);
         for key in ["a", "b", "c", "d"] {
             cache.insert(key, 1, Instant::now());
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_ask_at_once_share_one_fetch_even_if_the_first_leaves() {
+    async fn concurrent_callers_wait_for_one_fetch_even_if_the_first_is_cancelled() {
         let (cache, count) = (of(10), Arc::new(AtomicUsize::new(0)));
         let get = || {
             let count = Arc::clone(&count);
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_that_was_asked_for_earlier_than_wanted_is_not_taken() {
+    async fn a_value_that_was_requested_before_since_is_not_returned() {
         let (cache, count) = (of(10), Arc::new(AtomicUsize::new(0)));
         let get = |since| {
             let count = Arc::clone(&count);
@@ -306,7 +308,7 @@ mod tests {
         advance(TTL / 100).await;
         let first = tokio::spawn(get(begin));
         advance(TTL / 100).await;
-        // While the first is under way, which was sent before this.
+        // `later` is after the start of the first fetch, which is still in progress.
         let later = Instant::now();
         advance(TTL / 100).await;
         assert_eq!(join_all([get(later), get(later), get(begin)]).await, [1, 1, 0]);
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_fails_or_panics_is_not_remembered() {
+    async fn a_fetch_that_fails_or_panics_is_not_stored() {
         let cache = of(10);
         let fail = async || Err(Fault::new(Reason::TimedOut, "slow"));
         let found = cache.get_or_fetch(&Handle::current(), "a", None, fail).await;

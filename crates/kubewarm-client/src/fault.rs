@@ -1,4 +1,4 @@
-//! Failures of the API server become faults here: the only place that reads status codes.
+//! Converts failed responses, watch errors and transport errors into faults.
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use kubewarm_api::model::{Fault, Reason};
 use serde::Deserialize;
 use std::{borrow::Cow, error::Error, time::Duration};
 
-/// The parts of a `metav1.Status` that say what went wrong. Nothing else of a body is looked at.
+/// The fields of a `metav1.Status` that describe the failure. Other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -29,10 +29,10 @@ struct Details {
     retry_after_seconds: Option<u64>,
 }
 
-/// What an unsuccessful response means.
+/// Converts an unsuccessful response into a fault.
 ///
-/// `body` is parsed as a Status; a body that is none (the HTML page of a proxy) is not quoted, only
-/// its code is.
+/// `body` should be a Status. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
+/// status code.
 #[must_use]
 pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
     let status = parse(body);
@@ -42,8 +42,8 @@ pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Time
         return classify(code.as_u16(), &status, retry_after);
     }
     let mut reason = reason_of(code.as_u16());
-    // Only the API server may say that a kind is gone: tables are emptied for it. Its own words for
-    // a path that it does not know are no Status, but these.
+    // Only a 404 of the API server itself means that a kind is gone, because kubewarm then empties stores. For an
+    // unknown path, the API server sends this text instead of a Status.
     if reason == Reason::NotServed && !body.starts_with(b"404 page not found") {
         reason = Reason::ServerError;
     }
@@ -52,7 +52,7 @@ pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Time
         .with_retry_after(retry_after)
 }
 
-/// What an `ERROR` event of a watch, or a bare Status in its stream, means.
+/// Converts an `ERROR` event of a watch, or a Status without an event in its stream, into a fault.
 #[must_use]
 pub fn of_event(object: &[u8]) -> Fault {
     match parse(object) {
@@ -61,15 +61,16 @@ pub fn of_event(object: &[u8]) -> Fault {
     }
 }
 
-/// What a failure below HTTP means: no connection, a broken one, a proxy that refuses; or no token,
-/// which is a fault of its own.
+/// Converts a failure below HTTP into a fault: no connection, a broken connection, or a proxy that rejects the request.
+///
+/// If the error contains a fault, such as that of a token request, returns this fault.
 #[must_use]
 pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<Fault>()) {
         return fault.clone();
     }
-    // hyper and rustls say what happened in the innermost error only.
+    // In hyper and rustls, only the innermost error contains the cause.
     let mut message = String::new();
     for error in chain {
         let text = error.to_string();
@@ -80,7 +81,7 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
     Fault::new(Reason::Unreachable, message)
 }
 
-/// A body that calls itself a Status; any other JSON object is none.
+/// Parses a JSON object whose `kind` is `Status`; returns `None` for any other body.
 fn parse(body: &[u8]) -> Option<Status<'_>> {
     serde_json::from_slice(body).ok().filter(|status: &Status<'_>| status.kind == "Status")
 }
@@ -91,12 +92,12 @@ fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
         "Expired" | "Gone" => Reason::Gone,
         _ => reason_of(code),
     };
-    let told = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
+    let body = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
     let message = match status.message.as_ref() {
         "" => format!("HTTP {code} {}", status.reason),
         message => message.to_owned(),
     };
-    Fault::new(reason, message).with_code(code).with_retry_after(header.or(told))
+    Fault::new(reason, message).with_code(code).with_retry_after(header.or(body))
 }
 
 fn reason_of(code: u16) -> Reason {
@@ -112,7 +113,7 @@ fn reason_of(code: u16) -> Reason {
     }
 }
 
-/// Seconds or an HTTP date (RFC 9110, 10.2.3); a date that has passed is zero.
+/// Parses seconds or an HTTP date (RFC 9110, 10.2.3). A date in the past is zero.
 fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_reasons_decide() {
+    fn status_code_and_reason_determine_the_fault() {
         let too_large = r#"{"kind":"Status","reason":"Timeout","message":"Too large resource version","code":504,
             "details":{"causes":[{"reason":"ResourceVersionTooLarge"}],"retryAfterSeconds":1}}"#;
         let cases = [
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_status_is_not_quoted() {
+    fn the_fault_does_not_quote_a_body_that_is_not_a_status() {
         let shown = fault(502, "<html>secret</html>", None).to_string();
         assert!(shown.contains("502") && !shown.contains("secret"), "{shown}");
     }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_event_is_a_status() {
+    fn an_error_event_must_be_a_status() {
         let gone = br#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
         assert_eq!(of_event(gone).reason(), Reason::Gone);
         assert_eq!(of_event(b"{}").reason(), Reason::Malformed);

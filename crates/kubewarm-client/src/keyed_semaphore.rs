@@ -1,4 +1,4 @@
-//! How much may go on at once: so much in all, and a part of it for each key.
+//! Limits how many operations run at the same time, in total and for each key.
 
 use parking_lot::Mutex;
 use std::{
@@ -12,19 +12,20 @@ use tokio::{
     time::timeout,
 };
 
-/// Permits, of which one key, such as a namespace or an address, has no more than its part. Beyond that, first come is first
-/// served. Clones share the permits.
+/// A semaphore with a total limit and a limit for each key, such as a namespace or an address.
+///
+/// Within these limits, waiters get permits in the order of their calls. All clones use the same permits.
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     /// Permits in all.
     size: usize,
     part: usize,
-    /// Bounded by the keys that hold or wait for a permit: others are forgotten when the next one comes.
+    /// One entry for each key that holds or waits for a permit. Entries of other keys are removed later.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
-/// A permit, until it is dropped.
+/// One or more permits, which are released when this value is dropped.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once bounds nothing"]
 pub struct KeyedPermit {
@@ -55,13 +56,13 @@ pub struct SemaphoreUsage {
 }
 
 impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
-    /// So many permits in all, of which each key has `part` at most.
+    /// Creates a semaphore with `all` permits in total, and at most `part` permits for each key.
     #[must_use]
     pub fn new(all: usize, part: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), size: all, part, parts: Arc::default() }
     }
 
-    /// A permit for `key`, if there is one now.
+    /// Returns a permit for `key` if one is available now.
     #[must_use]
     pub fn try_acquire(&self, key: &K) -> Option<KeyedPermit> {
         self.acquire_now(key).ok()
@@ -93,7 +94,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         }
     }
 
-    /// A permit for `key`, waiting for at most `patience`.
+    /// Waits for a permit for `key`; returns `None` after `patience`.
     pub async fn acquire_within(&self, key: &K, patience: Duration) -> Option<KeyedPermit> {
         if let Some(permit) = self.try_acquire(key) {
             return Some(permit);
@@ -101,12 +102,16 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         timeout(patience, self.acquire(key)).await.ok().flatten()
     }
 
-    /// The same, waiting for as long as it takes; never `None`. Cancel safe.
+    /// Waits for a permit for `key` without a time limit.
+    ///
+    /// Never returns `None`, because the semaphores are never closed. Cancel safe.
     pub async fn acquire(&self, key: &K) -> Option<KeyedPermit> {
         self.acquire_many(key, 1).await
     }
 
-    /// The same for so many permits at once, or the part of `key` where that is less.
+    /// Waits for `count` permits for `key` without a time limit, or for the limit of the key if that is less.
+    ///
+    /// All these permits are released together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
         let count = u32::try_from(count.min(self.part)).ok()?;
         let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_no_more_than_its_part_and_all_no_more_than_there_are() {
+    fn permits_are_limited_for_each_key_and_in_total() {
         let permits = KeyedSemaphore::new(6, 4);
         let hold = |key: &'static str| {
             std::iter::from_fn(|| permits.try_acquire(&key)).collect::<Vec<_>>()
@@ -142,7 +147,7 @@ mod tests {
         assert_eq!(hold("c").len(), 4);
         drop(b);
         let _held = hold("d");
-        assert_eq!(permits.parts.lock().len(), 1, "nothing is kept of keys that hold nothing");
+        assert_eq!(permits.parts.lock().len(), 1, "keys without permits have an entry");
     }
 
     #[test]
@@ -165,18 +170,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_are_waited_for_and_no_more_than_the_part_of_a_key() {
+    async fn several_permits_are_acquired_at_once_up_to_the_limit_of_the_key() {
         let permits = KeyedSemaphore::new(6, 4);
         let held = permits.acquire_many(&"a", 9).await.unwrap();
         assert!(permits.try_acquire(&"a").is_none());
         let waiting = permits.acquire_many(&"b", 3);
-        assert!(timeout(Duration::from_hours(1), waiting).await.is_err(), "two are left");
+        assert!(timeout(Duration::from_hours(1), waiting).await.is_err(), "only two are left");
         drop(held);
         assert!(permits.acquire_many(&"b", 3).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_gets_the_next_permit_or_none_in_time() {
+    async fn a_waiter_gets_the_next_permit_or_none_after_its_time_limit() {
         let (permits, patience) = (KeyedSemaphore::new(6, 4), Duration::from_secs(3));
         let mut held: Vec<_> = (0..4).filter_map(|_| permits.try_acquire(&"a")).collect();
         assert!(permits.acquire_within(&"a", patience).await.is_none());
@@ -190,7 +195,7 @@ mod tests {
         assert!(waiting.await.unwrap().is_some());
         assert!(
             permits.acquire_within(&"b", patience).await.is_some(),
-            "others do not wait for it"
+            "another key waits for the full key"
         );
     }
 }

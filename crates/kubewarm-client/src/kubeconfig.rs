@@ -1,4 +1,4 @@
-//! Whom the present configuration has us be, for another kubeconfig that is to say the same.
+//! Reads user and namespace of the current context, for the kubeconfigs that kubewarm writes.
 
 use super::{
     ConnectionOptions,
@@ -10,25 +10,25 @@ use kube::{
     config::{AuthInfo, Kubeconfig},
 };
 
-/// The user and the namespace of the present context.
+/// The user and the namespace of the current context.
 #[derive(Clone, Debug, Default)]
 pub struct Present {
-    /// The user's entry as it is written, credentials included; paths in it are absolute. Of a pod: the
-    /// file with its token, which the kubelet renews.
+    /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to
+    /// the token file, which the kubelet renews.
     pub user: AuthInfo,
-    /// Where the context looks; `None` if it does not say.
+    /// The namespace of the context; `None` if the context sets none.
     pub namespace: Option<String>,
 }
 
-/// Reads the configuration that [`Connection::load`](super::Connection::load) would take, and sends nothing.
+/// Reads the configuration that [`Connection::load`](super::Connection::load) would use. Sends no request.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] as there; a context without a user has an empty one.
+/// [`ConnectError`], except for a context that is missing or has no user: the result then has an empty user.
 ///
 /// # Cost
 ///
-/// Reads files, and runs nothing.
+/// Reads files. Runs no exec plugin.
 pub fn present(options: &ConnectionOptions) -> Result<Present, ConnectError> {
     let source = choose(options, &Surroundings::of_process())?;
     let Source::Files { paths, .. } = &source else {
@@ -69,7 +69,7 @@ contexts:
 ";
 
     #[test]
-    fn the_user_of_the_context_is_taken_as_it_is_with_its_files_where_they_are() {
+    fn the_current_contexts_user_is_returned_unchanged_except_for_absolute_paths() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         std::fs::write(&path, TEXT).unwrap();

@@ -1,4 +1,4 @@
-//! The API server as seen from here: connections, discovery, the lease, and who we are to it.
+//! Clients of the Kubernetes API server: connections, identities, discovery, reviews and leader election.
 
 mod account;
 mod api_client;

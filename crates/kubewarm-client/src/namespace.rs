@@ -1,4 +1,4 @@
-//! Whether a namespace exists, so that "forbidden" and "not there" can be told apart.
+//! Checks whether a namespace exists, so that kubewarm can distinguish a missing namespace from a missing permission.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -7,39 +7,39 @@ use kubewarm_api::model::is_dns_label;
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// The largest object that etcd takes by default is 1.5 MiB.
+/// The largest object that etcd accepts by default is 1.5 MiB.
 const MAX_BYTES: usize = 2 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// What is known of a namespace.
+/// Whether a namespace exists, as far as an identity can find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Existence {
-    /// It exists.
+    /// The namespace exists and is not being deleted.
     Present,
-    /// It is being deleted: its roles go first, then the rest, then the namespace.
+    /// The namespace is being deleted. Its roles can already be gone.
     Leaving,
-    /// It does not exist.
+    /// The namespace does not exist.
     Absent,
-    /// The identity may not look.
+    /// The identity is not permitted to read the namespace: the API server responded with 401 or 403.
     NotAllowed,
-    /// The API server could not be asked.
+    /// The request failed, or the API server responded with an unexpected status.
     Unknown,
 }
 
-/// Whether the namespace of this body is being deleted.
+/// Returns whether the namespace in `body` is being deleted. `body` is the namespace as JSON.
 #[must_use]
 pub fn is_leaving(body: &[u8]) -> bool {
     let found = serde_json::from_slice::<PartialObjectMeta>(body);
     found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
 }
 
-/// Looks the namespace `name` up, as the identity of `client`.
+/// Reads the namespace `name` with the identity of `client`.
 ///
 /// # Cost
 ///
-/// One request of at most 5 s; none for what cannot be the name of a namespace.
+/// One request of at most 5 s; none if `name` is not a valid namespace name.
 pub async fn existence(client: &Client, name: &str) -> Existence {
-    // Nothing but the name of a namespace may reach the path.
+    // The path contains the name, so an invalid name could request another resource.
     if !is_dns_label(name) {
         return Existence::Absent;
     }
@@ -69,10 +69,10 @@ mod tests {
     use tower::service_fn;
 
     fn answering(code: u16) -> Client {
-        saying(code, "")
+        replying(code, "")
     }
 
-    fn saying(code: u16, body: &'static str) -> Client {
+    fn replying(code: u16, body: &'static str) -> Client {
         let service = service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop");
             let answer =
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_status_has_its_meaning() {
+    async fn each_http_status_decides_whether_the_namespace_exists() {
         for (code, expected) in [
             (200, Existence::Present),
             (404, Existence::Absent),
@@ -96,15 +96,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_being_deleted_is_leaving() {
+    async fn a_namespace_with_a_deletion_timestamp_is_leaving() {
         let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-        assert_eq!(existence(&saying(200, leaving), "shop").await, Existence::Leaving);
+        assert_eq!(existence(&replying(200, leaving), "shop").await, Existence::Leaving);
         let there = r#"{"metadata":{"name":"shop"}}"#;
-        assert_eq!(existence(&saying(200, there), "shop").await, Existence::Present);
+        assert_eq!(existence(&replying(200, there), "shop").await, Existence::Present);
     }
 
     #[tokio::test]
-    async fn what_is_no_name_is_not_asked() {
+    async fn an_invalid_namespace_name_is_reported_as_absent() {
         for name in ["", "a/b", "..", "A", "a?b", "%2e"] {
             assert_eq!(existence(&answering(200), name).await, Existence::Absent, "{name}");
         }

@@ -1,19 +1,21 @@
-//! Which proxy, if any, stands between us and the API server.
+//! Selects the proxy between kubewarm and the API server from environment variables.
 //!
-//! Decided here and not by the client library, which holds `NO_PROXY` against the name of the proxy
-//! instead of the server's, and reads no proxy variables inside a cluster.
+//! kubewarm does not use kube's selection, which compares `NO_PROXY` with the proxy's name instead of the server's.
+//! Inside a cluster, kube also ignores these variables.
 
 use super::client::ConnectError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::{env, net::IpAddr};
 
-/// The proxy that `HTTPS_PROXY`, or for a plain server `HTTP_PROXY`, else `ALL_PROXY`, name for `server`, if
-/// `NO_PROXY` does not name the server. Each can be written in lower case.
+/// Returns the proxy for `server`; `None` if no variable is set, or if `NO_PROXY` matches the server.
+///
+/// `HTTPS_PROXY` applies to an HTTPS server and `HTTP_PROXY` to an HTTP server. `ALL_PROXY` applies if that variable
+/// is not set. Each variable can also be in lower case.
 ///
 /// # Errors
 ///
-/// [`ConnectError::InvalidProxy`].
+/// [`ConnectError::InvalidProxy`] if the variable is not a URL.
 pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> {
     let names: &[&str] = if server.scheme_str() == Some("http") {
         &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
@@ -23,13 +25,13 @@ pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> 
     proxy_for(server, &first_of(names), &first_of(&["NO_PROXY", "no_proxy"]))
 }
 
-/// `no_proxy` lists names, addresses and networks that are reached directly. So are `localhost` and loopback
-/// addresses, as by Go's clients.
+/// `no_proxy` lists the names, addresses and networks that need no proxy. As in Go's clients, `localhost` and loopback
+/// addresses never use a proxy.
 fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, ConnectError> {
     if proxy.is_empty() || is_loopback(server) {
         return Ok(None);
     }
-    // Without a scheme, a URL would not parse as one with a host.
+    // `Connection` rejects a proxy without a scheme, so `http` is the default.
     let url = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     let proxy: Uri =
         url.parse().map_err(|_| ConnectError::InvalidProxy { url: without_userinfo(&url) })?;
@@ -51,7 +53,7 @@ fn is_loopback(server: &Uri) -> bool {
     host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// The URL for a message: a password before the `@` stays out of it.
+/// Removes user and password from a URL, so that a message can contain it.
 pub(super) fn without_userinfo(url: &str) -> String {
     url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| rest.to_owned())
 }
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_is_held_against_the_server() {
+    fn no_proxy_is_compared_with_the_server_and_not_with_the_proxy() {
         let proxy = "http://proxy.corp:3128";
         let used = Some("http://proxy.corp:3128/".to_owned());
         assert_eq!(found("https://api.example:6443", proxy, ""), used);
@@ -78,20 +80,20 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_reached_directly() {
+    fn loopback_addresses_use_no_proxy() {
         for server in ["https://127.0.0.1:6443", "https://localhost:6443", "http://[::1]:8001"] {
             assert_eq!(found(server, "http://proxy:3128", ""), None, "{server}");
         }
     }
 
     #[test]
-    fn a_proxy_without_a_scheme_is_taken_as_http() {
+    fn a_proxy_without_a_scheme_uses_http() {
         let found = found("https://api.example", "proxy:3128", "");
         assert_eq!(found.as_deref(), Some("http://proxy:3128/"));
     }
 
     #[test]
-    fn a_proxy_that_is_no_url_is_refused_without_its_password() {
+    fn an_invalid_proxy_url_is_rejected_and_its_password_is_not_shown() {
         let server = Uri::from_static("https://x");
         let message = proxy_for(&server, "http://a:secret@b c", "").unwrap_err().to_string();
         assert!(message.contains("b c") && !message.contains("secret"), "{message}");

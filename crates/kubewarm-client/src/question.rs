@@ -1,4 +1,4 @@
-//! A question of a person to a server, and its whole answer: for the commands, which ask once.
+//! Single requests that commands such as `kubewarm check` and `kubewarm get` send.
 
 use super::api_client::{Answer, ApiClient, ApiRequest};
 use kube::Client;
@@ -6,19 +6,19 @@ use kubewarm_api::model::Fault;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Definitions and lists of profiles are the largest.
+/// Limits for most requests. The largest responses are definitions and lists of profiles.
 const MAX_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(15);
 
-/// Everything of a kind, in one answer.
+/// Limits for a list of all objects of a kind in one response.
 const MAX_BYTES_OF_ALL: usize = 512 << 20;
 const TIME_OF_ALL: Duration = Duration::from_mins(1);
 
-/// Asks for `path`, which must be encoded already.
+/// Sends a `GET` of `path`, which must be percent-encoded.
 ///
 /// # Errors
 ///
-/// The fault of the request, never for a status.
+/// The fault of the request. A response with status 4xx or 5xx is not an error.
 ///
 /// # Cost
 ///
@@ -27,7 +27,7 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
     bounded(ApiClient::new(client).get(path)).send().await
 }
 
-/// The same in the form that `accept` says, for all objects of a kind.
+/// Lists all objects at `path` in one response of the media type `accept`.
 ///
 /// # Errors
 ///
@@ -35,13 +35,13 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
 ///
 /// # Cost
 ///
-/// One request of at most 60 s and 512 MiB, all of which is held.
+/// One request of at most 60 s and 512 MiB. The whole response is held in memory.
 pub async fn get_all(client: &Client, path: &str, accept: &'static str) -> Result<Answer, Fault> {
     let request = ApiClient::new(client).get(path).accept(accept);
     request.within(TIME_OF_ALL).at_most(MAX_BYTES_OF_ALL).send().await
 }
 
-/// Has everything checked that is checked when `object` is created at `path`, and creates nothing.
+/// Sends a dry-run `POST` of `object` to `path`: the API server runs validation and admission, and stores nothing.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ mod tests {
     use kube::client::Body;
 
     #[tokio::test]
-    async fn nothing_is_created_by_a_dry_run() {
+    async fn a_dry_run_is_a_post_with_the_dry_run_parameter() {
         let service = tower::service_fn(|request: Request<Body>| async move {
             assert_eq!(request.method(), Method::POST);
             assert_eq!(request.uri(), "/api/v1/namespaces?dryRun=All");

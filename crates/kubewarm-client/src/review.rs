@@ -1,5 +1,4 @@
-//! What the API server says of permissions, our own and others': reviews, which allow and refuse
-//! nothing.
+//! Sends reviews to the API server: what an identity is permitted to do, and which user it is.
 
 use super::api_client::{Answer, ApiClient};
 use http::HeaderMap;
@@ -21,29 +20,30 @@ use kubewarm_api::model::{
 };
 use serde::Serialize;
 
-/// Rules that are kept: hundreds are many, and each place of each identity has its own.
+/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred.
 const MAX_RULES: usize = 1_024;
-/// Names that are kept, of groups, resources and objects together: what they are compared with grows
-/// with them.
+/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. They determine
+/// memory and the cost of comparisons.
 const MAX_NAMES: usize = 4_096;
 
-/// What an identity may list and watch in one place.
+/// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// Those that have `list`, `watch` or `*` among their verbs, and no others of these; sorted. At
-    /// most 1,024, of at most 4,096 groups, resources and names together.
+    /// The sorted rules with `list`, `watch` or `*`, without other verbs. There are at most 1,024 rules, with at most
+    /// 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
-    /// Whether that is all.
+    /// `Incomplete` if the API server did not return all rules, or if its rules exceed the limits of `rules`.
     pub completeness: Completeness,
 }
 
-/// What the identity of `client` may list and watch in `namespace`, cluster-wide grants included.
-/// Rules that are too many to keep are [`Completeness::Incomplete`].
+/// Returns the rules that permit the identity of `client` to list or watch in `namespace`, cluster-wide rules included.
+///
+/// If the rules exceed the limits of `ReviewedRules`, the rest is dropped and the result is
+/// [`Completeness::Incomplete`].
 ///
 /// # Errors
 ///
-/// The fault of the request; [`Reason::Malformed`] for an answer without a status, and
-/// [`Reason::TooLarge`] for one of more than 1 MiB.
+/// The fault of the request; [`Reason::Malformed`] if the response has no status; [`Reason::TooLarge`] above 1 MiB.
 ///
 /// # Cost
 ///
@@ -58,8 +58,9 @@ pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules,
     Ok(kept(status.resource_rules, completeness))
 }
 
-/// What is kept of `rules`, in an order of its own: the server has none, and what is left out must be
-/// the same each time.
+/// Filters, sorts and limits `rules`.
+///
+/// The API server returns rules in any order. Sorting them makes the limits drop the same rules each time.
 fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
@@ -81,7 +82,7 @@ fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> Reviewe
     ReviewedRules { rules, completeness }
 }
 
-/// What rules are sorted by.
+/// Returns the sort key of a rule.
 fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     let ResourceRule { api_groups, resources, resource_names, verbs } = rule;
     let names = [api_groups, resources, resource_names].map(Option::as_deref);
@@ -89,8 +90,8 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     [groups, resources, names, Some(verbs)]
 }
 
-/// `attributes` for those objects alone that the selectors select. An authorizer can allow a list of these and refuse
-/// one of all.
+/// Restricts `attributes` to the objects that match the selectors. An authorizer can allow a list with selectors and
+/// deny a list without selectors.
 #[must_use]
 pub fn with_selectors(
     attributes: ResourceAttributes,
@@ -101,7 +102,9 @@ pub fn with_selectors(
     ResourceAttributes { label_selector, field_selector, ..attributes }
 }
 
-/// None for no requirements: the API server refuses empty lists. It reviews no comparisons.
+/// Returns `None` if there are no requirements, because the API server rejects an empty list.
+///
+/// Comparisons such as `Gt` are left out, because the API server does not review them.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
     let requirements = labels.requirements().map(|wanted| {
         let values: Vec<_> = wanted.values().map(str::to_owned).collect();
@@ -135,7 +138,7 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
     })
 }
 
-/// Whether the identity of `client` may do what `attributes` say.
+/// Returns whether the identity of `client` is permitted to perform the action in `attributes`.
 ///
 /// # Errors
 ///
@@ -154,8 +157,12 @@ pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Resu
     answer.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
-/// Whether `subject` may do what `attributes` say; whoever asks needs `create` on
-/// `subjectaccessreviews`. Of a user, groups that only a certificate or a token names are not known.
+/// Returns whether `subject` is permitted to perform the action in `attributes`.
+///
+/// The identity of `client` needs `create` on `subjectaccessreviews`.
+///
+/// For a user, the review contains no group except `system:authenticated`. Only the user's certificate or token
+/// contains the other groups.
 ///
 /// # Errors
 ///
@@ -190,11 +197,11 @@ pub async fn may(
     answer.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
-/// The subject that `client` authenticates as; every authenticated user may ask.
+/// Returns the subject that `client` authenticates as. RBAC permits this review to every authenticated user.
 ///
 /// # Errors
 ///
-/// The fault of the request; [`Reason::Malformed`] if the answer names nobody.
+/// The fault of the request; [`Reason::Malformed`] if the response names no user.
 ///
 /// # Cost
 ///
@@ -203,8 +210,8 @@ pub async fn whoami(client: &Client) -> Result<Subject, Fault> {
     let review: SelfSubjectReview = post(client, &SelfSubjectReview::default()).await?.json()?;
     let user = review.status.and_then(|status| status.user_info);
     let username = user.and_then(|user| user.username).filter(|name| !name.is_empty());
-    let nobody = || Fault::new(Reason::Malformed, "the SelfSubjectReview names no user");
-    Ok(Subject::from_username(&username.ok_or_else(nobody)?))
+    let no_user = || Fault::new(Reason::Malformed, "the SelfSubjectReview names no user");
+    Ok(Subject::from_username(&username.ok_or_else(no_user)?))
 }
 
 pub(super) async fn post<R: Resource + Serialize>(
@@ -214,7 +221,7 @@ pub(super) async fn post<R: Resource + Serialize>(
     post_with(client, review, HeaderMap::new()).await
 }
 
-/// The same with more headers: the credentials of whoever is asked about.
+/// Sends `review` with additional headers, such as the credentials of the caller.
 pub(super) async fn post_with<R: Resource + Serialize>(
     client: &Client,
     review: &R,
@@ -223,7 +230,8 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
     let body = serde_json::to_vec(review)
         .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
-    // Whoever may write roles decides on the size of the answer; rules of thousands of them still fit.
+    // Users who can write roles determine the size of the response. The default limit, 1 MiB, allows thousands of
+    // rules.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 
@@ -241,10 +249,10 @@ mod tests {
     use std::{convert::Infallible, sync::Arc};
     use tower::service_fn;
 
-    /// Paths and bodies of what was sent.
+    /// Path and body of each request.
     type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
 
-    /// A client whose server answers `body` to everything, and what was sent.
+    /// Returns a client whose server responds with `body` to every request, and the requests that the server received.
     fn answering(body: &'static str) -> (Client, Sent) {
         let sent = Sent::default();
         let noted = Arc::clone(&sent);
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rules_say_whether_they_are_all() {
+    async fn the_result_of_a_rules_review_contains_its_completeness() {
         let (client, sent) = answering(
             r#"{"spec":{},"status":{"incomplete":true,"nonResourceRules":[],"resourceRules":
                 [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rules_to_list_and_watch_are_kept_and_not_without_end() {
+    fn only_rules_for_list_and_watch_are_kept_and_their_number_is_limited() {
         let rule = |verbs: &[&str], resource: &str, names: usize| ResourceRule {
             api_groups: Some(vec![String::new()]),
             resources: Some(vec![resource.to_owned()]),
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_without_a_status_decides_nothing() {
+    async fn a_review_without_a_status_is_a_fault() {
         let (client, _) = answering(r#"{"spec":{}}"#);
         let attributes = ResourceAttributes::default();
         let fault = is_allowed(&client, attributes.clone()).await.unwrap_err();
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_account_is_reviewed_with_the_groups_that_it_is_in() {
+    async fn a_service_account_is_reviewed_with_its_groups() {
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":false}}"#);
         let account = Subject::from_username("system:serviceaccount:shop:reader");
         let allowed = may(&client, &account, ResourceAttributes::default()).await;
@@ -327,7 +335,7 @@ mod tests {
         assert_eq!(review["spec"]["groups"], serde_json::json!(groups));
     }
     #[tokio::test]
-    async fn the_reviewed_user_is_the_subject() {
+    async fn whoami_returns_the_user_of_the_review() {
         let (client, sent) = answering(
             r#"{"metadata":{},"status":{"userInfo":
             {"username":"system:serviceaccount:shop:kubewarm","groups":["a"]}}}"#,
@@ -341,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_name_is_a_fault() {
+    async fn a_self_review_without_a_user_name_is_a_fault() {
         let (client, _) = answering(r#"{"metadata":{},"status":{"userInfo":{}}}"#);
         assert_eq!(whoami(&client).await.unwrap_err().reason(), Reason::Malformed);
     }

@@ -1,4 +1,4 @@
-//! Where it stands which cluster is meant, and as whom: flags, environment, pod files or the home directory.
+//! Selects the configuration of the cluster: flags, environment, pod files or home directory.
 
 use super::{ConnectionOptions, client::ConnectError};
 use kube::{Config, config::Kubeconfig};
@@ -12,16 +12,16 @@ use std::{
 pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
     "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Where the configuration comes from.
+/// The source of the configuration. Error messages contain its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// One file, or several of `KUBECONFIG` that are merged.
+    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` names the source.
     Files { flag: &'static str, paths: Vec<PathBuf> },
-    /// The files of the pod's ServiceAccount.
+    /// The ServiceAccount files that the kubelet mounts into the pod.
     Pod,
 }
 
-/// What the choice depends on besides the flags.
+/// The inputs of `choose` that do not come from flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surroundings {
     kubeconfig: Option<OsString>,
@@ -62,8 +62,9 @@ pub(super) fn choose(
     }
 }
 
-/// The files merged into one, with the context, cluster and user of `options` as the current ones. Paths in
-/// the result are absolute.
+/// Merges the files into one kubeconfig and sets its current context, cluster and user to those of `options`, if given.
+///
+/// Paths in the result are absolute, because `kubewarm` also writes them into kubeconfigs in other directories.
 ///
 /// # Errors
 ///
@@ -77,7 +78,7 @@ pub(super) fn merged(
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let mut merged = Kubeconfig::default();
     for path in paths {
-        // As kubectl does: of several files those that are missing count as empty.
+        // kubectl also skips missing files if `KUBECONFIG` lists several.
         if paths.len() > 1 && !path.exists() {
             continue;
         }
@@ -114,8 +115,8 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// The configuration of the current context. Its proxy is the kubeconfig's `proxy-url`; what the client library has
-/// read from the environment is discarded.
+/// Returns the configuration of the current context, with the kubeconfig's `proxy-url` as its proxy. A proxy that kube
+/// reads from the environment is discarded.
 pub(super) fn from_kubeconfig(source: &Source, merged: Kubeconfig) -> Result<Config, ConnectError> {
     let broken =
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
@@ -128,7 +129,7 @@ pub(super) fn from_kubeconfig(source: &Source, merged: Kubeconfig) -> Result<Con
     Ok(config)
 }
 
-/// `proxy-url` of the current context's cluster.
+/// Returns the `proxy-url` of the current context's cluster.
 fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
     let current = kubeconfig.current_context.as_deref()?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;
@@ -166,7 +167,7 @@ impl fmt::Display for Source {
 
 #[cfg(test)]
 pub(super) mod sample {
-    /// Of three clusters: as one is, behind a proxy, and without verification.
+    /// A kubeconfig with three clusters: `two` is behind a proxy, and `three` skips TLS verification.
     pub(crate) const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
@@ -190,7 +191,7 @@ mod tests {
     use super::{sample::KUBECONFIG, *};
 
     #[test]
-    fn flags_come_before_the_environment_and_the_pod_before_the_home() {
+    fn flags_override_the_environment_and_the_pod_overrides_the_home_directory() {
         let home = tempfile::NamedTempFile::new().unwrap();
         let around = Surroundings {
             kubeconfig: Some(":/a:/b".into()),
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
         let around = Surroundings { kubeconfig: Some("".into()), ..around };
         assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
-        // A context is a word of kubeconfigs.
+        // `--context` requires a kubeconfig, so it excludes the pod's ServiceAccount.
         assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
         for name in ["cluster", "user"] {
             let value = |it: &str| (it == name).then(|| "c".to_owned());
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_source_the_message_lists_what_was_tried() {
+    fn the_error_about_a_missing_configuration_lists_every_source() {
         let around = Surroundings {
             home_file: Some("/nowhere/.kube/config".into()),
             ..Surroundings::default()
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_of_the_chosen_cluster_counts() {
+    fn the_proxy_of_the_current_contexts_cluster_is_used() {
         let mut kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
         assert_eq!(proxy_url_of(&kubeconfig), None);
         kubeconfig.current_context = Some("two".into());

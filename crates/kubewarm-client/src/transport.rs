@@ -1,7 +1,7 @@
-//! From a configuration to a client: TCP and TLS settings, time-outs, retries.
+//! Creates HTTP clients from a configuration: TCP and TLS settings, timeouts, retries.
 //!
-//! One pool of HTTP/1.1 connections for everything that is sent as the process itself. The client
-//! library's own stack sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an error.
+//! kubewarm replaces kube's HTTP stack, because that stack sets neither keepalive nor `TCP_NODELAY`. It also logs
+//! each 5xx as an error.
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -34,49 +34,50 @@ use tower::{
     BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn, util::BoxCloneSyncService,
 };
 
-/// For the TCP connection alone; a TLS handshake that hangs falls under the time-out of its request.
+/// Timeout of the TCP connect only. The timeout of the request limits the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A peer that is gone is noticed after 30 s + 3 × 10 s, half the default silence of a watch.
+/// Keepalive closes the connection to a dead peer after 30 s + 3 × 10 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Sent bytes that nobody acknowledges end the connection; keepalive does not run meanwhile.
+/// `TCP_USER_TIMEOUT`: a connection closes if the peer does not acknowledge sent bytes for this long. TCP sends no
+/// keepalive probes while bytes are unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
-/// After a burst of lists the sockets go back soon; the API server itself waits longer.
+/// Idle connections close after this time, so that a burst of lists leaves no sockets open for long. The API
+/// server's idle timeout is longer.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-/// What a connection reads at once. It grows to this while a list arrives and stays while the watch
-/// that follows is open; the library's own bound of 400 KiB brings no list sooner.
+/// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm reads a list. It keeps
+/// its size during the watch that follows. The default of hyper, about 400 KiB, does not make lists faster.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// Until the headers of an answer, retries included.
+/// Time limit until the response headers arrive, retries included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between the first and the last of at most so many retries of 429, 503 and 504.
+/// Maximum number of retries after 429, 503 and 504. The delay grows from `RETRY_FIRST` to at most `RETRY_LAST`.
 const RETRIES: u32 = 5;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// A body that is sent while it arrives.
+/// A request body that is forwarded while it arrives.
 pub type Piped = UnsyncBoxBody<Bytes, BoxError>;
-/// Sends requests as they are, and hands back answers before their bodies have come.
+/// An HTTP service that sends requests unchanged and returns each response before its body arrives.
 pub(super) type Pipe = BoxCloneSyncService<Request<Piped>, Response<Incoming>, HttpError>;
 
-/// A client without retries and without time-outs beyond the connection's: each request sets its
-/// own.
+/// Creates a client without retries. Its only timeout is the one of the TCP connect, so each request must set its own.
 ///
-/// Needs a tokio runtime. An exec plugin of the kubeconfig is run here.
+/// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if it has one.
 pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     config.write_timeout = None;
     if config.proxy_url.is_some() {
-        // Keepalive would reach only as far as the proxy, so the library's stack does as well.
+        // Keepalive would only detect a dead proxy, so kube's HTTP stack is sufficient.
         return Ok(ClientBuilder::try_from(config)?.build());
     }
     direct(&config)
 }
 
-/// The same connections for requests whose bodies are piped through: it adds nothing to them, no
-/// credentials of `config` either.
+/// Creates a service for forwarded requests, with the same TCP and TLS settings. It adds no headers to a request, so
+/// no credentials of `config` either.
 pub(super) fn pipe(config: &Config) -> kube::Result<Pipe> {
     let Some(proxy) = config.proxy_url.clone() else {
         return piped(tcp(), config);
@@ -92,7 +93,7 @@ pub(super) fn pipe(config: &Config) -> kube::Result<Pipe> {
 }
 
 fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
-    // It reads user and password out of the URL, as the client library does.
+    // As in kube, the matcher extracts user and password from the proxy's URL.
     let matcher = Matcher::builder().all(proxy.to_string()).build();
     let intercepted = matcher.intercept(&Uri::from_static("https://any.server"));
     let auth = intercepted.and_then(|it| it.basic_auth().cloned());
@@ -132,7 +133,7 @@ where
 
 fn direct(config: &Config) -> kube::Result<Client> {
     let tcp = tcp();
-    // Without TLS no certificates are needed, and in the image there are none.
+    // An `http` server needs no TLS connector. Its creation would fail in kubewarm's image without CA certificates.
     if config.cluster_url.scheme_str() == Some("http") {
         return over(tcp, config);
     }
@@ -210,8 +211,10 @@ async fn before<T>(
     })
 }
 
-/// The same connections, for short requests: 429, 503 and 504 are retried a few times, and without
-/// an answer for 30 s in all the request fails. Bodies, and so watches, may take longer.
+/// Creates a client for short requests on the connections of `plain`.
+///
+/// It retries after 429, 503 and 504. A request fails if its response headers do not arrive within 30 s, retries
+/// included. The body has no time limit.
 pub(super) fn patient(plain: &Client) -> Client {
     let inner = plain.clone();
     let send = service_fn(move |request: Request<Body>| {
@@ -221,7 +224,7 @@ pub(super) fn patient(plain: &Client) -> Client {
     let namespace = plain.default_namespace().to_owned();
     let retried = match RetryPolicy::new(RETRY_FIRST, RETRY_LAST, RETRIES, true) {
         Ok(policy) => Some(RetryLayer::new(policy)),
-        // Only for a first delay above the last; requests then fail sooner.
+        // `new` fails only if the first delay exceeds the last one. Without retries, requests fail sooner.
         Err(_) => None,
     };
     let service = ServiceBuilder::new().option_layer(retried).service(send);

@@ -1,4 +1,4 @@
-//! The API server for requests of callers: sent on with what they bring, and nothing of the operator's.
+//! Forwards requests of callers to the API server without the operator's credentials.
 
 use super::{
     fault,
@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
-/// Where requests of callers are sent on to. It has no credentials.
+/// The client that forwards requests of callers. It adds no credentials.
 ///
-/// Clones share connections: HTTP/1.1, none of which was ever used by another client of this process. What
-/// answers with 101 takes its connection along, for good.
+/// All clones use one pool of HTTP/1.1 connections. No other client of the process uses this pool. A response with
+/// status 101 removes its connection from the pool.
 #[derive(Clone)]
 pub struct Upstream {
     pipe: Pipe,
@@ -23,12 +23,12 @@ pub struct Upstream {
     runtime: Handle,
 }
 
-/// Why there is no answer.
+/// The reason why a forwarded request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSent {
-    /// There is no connection: nothing of the request has reached the server.
+    /// No connection was established, so the API server received no part of the request.
     Unconnected(Fault),
-    /// It may have reached the server, and may have been carried out.
+    /// The request failed on an established connection, so the API server might have executed it.
     Unanswered(Fault),
 }
 
@@ -37,16 +37,18 @@ impl Upstream {
         Self { pipe, server: server.clone(), runtime }
     }
 
-    /// Sends `request`, whose URI is a path, until the head of its answer. Redirects are answers.
+    /// Sends `request` and returns the response when its headers arrive. The URI of `request` must be a path.
+    ///
+    /// `send` does not follow redirects; it returns them.
     ///
     /// # Errors
     ///
-    /// [`NotSent`].
+    /// [`NotSent`] if no response headers arrive.
     ///
     /// # Cost
     ///
-    /// 10 s at most for a connection, and then as long as the server takes: the caller bounds it. Dropping
-    /// what is returned ends the request.
+    /// At most 10 s for the TCP connection. The wait for the response has no limit; callers must set one. Dropping
+    /// the returned future aborts the request.
     pub async fn send(&self, mut request: Request<Piped>) -> Result<Response<Incoming>, NotSent> {
         let at = self.at(request.uri()).map_err(NotSent::Unconnected)?;
         *request.uri_mut() = at;
@@ -63,13 +65,13 @@ impl Upstream {
         })
     }
 
-    /// The same path and query at the server, below the path of its URL.
+    /// Appends path and query of `path` to the path of the server's URL.
     fn at(&self, path: &Uri) -> Result<Uri, Fault> {
         let below = self.server.path().trim_end_matches('/');
-        let asked = path.path_and_query().map_or("/", |path| path.as_str());
+        let suffix = path.path_and_query().map_or("/", |path| path.as_str());
         let mut parts = self.server.clone().into_parts();
         let unreadable = |_| Fault::new(Reason::Internal, "the path cannot be sent on");
-        parts.path_and_query = Some(format!("{below}{asked}").parse().map_err(unreadable)?);
+        parts.path_and_query = Some(format!("{below}{suffix}").parse().map_err(unreadable)?);
         Uri::from_parts(parts)
             .map_err(|_| Fault::new(Reason::Internal, "the server's URL cannot be used"))
     }

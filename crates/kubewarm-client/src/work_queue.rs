@@ -1,77 +1,81 @@
-//! Which keys are to be worked on and when, as client-go's work queue has it: pure, held by whoever works.
+//! A work queue with due times and backoff, as in client-go. It has no task, timer or lock of its own.
 
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// Keys that wait, each at most once however often it is added. A key that is worked on is not begun
-/// again before that is done.
+/// Keys with due times. A key that is added twice is due once. A key in progress does not start again before its work
+/// ends.
 ///
-/// Bounded by the keys that are added and not removed.
+/// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     keys: BTreeMap<K, Work>,
-    /// After a first failure; doubled from failure to failure up to the second.
+    /// The pause after the first failure, and the longest pause. Each failure doubles the pause.
     backoff: [Duration; 2],
 }
 
 #[derive(Debug, Default)]
 struct Work {
     due: Option<Instant>,
-    /// Whatever is added meanwhile, the key waits for this.
+    /// The earliest start of the next work, even if the key is added with an earlier due time.
     not_before: Option<Instant>,
     failures: u32,
     is_under_way: bool,
 }
 
 impl<K: Clone + Ord> WorkQueue<K> {
-    /// An empty queue. A key that fails is worked on again after `first`, then after twice as long, up to
+    /// Creates an empty queue. A failed key starts again after `first`. Each further failure doubles the pause, up to
     /// `longest`.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self { keys: BTreeMap::new(), backoff: [first, longest] }
     }
 
-    /// Makes `key` due at `at`, instead of when it was due before. One that has failed waits for the end of its
-    /// pause all the same.
+    /// Makes `key` due at `at`, which replaces its previous due time.
+    ///
+    /// A failed key still waits for the end of its pause.
     pub fn add_at(&mut self, key: K, at: Instant) {
         self.keys.entry(key).or_default().due = Some(at);
     }
 
     /// Makes `key` due at `at`, unless it is due earlier.
+    ///
+    /// A failed key still waits for the end of its pause.
     pub fn hasten(&mut self, key: K, at: Instant) {
         let work = self.keys.entry(key).or_default();
         work.due = Some(work.due.map_or(at, |due| due.min(at)));
     }
 
-    /// When the next key is due; in the past for one that was not let in.
+    /// Returns the time at which the next key is due. The time is in the past for a key that `admit` rejected.
     ///
     /// # Cost
     ///
-    /// Looks at every key.
+    /// Visits every key.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         let waiting = self.keys.values().filter(|work| !work.is_under_way);
         waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
     }
 
-    /// Makes `key` not due, until it is added again.
+    /// Clears the due time of `key` until it is added again.
     pub fn withdraw(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
             work.due = None;
         }
     }
 
-    /// Begins with every key that is due and that `admit` lets in, those first that have been due for longest.
-    /// The work on each must be ended by [`done`](Self::done) or [`failed`](Self::failed).
+    /// Starts work on every due key that `admit` accepts, with the longest due key first.
+    ///
+    /// The caller must end the work on each key with [`done`](Self::done), [`failed`](Self::failed) or `done_until`.
     ///
     /// # Cost
     ///
-    /// Looks at every key.
+    /// Visits every key.
     pub fn take<P>(&mut self, now: Instant, admit: impl FnMut(&K) -> Option<P>) -> Vec<(K, P)> {
         self.take_by(now, |_| (), admit)
     }
 
-    /// The same, by `class` first: what is of a lower one goes before all that is of a higher one.
+    /// Starts work as `take` does, but keys of a lower `class` come before all keys of a higher `class`.
     pub fn take_by<P, C: Ord>(
         &mut self,
         now: Instant,
@@ -97,12 +101,12 @@ impl<K: Clone + Ord> WorkQueue<K> {
         taken.collect()
     }
 
-    /// The work on `key` succeeded. Whether it was under way.
+    /// Ends the work on `key` and resets its failures. Returns whether the key was in progress.
     pub fn done(&mut self, key: &K) -> bool {
         self.end(key, |work| (work.failures, work.not_before) = (0, None))
     }
 
-    /// The work on `key` failed: it is due again after a pause. Whether it was under way.
+    /// Ends the work on `key`, which is due again after a pause. Returns whether the key was in progress.
     pub fn failed(&mut self, key: &K, now: Instant) -> bool {
         let [first, longest] = self.backoff;
         self.end(key, |work| {
@@ -113,7 +117,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         })
     }
 
-    /// The work on `key` is over. Whatever is added, the key waits for `until`. Whether it was under way.
+    /// Ends the work on `key`, which does not start again before `until`. Returns whether the key was in progress.
     pub fn done_until(&mut self, key: &K, until: Instant) -> bool {
         self.end(key, |work| work.not_before = Some(until))
     }
@@ -127,17 +131,17 @@ impl<K: Clone + Ord> WorkQueue<K> {
         true
     }
 
-    /// Forgets `key`, even if it is worked on.
+    /// Removes `key`, even if it is in progress.
     pub fn remove(&mut self, key: &K) {
         self.keys.remove(key);
     }
 
-    /// Forgets every key that `exists` denies, even one that is worked on.
+    /// Removes every key for which `exists` returns `false`, even if the key is in progress.
     pub fn retain(&mut self, exists: impl Fn(&K) -> bool) {
         self.keys.retain(|key, _| exists(key));
     }
 
-    /// Forgets every key.
+    /// Removes every key, even if it is in progress.
     pub fn clear(&mut self) {
         self.keys.clear();
     }
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_once_when_it_is_due_and_the_longest_due_first() {
+    fn a_due_key_starts_once_and_the_longest_due_key_starts_first() {
         let (mut queue, now) = queue();
         queue.add_at("late", now + SECOND);
         queue.add_at("b", now);
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_class_goes_first_and_hastening_puts_nothing_off() {
+    fn a_lower_class_starts_first_and_hasten_never_delays_a_key() {
         let (mut queue, now) = queue();
         queue.add_at("b", now);
         queue.hasten("a", now + 2 * SECOND);
@@ -182,23 +186,23 @@ mod tests {
         let later = now + SECOND;
         let taken = queue.take_by(later, |key| *key == "b", |_| Some(()));
         assert_eq!(taken, [("a", ()), ("b", ())]);
-        assert_eq!(queue.next(), None, "both are worked on");
+        assert_eq!(queue.next(), None, "both keys are in progress");
     }
 
     #[test]
-    fn what_is_added_while_it_is_worked_on_is_taken_when_that_is_done() {
+    fn a_key_that_is_added_during_its_work_starts_when_the_work_ends() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
         assert_eq!(taken(&mut queue, now), ["a"]);
         queue.add_at("a", now);
         assert!(taken(&mut queue, now).is_empty());
         assert!(queue.done(&"a"));
-        assert!(!queue.done(&"a"), "once");
+        assert!(!queue.done(&"a"), "the work ended twice");
         assert_eq!(taken(&mut queue, now), ["a"]);
     }
 
     #[test]
-    fn who_is_not_let_in_stays_due() {
+    fn a_key_that_is_not_admitted_stays_due() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
         assert!(queue.take(now, |_| None::<()>).is_empty());
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_fails_waits_for_longer_each_time_whatever_is_added() {
+    fn each_failure_doubles_the_pause_even_if_the_key_is_added_again() {
         let (mut queue, start) = queue();
         let mut began = Vec::new();
         for second in 0..200 {
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_failed_is_due_again_by_itself_until_it_is_withdrawn() {
+    fn a_failed_key_is_due_again_unless_it_is_withdrawn() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
         let _begun = taken(&mut queue, now);
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_not_under_way_any_more() {
+    fn a_removed_key_is_not_in_progress() {
         let (mut queue, now) = queue();
         queue.add_at("a", now);
         let _begun = taken(&mut queue, now);

@@ -1,5 +1,4 @@
-//! Keeps one account's token: asks for it once for all who wait, renews it, and drops it when the
-//! API server refuses it.
+//! Requests, renews and drops the token of one ServiceAccount.
 
 use super::{mint::Account, token::Token};
 use crate::Buckets;
@@ -9,35 +8,37 @@ use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Longest wait between two attempts that fail: 1, 2, 4 … seconds before, all with jitter.
+/// Longest wait after a failed attempt, in seconds. The wait doubles from 1 s, with jitter of up to a quarter.
 const LONGEST_WAIT: u32 = 30;
 
-/// The token of one account. Asks only when a request needs it: an account that nobody reads as
-/// costs nothing.
+/// The token of one ServiceAccount. It sends a token request only if another request needs the token, so an unused
+/// account costs nothing.
 pub(super) struct Keeper {
     account: Account,
     operator: Arc<Client>,
     buckets: Buckets,
     state: Mutex<State>,
-    /// Held while a token is asked for.
+    /// Held during a token request, so that only one runs at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     token: Option<Arc<Token>>,
-    /// Attempts since a token was last accepted.
+    /// Failed attempts since the API server last accepted a token.
     failures: u32,
-    /// The last failure, and when to try again.
+    /// The last failure, and the time of the next attempt.
     failed: Option<(Fault, Instant)>,
 }
 
-/// What there is without asking.
+/// The result that is available without a token request.
 enum AtHand {
     Token(Arc<Token>),
-    /// Usable, and to be renewed.
+    /// The token is usable and due for renewal.
     Ageing(Arc<Token>),
+    /// The last attempt failed, and the next one is not due yet.
     Refused(Fault),
+    /// A token request must be sent now.
     Nothing,
 }
 
@@ -47,18 +48,21 @@ impl Keeper {
         Self { account, operator, buckets, state, asking }
     }
 
-    /// A token that should be accepted. Those who ask at the same time share one request; after a
-    /// failure all are told the same until it is time to try again. Cancel safe.
+    /// Returns a token that the API server should accept.
+    ///
+    /// Concurrent callers wait for the same token request. After a failure, all callers get the same fault until the
+    /// next attempt is due. Cancel safe.
     ///
     /// # Errors
     ///
-    /// Those of [`Account::mint`], with the time until the next attempt.
+    /// The errors of [`Account::mint`]; [`Reason::Unauthorized`] if the API server rejected a new token. `Retry-After`
+    /// is the time until the next attempt.
     pub(super) async fn token(&self) -> Result<Arc<Token>, Fault> {
         match self.at_hand() {
             AtHand::Token(token) => return Ok(token),
             AtHand::Refused(fault) => return Err(fault),
             AtHand::Ageing(token) => {
-                // Until the new one is there, and if there will be none, the old one does.
+                // The old token is used during the renewal, and also if the renewal fails.
                 let Ok(_asking) = self.asking.try_lock() else { return Ok(token) };
                 return Ok(self.ask().await.unwrap_or(token));
             }
@@ -72,19 +76,20 @@ impl Keeper {
         }
     }
 
-    /// The API server accepted `token`.
+    /// Records that the API server accepted `token`. The next failure then starts with the shortest wait.
     pub(super) fn accepted(&self, token: &Token) {
         if token.prove() {
             self.state.lock().failures = 0;
         }
     }
 
-    /// The API server answered 401: the token goes. Whether another one may be tried at once: not if
-    /// this one was new.
+    /// Drops `token` after a 401. Returns whether the caller can retry with a new token at once.
+    ///
+    /// The result is `false` if the API server has never accepted `token`: a new token would probably fail too.
     pub(super) fn refused(&self, token: &Arc<Token>) -> bool {
         let mut state = self.state.lock();
         if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
-            // Somebody has noticed before.
+            // Another request has already dropped this token.
             return true;
         }
         state.token = None;
@@ -93,7 +98,7 @@ impl Keeper {
             return true;
         }
         let message = format!("the API server does not accept a new token of {}", self.account);
-        let _told_by_the_next =
+        let _returned_by_the_next =
             state.fail(Fault::new(Reason::Unauthorized, message).with_code(401));
         false
     }
@@ -135,7 +140,7 @@ impl Keeper {
 }
 
 impl State {
-    /// Notes the failure, and adds the time until the next attempt to it.
+    /// Records the failure and returns it with the time until the next attempt.
     fn fail(&mut self, fault: Fault) -> Fault {
         let seconds = 1_u32.checked_shl(self.failures).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         let wait = Duration::from_secs(seconds.into()).mul_f64(1.0 + fastrand::f64() / 4.0);
@@ -149,7 +154,7 @@ impl State {
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client holds credentials.
+        // The client contains credentials.
         f.debug_struct("Keeper").field("account", &self.account).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! One `TokenRequest`, sent as the operator.
+//! Sends one `TokenRequest` for a ServiceAccount with the operator's credentials.
 
 use super::{super::api_client::ApiClient, token::Token};
 use http::StatusCode;
@@ -9,14 +9,14 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use zeroize::Zeroize as _;
 
-/// No audiences: those of the API server itself, which takes no other.
+/// An empty list requests the API server's own audiences. The API server accepts no tokens for other audiences.
 const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
-/// What is asked for; a server may grant less.
+/// The requested lifetime, in seconds. The API server can grant less.
 const LIFE: u64 = 3_600;
-/// A token has some KiB.
+/// Limit for the response. A token has a few KiB.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The account that a token is for.
+/// The ServiceAccount of a token.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) namespace: Arc<str>,
@@ -44,21 +44,21 @@ struct Status<'a> {
 }
 
 impl Account {
-    /// A new token of the account.
+    /// Requests a new token.
     ///
-    /// Its life is taken from the seconds that the server granted, not from its clock.
+    /// The expiry is computed from the granted seconds and the local clock, because the server's clock can differ.
     ///
     /// # Errors
     ///
-    /// [`Reason::ServiceAccountNotFound`], [`Reason::TokenRequestDenied`], or what else went wrong;
-    /// never a reason that says something of the resource that the token is for.
+    /// [`Reason::ServiceAccountNotFound`], [`Reason::TokenRequestDenied`] or another failure of the request. Reasons
+    /// such as `Forbidden` and `NotServed` never occur: callers would apply them to the resource that they read.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
     pub(super) async fn mint(&self, operator: &Client) -> Result<Token, Fault> {
         let Self { namespace, name } = self;
-        // Nothing but the names of an account may reach the path.
+        // The path contains both names, so an invalid name could request another resource.
         if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(self.absent());
         }
@@ -73,7 +73,7 @@ impl Account {
             return Err(self.failed(&answer.fault()));
         }
         let token = self.read(&answer.body, asked_at);
-        // No second copy of the token stays behind.
+        // The body contains a second copy of the token.
         if let Ok(mut body) = answer.body.try_into_mut() {
             body.zeroize();
         }
@@ -85,7 +85,7 @@ impl Account {
             let what = format!("the answer to a token request for {self} holds no token");
             Fault::new(Reason::Malformed, what)
         };
-        // The error of the parser might quote the token.
+        // The parser's error might quote the token.
         let Granted { spec, status } = serde_json::from_slice(body).map_err(|_| malformed())?;
         let life = spec.expiration_seconds.unwrap_or(LIFE).clamp(1, LIFE);
         let token = Token::new(&status.token, Duration::from_secs(life), asked_at, fastrand::f64());
@@ -99,7 +99,7 @@ impl Account {
         Fault::new(Reason::ServiceAccountNotFound, format!("{self} does not exist"))
     }
 
-    /// What a failed request means for those who need the token.
+    /// Converts the fault of a token request into the fault of the request that needs the token.
     fn failed(&self, fault: &Fault) -> Fault {
         let reason = match fault.reason() {
             Reason::Forbidden => Reason::TokenRequestDenied,
@@ -108,7 +108,7 @@ impl Account {
             | Reason::TimedOut
             | Reason::TooLarge
             | Reason::Malformed) => reason,
-            // The operator's own credentials, or an answer that makes no sense here.
+            // The API server rejected the operator's own credentials, or sent an unexpected response.
             Reason::Unauthorized
             | Reason::NotServed
             | Reason::NamespaceNotFound

@@ -1,8 +1,7 @@
-//! Clients that act as `ServiceAccounts`, with tokens that the operator asks for.
+//! Clients that authenticate as ServiceAccounts, with tokens that the operator requests.
 //!
-//! Such a client knows the server's URL and CA and nothing else of the operator's configuration: a
-//! client certificate beats a bearer token, so a shared connection would read with the operator's
-//! permissions.
+//! Such a client uses no connection and no credentials of the operator. The API server prefers a client certificate to
+//! a bearer token, so on the operator's connections a ServiceAccount would read with the operator's permissions.
 
 mod keeper;
 mod mint;
@@ -23,26 +22,26 @@ use std::{
 };
 use tower::{BoxError, service_fn};
 
-/// A server without any credentials for it.
+/// The configuration of an API server without credentials.
 #[derive(Clone)]
 pub(super) struct Anonymous {
     config: Config,
 }
 
-/// The clients of the operator and of the `ServiceAccounts` that profiles name.
+/// The clients of the operator and of the ServiceAccounts that profiles name.
 ///
-/// Of each account that is in use there is one, with its own connections and its own token. It goes
-/// with its last handle, and the token with it.
+/// Each ServiceAccount has one client, with its own connections and its own token. Dropping the client's last `Arc`
+/// also drops the token.
 pub struct Accounts {
     operator: Arc<Client>,
     server: Anonymous,
     buckets: Buckets,
-    /// Bounded by the accounts in use: others are forgotten when the next one comes.
+    /// One entry for each ServiceAccount in use. Creating a client removes the entries of dropped clients.
     handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
 }
 
 impl Anonymous {
-    /// The server of `config`, and how to reach it: of the rest nothing is taken over.
+    /// Copies the server's URL, CA, TLS name and proxy from `config`, and nothing else.
     pub(super) fn of(config: &Config) -> Self {
         let mut bare = Config::new(config.cluster_url.clone());
         bare.root_cert.clone_from(&config.root_cert);
@@ -53,25 +52,25 @@ impl Anonymous {
         Self { config: bare }
     }
 
-    /// A new client, with a pool of connections of its own.
+    /// Creates a client with its own connection pool.
     pub(super) fn connect(&self) -> kube::Result<Client> {
         transport::plain(self.config.clone())
     }
 
-    /// The same for requests that are passed through as they are.
+    /// Creates a service that forwards requests unchanged, with its own connection pool.
     pub(super) fn pipe(&self) -> kube::Result<transport::Pipe> {
         transport::pipe(&self.config)
     }
 }
 
 impl Accounts {
-    /// The accounts of the server of `config`, for tests. `operator` asks for their tokens.
+    /// Creates the clients for the server of `config`, for tests. `operator` requests the tokens.
     #[must_use]
     pub fn of(config: &Config, operator: Client, buckets: Buckets) -> Self {
         Self::new(operator, Anonymous::of(config), buckets)
     }
 
-    /// `operator` asks for the tokens, each when the bucket of its namespace has a turn for it.
+    /// `operator` requests the tokens. Each token request first waits for the bucket of the ServiceAccount's namespace.
     pub(super) fn new(operator: Client, server: Anonymous, buckets: Buckets) -> Self {
         Self { operator: Arc::new(operator), server, buckets, handed_out: Mutex::default() }
     }
@@ -82,8 +81,8 @@ impl Accounts {
                 let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
                 acting_as(Keeper::new(account, operator, buckets), anonymous)
             }
-            // The operator's own client was made of the same CA: only a file that has changed since.
-            // What is wrong with them is for the operator's log: tenants read the fault.
+            // The operator's client uses the same CA, so this fails only if a file has changed since.
+            // The error goes to the operator's log and not into the fault, because tenants can read the fault.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
                 refusing(Fault::new(
@@ -115,7 +114,7 @@ impl Clients for Accounts {
     }
 }
 
-/// A client whose every request fails with `fault`, without being sent.
+/// Returns a client that sends no request and fails each one with `fault`.
 fn refusing(fault: Fault) -> Client {
     let service = service_fn(move |_: Request<Body>| {
         std::future::ready(Err::<Response<Body>, _>(fault.clone()))
@@ -123,7 +122,7 @@ fn refusing(fault: Fault) -> Client {
     Client::new(service, "default")
 }
 
-/// Sends everything with the token of `keeper`, whatever credentials a request brings.
+/// Returns a client that replaces the credentials of each request with the token of `keeper`.
 fn acting_as(keeper: Keeper, anonymous: Client) -> Client {
     let namespace = anonymous.default_namespace().to_owned();
     let keeper = Arc::new(keeper);
@@ -133,7 +132,7 @@ fn acting_as(keeper: Keeper, anonymous: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// Sends `request`; a 401 for a token that was good before is tried once more with a new one.
+/// Sends `request`. After a 401 for a token that was accepted before, sends it once more with a new token.
 async fn send(
     keeper: Arc<Keeper>,
     anonymous: Client,
@@ -167,7 +166,7 @@ async fn send_once(
     Ok((token, answer))
 }
 
-/// The same request again; `None` if its body is a stream.
+/// Copies `request`; `None` if its body is a stream.
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());
@@ -178,7 +177,7 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 
 impl fmt::Debug for Accounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients hold credentials.
+        // The clients contain credentials.
         let accounts = self.handed_out.lock().len();
         f.debug_struct("Accounts").field("accounts", &accounts).finish_non_exhaustive()
     }

@@ -10,14 +10,14 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// An API server: what it says to token requests, and which token it takes.
+/// An API server that issues numbered tokens and rejects the older ones.
 #[derive(Default)]
 struct Server {
     minted: AtomicU32,
-    /// Instead of a token.
+    /// The responses to the next token requests, instead of tokens.
     refusals: Mutex<VecDeque<(u16, &'static str)>>,
     life: Mutex<Option<u64>>,
-    /// Tokens below this number are answered 401.
+    /// Tokens with a lower number get a 401.
     accepts_from: AtomicU32,
     seen: Mutex<Vec<String>>,
 }
@@ -60,7 +60,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // As a real answer, it lets others run.
+            // Like a real response, this lets other tasks run.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -68,7 +68,7 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     Client::new(service, "default")
 }
 
-/// A server, and the client of `shop/reader` on it.
+/// Returns a server and a client that authenticates to it as ServiceAccount `shop/reader`.
 fn reader() -> (Arc<Server>, Client) {
     let server = Arc::new(Server::default());
     let account = Account { namespace: "shop".into(), name: "reader".into() };
@@ -79,14 +79,14 @@ fn reader() -> (Arc<Server>, Client) {
 }
 
 async fn read(client: &Client) -> Result<u16, Fault> {
-    // Whatever a request brings along, it is sent as the account.
+    // The client must replace these credentials with the token of the account.
     let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
     let sent = client.send(request.body(Body::empty()).unwrap()).await;
     sent.map(|answer| answer.status().as_u16()).map_err(|error| of_transport(&error))
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_need_a_token_at_once_share_one_request() {
+async fn concurrent_requests_wait_for_one_token_request() {
     let (server, client) = reader();
     let answers = join_all((0..100).map(|_| read(&client))).await;
     assert!(answers.iter().all(|answer| *answer == Ok(200)));
@@ -95,7 +95,7 @@ async fn all_who_need_a_token_at_once_share_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_renewed_once_it_is_due_and_used_until_then() {
+async fn a_token_is_used_until_its_renewal_is_due() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
     advance(Duration::from_secs(2_510)).await;
@@ -108,7 +108,7 @@ async fn a_token_is_renewed_once_it_is_due_and_used_until_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_may_grant_less_than_an_hour() {
+async fn a_token_with_a_shorter_life_is_renewed_earlier() {
     let (server, client) = reader();
     *server.life.lock() = Some(600);
     assert_eq!(read(&client).await, Ok(200));
@@ -117,7 +117,7 @@ async fn a_server_may_grant_less_than_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_leaves_the_old_token_until_it_ends() {
+async fn a_failed_renewal_keeps_the_old_token_until_it_expires() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
     *server.refusals.lock() = vec![(403, "{}"); 1_000].into();
@@ -130,10 +130,10 @@ async fn a_renewal_that_fails_leaves_the_old_token_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_token_is_replaced_at_once_and_a_new_one_that_is_refused_is_waited_for() {
+async fn a_rejected_token_is_replaced_at_once_unless_it_was_new() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
-    // The account was deleted and created anew: its old tokens go.
+    // The account was deleted and created again, so its old tokens are invalid.
     server.accepts_from.store(2, Ordering::SeqCst);
     assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
     server.accepts_from.store(u32::MAX, Ordering::SeqCst);
@@ -149,7 +149,7 @@ async fn a_refused_token_is_replaced_at_once_and_a_new_one_that_is_refused_is_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_there_is_no_token_the_api_server_is_asked_more_and_more_seldom() {
+async fn failed_token_requests_are_retried_with_growing_pauses() {
     let (server, client) = reader();
     *server.refusals.lock() = vec![(404, "{}"); 1_000].into();
     let began = tokio::time::Instant::now();
@@ -159,7 +159,7 @@ async fn while_there_is_no_token_the_api_server_is_asked_more_and_more_seldom() 
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
-    // After 1, 2, 4, 8 and 16 s, then every 30 to 38 s.
+    // The pauses are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
     assert!((19..=25).contains(&server.count()), "{}", server.count());
     server.refusals.lock().clear();
     sleep(Duration::from_secs(38)).await;
@@ -167,7 +167,7 @@ async fn while_there_is_no_token_the_api_server_is_asked_more_and_more_seldom() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_says_nothing_of_the_resource_and_shows_no_token() {
+async fn the_fault_of_a_token_request_contains_no_token_and_no_reason_of_the_resource() {
     for (code, body, reason) in [
         (403, r#"{"kind":"Status","message":"no"}"#, Reason::TokenRequestDenied),
         (401, "{}", Reason::ServerError),
@@ -185,17 +185,17 @@ async fn a_failure_says_nothing_of_the_resource_and_shows_no_token() {
 }
 
 #[tokio::test]
-async fn what_is_no_name_reaches_no_path() {
+async fn an_invalid_account_name_sends_no_request() {
     for name in ["", "..", "a/b", "a?b", "A", "%2e", "a\n"] {
         let account = Account { namespace: "shop".into(), name: name.into() };
-        let operator = client(|request| panic!("asked {}", request.uri()));
+        let operator = client(|request| panic!("requested {}", request.uri()));
         let fault = account.mint(&operator).await.unwrap_err();
         assert_eq!(fault.reason(), Reason::ServiceAccountNotFound, "{name:?}");
     }
 }
 
 #[test]
-fn nothing_of_the_operators_credentials_is_taken_over() {
+fn a_client_without_credentials_contains_none_of_the_operators() {
     let mut config = Config::new("https://api.example:6443".parse().unwrap());
     config.root_cert = Some(vec![b"ca".to_vec()]);
     config.tls_server_name = Some("api".to_owned());
@@ -214,7 +214,7 @@ fn nothing_of_the_operators_credentials_is_taken_over() {
 }
 
 #[tokio::test]
-async fn an_account_has_one_client_for_as_long_as_anyone_uses_it() {
+async fn an_account_has_one_client_until_its_last_handle_is_dropped() {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
     let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config));
     let clients = Accounts::new(operator, server, Buckets::default());

@@ -1,4 +1,4 @@
-//! One token: never shown, wiped from memory when it goes, and renewed before it ends.
+//! One token of a ServiceAccount: never printed, wiped from memory when dropped, renewed before it expires.
 
 use http::HeaderValue;
 use std::{
@@ -9,24 +9,25 @@ use std::{
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// Latest renewal, as a share of the token's life.
+/// Latest time of the renewal, as a fraction of the token's life.
 const RENEW_AT: f64 = 0.8;
-/// How much earlier it may be, so that tokens minted together are not renewed together.
+/// Largest jitter, as a fraction of the token's life. It makes a renewal earlier, so that tokens of the same age are
+/// not renewed at the same time.
 const JITTER: f64 = 0.1;
-/// Not used any more so long before it ends: what is sent now arrives a little later.
+/// A token is not used in the last seconds of its life, because it might expire before the request arrives.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// A bearer token of a ServiceAccount.
+/// A bearer token of a ServiceAccount, with the times of its renewal and of its expiry.
 pub(super) struct Token {
     header: Zeroizing<String>,
     renew_at: Instant,
     ends_at: Instant,
-    /// Whether the API server has accepted it.
+    /// Whether the API server has accepted the token.
     proven: AtomicBool,
 }
 
 impl Token {
-    /// A token that was asked for at `asked_at` and lives for `life`. `chance` of 0..1 is the jitter.
+    /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, from 0 to 1, scales the jitter.
     pub(super) fn new(token: &str, life: Duration, asked_at: Instant, chance: f64) -> Self {
         Self {
             header: Zeroizing::new(["Bearer ", token].concat()),
@@ -36,7 +37,8 @@ impl Token {
         }
     }
 
-    /// The value of `Authorization`, marked as a secret; `None` if the token is none.
+    /// Returns the value of the `Authorization` header, marked as sensitive; `None` if the token is not a valid header
+    /// value.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&self.header).ok()?;
         value.set_sensitive(true);
@@ -51,7 +53,7 @@ impl Token {
         now >= self.renew_at
     }
 
-    /// Notes that the API server accepted it; whether that is news.
+    /// Records that the API server accepted the token. Returns whether this is the first time.
     pub(super) fn prove(&self) -> bool {
         !self.proven.swap(true, Ordering::Relaxed)
     }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_token_is_due_at_four_fifths_of_its_life_and_never_shown() {
+    async fn a_token_is_due_after_70_to_80_percent_of_its_life_and_never_printed() {
         let (now, hour) = (Instant::now(), Duration::from_hours(1));
         let second = Duration::from_secs(1);
         for (chance, due) in [(0.0, 2_880), (1.0, 2_520)] {

@@ -1,4 +1,4 @@
-//! Who calls us, and whether they may: what the API server says of a bearer token, or of whoever a certificate names.
+//! Authenticates and authorizes callers of kubewarm with reviews by the API server.
 
 use super::review::{post, post_with, without_status};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -14,35 +14,38 @@ use kubewarm_api::model::{Fault, Reason};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// Whom an API server with anonymous access takes callers for that it does not know.
+/// User name of unauthenticated callers on an API server with anonymous access.
 const ANONYMOUS: &str = "system:anonymous";
-/// The group of everybody who is known, and that of everybody else.
+/// Group that the API server adds to each authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
+/// Group that the API server adds to each unauthenticated user.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// What a caller shows of itself.
+/// The credentials of a caller.
 pub struct Presented {
-    /// The bearer token, without `Bearer`. Never shown.
+    /// The bearer token, without `Bearer`. `Debug` does not print it.
     pub token: Zeroizing<String>,
-    /// The `Impersonate-*` headers, in their order.
+    /// The `Impersonate-*` headers, in the order of the request.
     pub impersonation: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Who a caller is, as far as authorizers look at it.
+/// A user, with the fields that authorizers evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// Tells one of this name from a later one.
+    /// Distinguishes users that have the same name at different times. Empty if the API server sets none.
     pub uid: String,
-    /// In the server's order.
+    /// The groups, in the order of the API server.
     pub groups: Vec<String>,
-    /// What else the authenticator knows.
+    /// Additional attributes from the authenticator, by their keys.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// The same, of the group that the API server puts everybody into whom it knows.
+    /// Adds the group `system:authenticated`, unless the user is in it or in `system:unauthenticated`.
+    ///
+    /// The API server does the same for each authenticated user.
     #[must_use]
     pub fn authenticated(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
@@ -52,7 +55,7 @@ impl User {
         self
     }
 
-    /// The review whether this user may do what `access` says.
+    /// Returns the spec of a SubjectAccessReview for this user and the action in `access`.
     #[must_use]
     pub fn review(&self, access: &SelfSubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
         let Self { name, uid, groups, extra } = self.clone();
@@ -69,23 +72,22 @@ impl User {
     }
 }
 
-/// What the API server says to credentials.
+/// The result of authentication by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// They are of this user.
+    /// The credentials are valid and identify this user.
     Known(Arc<User>),
-    /// It does not accept them.
+    /// The credentials are invalid, or identify no user except `system:anonymous`.
     Unknown,
-    /// It accepts the token, but not what comes with it: its owner may not act as somebody else.
+    /// The token is valid, but RBAC does not permit its owner to impersonate the requested user.
     Refused {
-        /// In the server's words.
+        /// The API server's message.
         message: String,
     },
 }
 
 impl Who {
-    /// This user: nobody without a name, and nobody whom the API server does not know either, as there is no
-    /// anonymous access here.
+    /// Returns `Known`, or `Unknown` if the name is empty or `system:anonymous`. kubewarm has no anonymous access.
     #[must_use]
     pub fn of(user: Arc<User>) -> Self {
         if user.name.is_empty() || user.name == ANONYMOUS {
@@ -96,47 +98,47 @@ impl Who {
     }
 }
 
-/// What the API server says to a user's action.
+/// The result of authorization by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is allowed.
+    /// The user is permitted to perform the action.
     Allowed,
-    /// It is not.
+    /// The user is not permitted to perform the action.
     Denied {
-        /// Why, where an authorizer says so.
+        /// The authorizer's reason, if it gives one.
         reason: Option<String>,
     },
 }
 
-/// Asks the API server about callers: as the operator, or as the callers themselves.
+/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own.
 #[derive(Clone)]
 pub enum Reviewer {
-    /// By `TokenReview` and `SubjectAccessReview`, for which the operator needs `create` on both.
+    /// Sends TokenReview and SubjectAccessReview. The operator needs `create` on both.
     Operator {
-        /// With the operator's permissions.
+        /// A client with the operator's credentials.
         client: Client,
-        /// Whom tokens have to be for; empty for the API server itself.
+        /// A token must be for one of these audiences. If the list is empty, it must be for the API server.
         audiences: Arc<[String]>,
     },
-    /// By `SelfSubjectReview` and `SelfSubjectAccessReview` with the caller's own token, which need
-    /// nothing of the operator's: the client has no credentials.
+    /// Sends SelfSubjectReview and SelfSubjectAccessReview with the caller's own token. The client has no credentials,
+    /// so these reviews need no permissions of the operator.
     Caller(Client),
 }
 
 impl Reviewer {
-    /// Whether the callers' own tokens and `Impersonate-*` headers reach the API server, which alone can say
-    /// whether they may act as another.
+    /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
+    ///
+    /// If not, kubewarm must reject impersonation, because the API server cannot check it.
     #[must_use]
     pub fn passes_impersonation_on(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
-    /// Whose credentials `presented` are. A token counts if it is for the API server itself, or for one of
-    /// the audiences that are wanted instead.
+    /// Authenticates the credentials in `presented`.
     ///
     /// # Errors
     ///
-    /// The fault of the request; [`Reason::Malformed`] for an answer without a status.
+    /// The fault of the request; [`Reason::Malformed`] if the response has no status.
     ///
     /// # Cost
     ///
@@ -150,12 +152,13 @@ impl Reviewer {
         }
     }
 
-    /// Whether the user may do what `spec` says; `presented` is the user's token. Of a user without one only the
-    /// operator can ask.
+    /// Authorizes the user and the action in `spec`. `presented` contains the user's own token.
+    ///
+    /// Only `Reviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
     ///
     /// # Errors
     ///
-    /// As for [`Self::who`].
+    /// As for [`Self::who`]; [`Reason::Internal`] if a required token is missing.
     ///
     /// # Cost
     ///
@@ -182,7 +185,8 @@ async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Res
     let review = TokenReview { spec, ..TokenReview::default() };
     let answer: TokenReview = post(client, &review).await?.json()?;
     let status = answer.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator that knows no audiences names none, and accepts tokens that are for anybody.
+    // An authenticator without support for audiences returns none. It might accept a token for another audience, so
+    // kubewarm rejects the token.
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
@@ -220,7 +224,7 @@ async fn self_access_review(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let answer = post_with(client, &review, credentials).await?;
-    // Between the two reviews the credentials may have ended, or the right to ask.
+    // Between the two reviews, the token can expire and the permission to send reviews can be revoked.
     if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(Verdict::Denied { reason: Some(answer.fault().message().to_owned()) });
     }
@@ -245,7 +249,7 @@ fn verdict(status: SubjectAccessReviewStatus) -> Verdict {
     Verdict::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
 }
 
-/// The caller's credentials and nothing else.
+/// Returns the headers with the caller's credentials.
 fn headers_of(presented: &Presented) -> Result<HeaderMap, Fault> {
     let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
     let mut token = HeaderValue::from_str(&bearer)
@@ -268,7 +272,7 @@ impl fmt::Debug for Presented {
 
 impl fmt::Debug for Reviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients may hold credentials.
+        // The clients can contain credentials.
         let own = self.passes_impersonation_on();
         f.debug_struct("Reviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }

@@ -13,10 +13,10 @@ const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const OWN_IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// What was sent: the path, the credentials, the body.
+/// Path, credentials and body of each request.
 type Sent = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
 
-/// A client whose server gives these answers, in turn, and what it was sent.
+/// Returns a client whose server sends `answers` in this order, and the requests that the server received.
 fn answering(answers: &[(u16, Value)]) -> (Client, Sent) {
     let sent = Sent::default();
     let (noted, answers) = (Arc::clone(&sent), answers.to_vec());
@@ -59,7 +59,7 @@ fn for_kubewarm(client: Client) -> Reviewer {
 }
 
 #[tokio::test]
-async fn a_token_counts_only_if_it_is_for_one_of_the_audiences() {
+async fn a_token_is_accepted_only_for_one_of_the_audiences() {
     let user = json!({"username": "jane"});
     for (named, counts) in [
         (json!({"audiences": ["kubewarm"]}), true),
@@ -79,8 +79,9 @@ async fn a_token_counts_only_if_it_is_for_one_of_the_audiences() {
     }
 }
 
-/// What an API server that gives these answers, in turn, makes of a caller of `/metrics`; and what
-/// it was sent.
+/// Authenticates and authorizes a caller of `/metrics` against a server that sends `answers` in this order.
+///
+/// Returns the verdict and the requests that the server received. The verdict is `None` for an unknown caller.
 async fn decided(
     answers: &[(u16, Value)],
     reviewer: fn(Client) -> Reviewer,
@@ -110,26 +111,26 @@ fn refused(code: u16) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn the_whole_identity_of_the_token_is_asked_about() {
+async fn the_access_review_contains_all_fields_of_the_user() {
     let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
     let answers = [known(&user), status(&json!({"allowed": true}))];
     let (found, sent) = decided(&answers, operator, &presented()).await;
     assert_eq!(found, Ok(Some(Verdict::Allowed)));
-    let [(tokens, shown, token), (access, also_shown, asked)] = &sent[..] else {
+    let [(tokens, shown, token), (access, also_shown, review)] = &sent[..] else {
         panic!("{sent:?}")
     };
-    assert!(shown.is_empty() && also_shown.is_empty(), "as the operator");
+    assert!(shown.is_empty() && also_shown.is_empty(), "a review contains the caller's token");
     assert_eq!((&**tokens, &token["spec"]), (TOKENS, &json!({"token": "t0k3n"})));
     let expected = json!({
         "user": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]},
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
     });
-    assert_eq!((&**access, &asked["spec"]), (ACCESS, &expected));
+    assert_eq!((&**access, &review["spec"]), (ACCESS, &expected));
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_known_or_anybodys_asks_for_nothing() {
-    for said in [
+async fn an_invalid_or_anonymous_token_sends_no_access_review() {
+    for answer in [
         json!({}),
         json!({"authenticated": false, "user": {"username": "jane"}}),
         json!({"authenticated": true, "user": {"username": ""}}),
@@ -137,20 +138,20 @@ async fn a_token_that_is_not_known_or_anybodys_asks_for_nothing() {
         json!({"authenticated": true}),
         json!({"error": "invalid bearer token"}),
     ] {
-        let (found, sent) = decided(&[status(&said)], operator, &presented()).await;
-        assert_eq!((found, sent.len()), (Ok(None), 1), "{said}");
+        let (found, sent) = decided(&[status(&answer)], operator, &presented()).await;
+        assert_eq!((found, sent.len()), (Ok(None), 1), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_or_denied_as_well_is_denied() {
+async fn an_action_is_denied_unless_it_is_allowed_and_not_denied() {
     let user = json!({"username": "jane"});
-    for (said, reason) in [
+    for (answer, reason) in [
         (json!({"allowed": false}), None),
         (json!({"allowed": false, "reason": ""}), None),
         (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
     ] {
-        let answers = [known(&user), status(&said)];
+        let answers = [known(&user), status(&answer)];
         let (found, _) = decided(&answers, operator, &presented()).await;
         let reason = reason.map(ToOwned::to_owned);
         assert_eq!(found, Ok(Some(Verdict::Denied { reason })));
@@ -158,7 +159,7 @@ async fn what_is_not_allowed_or_denied_as_well_is_denied() {
 }
 
 #[tokio::test]
-async fn without_an_answer_there_is_no_decision() {
+async fn a_response_without_a_status_is_a_fault() {
     for reviewer in [operator, Reviewer::Caller] {
         let nothing = (200, json!({"spec": {}}));
         let (found, _) = decided(&[nothing], reviewer, &presented()).await;
@@ -172,7 +173,7 @@ async fn without_an_answer_there_is_no_decision() {
 }
 
 #[tokio::test]
-async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
+async fn both_self_reviews_contain_the_callers_token_and_impersonation_headers() {
     let acting = [("impersonate-user", "john"), ("impersonate-group", "a")];
     let impersonation = acting
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
@@ -181,7 +182,7 @@ async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
         [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
     let (found, sent) = decided(&answers, Reviewer::Caller, &presented).await;
     assert_eq!(found, Ok(Some(Verdict::Allowed)));
-    let [(who, shown, _), (access, also_shown, asked)] = &sent[..] else { panic!("{sent:?}") };
+    let [(who, shown, _), (access, also_shown, review)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
     let mut shown = shown.clone();
     shown.sort_unstable();
@@ -190,11 +191,11 @@ async fn a_callers_own_token_and_whom_it_acts_as_go_along_with_both_reviews() {
     assert_eq!(shown, expected);
     assert_eq!(also_shown.len(), expected.len());
     let expected = json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
-    assert_eq!(asked["spec"], expected, "about itself: nobody else is named");
+    assert_eq!(review["spec"], expected, "a self review names no user");
 }
 
 #[tokio::test]
-async fn a_caller_whom_the_server_refuses_is_refused() {
+async fn a_caller_that_the_server_rejects_is_rejected() {
     let presented = presented();
     let (client, _) = answering(&[refused(401)]);
     assert_eq!(Reviewer::Caller(client).who(&presented).await, Ok(Who::Unknown));
@@ -209,7 +210,7 @@ async fn a_caller_whom_the_server_refuses_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_as_the_caller_without_its_token() {
+async fn a_self_review_without_a_token_is_not_sent() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
     let user = User { name: "jane".to_owned(), ..User::default() };
     let found = Reviewer::Caller(client).may(None, user.review(&metrics())).await;
@@ -218,7 +219,7 @@ async fn nobody_is_asked_about_as_the_caller_without_its_token() {
 }
 
 #[test]
-fn who_is_known_is_of_the_group_of_those_who_are() {
+fn a_user_is_added_to_the_group_of_authenticated_users() {
     let groups = |groups: &[&str]| {
         let groups = groups.iter().map(|&it| it.to_owned()).collect();
         User { groups, ..User::default() }.authenticated().groups
@@ -229,6 +230,6 @@ fn who_is_known_is_of_the_group_of_those_who_are() {
 }
 
 #[test]
-fn no_token_is_shown() {
+fn debug_output_contains_no_token() {
     assert!(!format!("{:?}", presented()).contains("t0k3n"));
 }

@@ -1,4 +1,4 @@
-//! Clients of one cluster, as one identity each, and why there are none.
+//! Connects to one cluster: loads the configuration and creates the clients of each identity.
 
 use super::{
     Buckets, ConnectionOptions,
@@ -20,35 +20,35 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// A connection to one API server, as one identity.
+/// The configuration of one API server with one identity, and the clients that use it.
 #[derive(Clone)]
 pub struct Connection {
     patient: Client,
     plain: Client,
-    /// What the clients were made of: the operator's credentials are in it.
+    /// Contains the operator's credentials. `anonymous` is the same configuration without credentials.
     config: Config,
     anonymous: Anonymous,
     source: Source,
 }
 
-/// Why there is no connection, and what to do about it.
+/// The reason why no client can be created. Each message contains a fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nowhere is there a configuration.
+    /// No source contains a configuration.
     #[error(
         "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
     )]
     Nothing {
-        /// The default file, or `$HOME/.kube/config` if there is no home either.
+        /// Path of the default file, or `$HOME/.kube/config` if the home directory is unknown.
         home: String,
     },
-    /// A kubeconfig cannot be read, or lacks something.
+    /// A kubeconfig cannot be read, or is incomplete.
     #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
     Kubeconfig {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
-        /// What is wrong with it.
+        /// The error of kube.
         #[source]
         source: Box<KubeconfigError>,
     },
@@ -62,60 +62,62 @@ pub enum ConnectError {
         /// The name in the flag.
         name: String,
     },
-    /// The files that the kubelet mounts are incomplete.
+    /// The ServiceAccount files that the kubelet mounts are incomplete.
     #[error("cannot use the pod's ServiceAccount; is automountServiceAccountToken off?")]
     InCluster(#[source] InClusterError),
-    /// Rule: TLS is always verified.
+    /// The kubeconfig disables TLS verification. kubewarm always verifies TLS certificates.
     #[error(
         "the kubeconfig from {origin} sets insecure-skip-tls-verify for {server}, which kubewarm \
          refuses; set certificate-authority (and tls-server-name if the name differs) instead"
     )]
     Insecure {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
-        /// The server's URL.
+        /// The URL of the API server.
         server: Uri,
     },
-    /// The kubeconfig's `proxy-url` is none.
+    /// The kubeconfig's `proxy-url` is not a URL.
     #[error("the kubeconfig from {origin} has a proxy-url that is not a URL")]
     ProxyUrl {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
     },
-    /// A proxy is not a URL, or has a scheme that is not supported.
+    /// The proxy is not a URL, or its scheme is not supported.
     #[error(
         "the proxy {url:?} is not a URL with the scheme http, https or socks5, such as \
          http://proxy.example:3128; correct proxy-url of the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or \
          ALL_PROXY"
     )]
     InvalidProxy {
-        /// The URL, without a user and a password.
+        /// The URL without user and password.
         url: String,
     },
-    /// No client could be made from a readable configuration.
+    /// The configuration is readable, but no client can be created from it.
     #[error(
         "cannot connect with the configuration from {origin}: the credentials, certificates or the \
          proxy cannot be used"
     )]
     Client {
-        /// Where it comes from.
+        /// The flag or variable, with the paths of the files.
         origin: String,
-        /// What is wrong with certificates, tokens, exec plugins, or the proxy's scheme.
+        /// The error about certificates, tokens, exec plugins or the proxy's scheme.
         #[source]
         source: Box<kube::Error>,
     },
 }
 
 impl Connection {
-    /// Takes the first configuration there is: the kubeconfig of `options`, `KUBECONFIG`, the pod's
-    /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`. A source that is
-    /// there but broken is an error, because the next source might be another cluster.
+    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's
+    /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`.
     ///
-    /// Must be called within a tokio runtime. Sends nothing.
+    /// With `context`, the pod's ServiceAccount is skipped. A source that exists but is broken is an error, because the
+    /// next source might be another cluster.
+    ///
+    /// Must be called within a tokio runtime. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] says which sources were tried, and what to do.
+    /// [`ConnectError`] with the source and a fix.
     ///
     /// # Cost
     ///
@@ -136,9 +138,12 @@ impl Connection {
         Self::new(config, source, options.request_timeout)
     }
 
-    /// The connection that the current context of `kubeconfig` describes, which is in no file.
+    /// Uses the current context of `kubeconfig`, which exists in memory only. `kubewarm get` connects to the cache this
+    /// way.
     ///
     /// # Errors
+    ///
+    /// [`ConnectError`], as for [`Connection::load`].
     ///
     /// # Cost
     ///
@@ -183,33 +188,38 @@ impl Connection {
         Ok(Self { patient, plain, config, anonymous, source })
     }
 
-    /// For our own resources, leases, events and reviews: an answer begins within 30 s, after at
-    /// most a few retries of 429, 503 and 504, or the request fails.
+    /// Returns the client for short requests of kubewarm itself, such as leases, Events and reviews.
+    ///
+    /// It retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive within
+    /// 30 s, retries included.
     #[must_use]
     pub fn client(&self) -> Client {
         self.patient.clone()
     }
 
-    /// For list and watch: no retries and no time-outs but 10 s for the TCP connection; whoever
-    /// sends a request bounds it. Connections are kept alive, so that a dead peer is noticed within
-    /// 60 s (through a proxy the system's defaults apply).
+    /// Returns the client for list and watch, which does not retry.
+    ///
+    /// Its only timeout is 10 s for the TCP connect, so callers must limit each request. TCP keepalive detects a dead
+    /// peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
     #[must_use]
     pub fn informer_client(&self) -> Client {
         self.plain.clone()
     }
 
-    /// The clients of all identities, for list and watch: the operator's is
-    /// [`Connection::informer_client`], those of `ServiceAccounts` share nothing with it. Requests for
-    /// tokens are charged to `buckets`.
+    /// Returns the clients of all identities, for list and watch.
+    ///
+    /// The operator's client is [`Connection::informer_client`]. Clients of ServiceAccounts use neither its connections
+    /// nor its credentials. Token requests draw from `buckets`.
     #[must_use]
     pub fn clients(&self, buckets: Buckets) -> Accounts {
         Accounts::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
-    /// Asks about callers with the operator's permissions, over connections of its own: however many callers
-    /// there are, none of them waits for, or is waited for by, what the operator asks for itself. Of a token
-    /// that is meant for none of `audiences` it says that nobody knows it; without any, tokens for the API
-    /// server itself count.
+    /// Returns a reviewer that reviews callers with the operator's permissions.
+    ///
+    /// The reviewer has its own connections, so that reviews and the operator's other requests do not wait for each
+    /// other. It accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
+    /// server.
     ///
     /// # Errors
     ///
@@ -225,8 +235,10 @@ impl Connection {
         Ok(Reviewer::Operator { client, audiences: audiences.into() })
     }
 
-    /// Asks about callers with their own tokens, over connections of its own: its client knows the
-    /// server's URL and CA and nothing of the operator's credentials.
+    /// Returns a reviewer that reviews each caller with the caller's own token.
+    ///
+    /// The reviewer has its own connections. Its client contains the API server's URL and CA, and no credentials of the
+    /// operator.
     ///
     /// # Errors
     ///
@@ -236,8 +248,10 @@ impl Connection {
         Ok(Reviewer::Caller(client))
     }
 
-    /// The API server for requests of callers, over connections of its own: with the server's URL and CA, and
-    /// nothing of the operator's credentials. They are made on `runtime`, which must outlive the callers'.
+    /// Returns the client that forwards requests of callers.
+    ///
+    /// It has its own connections. It contains the API server's URL and CA, and no credentials of the operator.
+    /// Requests run on `runtime`, which must outlive the callers' runtimes.
     ///
     /// # Errors
     ///
@@ -247,13 +261,14 @@ impl Connection {
         Ok(Upstream::new(pipe, self.server(), runtime))
     }
 
-    /// The namespace of the context, else `default`; in a pod, the pod's.
+    /// Returns the namespace of the context, or `default` if the context sets none. In a pod, returns the pod's
+    /// namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.plain.default_namespace()
     }
 
-    /// The namespace of the pod's ServiceAccount, if that is what the connection uses.
+    /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
     #[must_use]
     pub fn service_account_namespace(&self) -> Option<&str> {
         match self.source {
@@ -262,7 +277,7 @@ impl Connection {
         }
     }
 
-    /// The server's URL, for messages.
+    /// Returns the URL of the API server.
     #[must_use]
     pub fn server(&self) -> &Uri {
         &self.config.cluster_url
@@ -273,14 +288,14 @@ fn unusable(source: &Source, error: kube::Error) -> ConnectError {
     ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
 }
 
-/// How every client names itself.
+/// Returns the `User-Agent` header of all clients.
 pub(super) fn agent() -> (HeaderName, HeaderValue) {
     (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The clients hold credentials.
+        // The clients contain credentials.
         f.debug_struct("Connection")
             .field("server", self.server())
             .field("source", &self.source)

@@ -30,7 +30,7 @@ async fn a_context_selects_server_and_namespace() {
 }
 
 #[tokio::test]
-async fn callers_are_asked_about_with_their_own_token_and_nothing_of_the_operators() {
+async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();
     let kubeconfig = format!(
@@ -46,7 +46,7 @@ async fn callers_are_asked_about_with_their_own_token_and_nothing_of_the_operato
         (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
         (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
     ] {
-        let asking = tokio::spawn({
+        let review = tokio::spawn({
             let presented = Presented {
                 token: presented.token.clone(),
                 impersonation: presented.impersonation.clone(),
@@ -54,20 +54,20 @@ async fn callers_are_asked_about_with_their_own_token_and_nothing_of_the_operato
             async move { reviewer.who(&presented).await }
         });
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut asked = Vec::new();
-        while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
-            assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+        let mut bytes = Vec::new();
+        while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0);
         }
-        let head = String::from_utf8_lossy(&asked).to_lowercase();
+        let head = String::from_utf8_lossy(&bytes).to_lowercase();
         assert!(head.contains(&format!("authorization: bearer {shown}\r\n")), "{head}");
         assert!(!head.contains(other), "{head}");
-        asking.abort();
-        assert!(asking.await.is_err());
+        review.abort();
+        assert!(review.await.is_err());
         drop(stream);
     }
 }
 
-/// Answers until nobody comes any more, and how many connections came.
+/// Responds to every request until no connection arrives for 500 ms. Returns the number of connections.
 fn counting(listener: TcpListener) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut connections = 0;
@@ -76,8 +76,8 @@ fn counting(listener: TcpListener) -> JoinHandle<usize> {
         {
             connections += 1;
             tokio::spawn(async move {
-                let mut asked = Vec::new();
-                while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+                let mut bytes = Vec::new();
+                while stream.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
                     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"status\":{}}";
                     if stream.write_all(answer.as_bytes()).await.is_err() {
                         break;
@@ -89,7 +89,7 @@ fn counting(listener: TcpListener) -> JoinHandle<usize> {
     })
 }
 
-/// Without credentials and TLS.
+/// Returns a connection without credentials and without TLS.
 fn plain(server: SocketAddr) -> Connection {
     let kubeconfig = format!(
         "{{apiVersion: v1, kind: Config, current-context: c, \
@@ -107,7 +107,7 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     let connection = plain(server);
     let reviewer = connection.reviewer(&[]).unwrap();
     assert!(crate::get(&connection.client(), "/version").await.is_ok());
-    // So that its connection is there to be used again.
+    // The client returns its connection to the pool, so that a faulty reviewer could reuse it.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
     let presented = Presented { token, impersonation: Vec::new() };
@@ -127,10 +127,10 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().who(&presented).await;
     }
-    // As those of accounts are made.
+    // `Accounts` creates the clients of ServiceAccounts in the same way.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
-    // So that their connections are there to be used again.
+    // The clients return their connections to their pools, so that a faulty `Upstream` could reuse one.
     sleep(Duration::from_millis(100)).await;
     let upstream = connection.upstream(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
@@ -148,7 +148,7 @@ async fn a_kubeconfig_that_skips_tls_verification_is_refused() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_another_scheme_is_refused_without_its_password() {
+async fn a_proxy_with_an_unsupported_scheme_is_rejected_and_its_password_is_not_shown() {
     let text = KUBECONFIG.replace("http://proxy.example", "socks5h://jane:s3cret@proxy.example");
     let error = load(&text, Some("two")).unwrap_err();
     assert!(matches!(error, ConnectError::InvalidProxy { .. }), "{error:?}");
@@ -158,7 +158,7 @@ async fn a_proxy_of_another_scheme_is_refused_without_its_password() {
 }
 
 #[tokio::test]
-async fn a_broken_kubeconfig_is_an_error_that_names_it() {
+async fn the_error_about_a_broken_kubeconfig_contains_its_path() {
     for (text, context) in [("{", None), (KUBECONFIG, Some("four"))] {
         let message = load(text, context).unwrap_err().to_string();
         assert!(message.contains("--kubeconfig (/"), "{message}");

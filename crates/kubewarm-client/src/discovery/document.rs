@@ -1,7 +1,7 @@
-//! Aggregated discovery documents, as the API server sends them.
+//! Parses the aggregated discovery documents of the API server.
 //!
-//! A resource that lacks a name, or whose name cannot be part of a path, is skipped: nobody can send a request
-//! for it.
+//! A resource without a name, or with a name that is not valid in a path, is skipped, because no client can request
+//! it.
 
 use super::served::{Groups, Version};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
@@ -9,13 +9,13 @@ use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Most short names, and most categories, that are kept of one resource. kubewarm keeps them for every resource of
-/// the cluster.
+/// Maximum number of short names, and of categories, for each resource. kubewarm keeps these names for every resource
+/// of the cluster.
 const NAMES: usize = 16;
 
 /// An `APIGroupDiscoveryList`, or any other JSON object.
 ///
-/// Aggregated API servers fill in parts of the list, so any field may be absent or null.
+/// Any field can be absent or null, because aggregated API servers fill in parts of the list only.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawList {
@@ -51,12 +51,12 @@ struct RawResource {
 }
 
 impl RawList {
-    /// The groups; `None` for a document of another kind.
+    /// Returns the groups; `None` if the document is of another kind.
     pub(super) fn groups(self) -> Option<Groups> {
         let items = self.items.filter(|_| self.kind == "APIGroupDiscoveryList")?;
         let mut groups = Groups::new();
         for item in items {
-            // The document of the core group has no name, or an empty one.
+            // The core group has no name, or an empty name.
             let name = item.metadata.unwrap_or_default().name.unwrap_or_default();
             let versions = item.versions.unwrap_or_default().into_iter();
             let versions: Vec<_> = versions.filter_map(|raw| raw.checked(&name)).collect();
@@ -70,7 +70,7 @@ impl RawList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<Version> {
-        // The plural stands for any: a version without resources counts, too.
+        // A dummy plural, to check group and version only: a version without resources is valid too.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");
@@ -102,13 +102,13 @@ impl RawResource {
     }
 }
 
-/// At most [`NAMES`] of them, in the server's order.
+/// Returns the first [`NAMES`] valid names, in the server's order.
 fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     let all = names.unwrap_or_default().into_iter().filter(|name| is_name(name));
     all.take(NAMES).map(Arc::from).collect()
 }
 
-/// The length is that of a DNS label, which a CRD's names have to be.
+/// The limit is the length of a DNS label, because the names in a CRD must be DNS labels.
 fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
 }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_everything() {
+    fn all_fields_of_a_document_are_parsed() {
         let text = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",
             "metadata":{},"items":[{"metadata":{"name":"apps","creationTimestamp":null},
             "versions":[{"version":"v1","freshness":"Stale","resources":[{"resource":"deployments",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_resource_have_a_bound() {
+    fn short_names_and_categories_of_a_resource_are_limited() {
         let many: Vec<_> = (0..100).map(|at| format!("\"n{at}\"")).collect();
         let (many, long) = (many.join(","), "x".repeat(64));
         let text = format!(
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_entries_are_skipped() {
+    fn invalid_entries_are_skipped() {
         let text = r#"{"kind":"APIGroupDiscoveryList","items":[{},{"metadata":null},
             {"metadata":{"name":"../x"},"versions":[{"version":"v1"}]},
             {"metadata":{"name":"a.example"},"versions":[{"version":"v/1"},{"version":"v1",

@@ -1,4 +1,4 @@
-//! Keeps a snapshot of what the API server serves: polls discovery, publishes what changed.
+//! Polls discovery of the API server and publishes a snapshot of the resources that it serves.
 
 mod document;
 mod page;
@@ -24,16 +24,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// While nothing is missing. An unchanged document costs a 304.
+/// Polling period while the API server serves all declared kinds. The response for an unchanged document is a 304.
 const PERIOD: Duration = Duration::from_secs(30);
-/// While a declared kind is missing: a new CRD is noticed within so much.
+/// Polling period while a declared kind is missing, so that kubewarm finds a new CRD within 5 s.
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
-/// Between two polls, whatever is asked for.
+/// Minimum time between two polls, also after calls of `refresh`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that is followed.
+/// The longest `Retry-After` that discovery honours.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
-/// Discovery of one API server. Clones share it; one of them must [`run`](Self::run).
+/// Discovery of one API server. All clones use the same snapshot, and one clone must [`run`](Self::run).
 #[derive(Clone)]
 pub struct Discovery(Arc<Shared>);
 
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 impl Discovery {
-    /// Prepares discovery through `client`; nothing is sent before [`run`](Self::run).
+    /// Creates discovery through `client`. It sends no request before [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self(Arc::new(Shared {
@@ -60,33 +60,39 @@ impl Discovery {
         }))
     }
 
-    /// The latest snapshot; `None` before the first. Changes only when what is served changes.
+    /// Returns the latest snapshot and its changes; `None` before the first successful poll. A poll without a change
+    /// sends no notification.
     #[must_use]
     pub fn served(&self) -> watch::Receiver<Option<Arc<Served>>> {
         self.0.served.subscribe()
     }
 
-    /// Why discovery fails now, while the last snapshot stays; `None` if the last poll succeeded, or before the first.
+    /// Returns the failure of the last poll and its changes; `None` if that poll succeeded, or before the first poll.
+    ///
+    /// A failure keeps the last snapshot.
     #[must_use]
     pub fn fault(&self) -> watch::Receiver<Option<Fault>> {
         self.0.fault.subscribe()
     }
 
-    /// Polls every 5 s if `is_hurried`, because a declared kind is missing; otherwise every 30 s.
+    /// Sets the polling period: 5 s if `is_hurried`, otherwise 30 s.
+    ///
+    /// The controller sets `is_hurried` while a declared kind is missing.
     pub fn set_hurried(&self, is_hurried: bool) {
         if self.0.is_hurried.swap(is_hurried, Ordering::Relaxed) != is_hurried {
             self.0.wake.notify_one();
         }
     }
 
-    /// Polls as soon as the last poll is 1 s old: after a sign that something changed, such as a
-    /// 404 on a list or an event of a `CustomResourceDefinition`.
+    /// Requests a poll as soon as the last poll is 1 s old.
+    ///
+    /// Call this after a sign of a change, such as a 404 on a list.
     pub fn refresh(&self) {
         self.0.is_asked.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();
     }
 
-    /// Polls until `stop`.
+    /// Polls until `stop`. Failures appear in `fault` and are retried.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.poll_for_ever()).await;
     }
@@ -100,7 +106,7 @@ impl Discovery {
             let known = self.0.served.borrow().clone();
             let client = &self.0.client;
             let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
-            // Of the two documents either both count or none.
+            // A snapshot requires both documents, so one failure discards the other document too.
             match read.0.and(read.1) {
                 Ok(()) => {
                     let served = Served::new(&core.groups, &named.groups, known.as_deref());
@@ -140,7 +146,7 @@ impl Discovery {
     }
 
     async fn rest(&self, started: Instant, failures: u32) {
-        // Replicas that were started together should not poll together.
+        // Jitter, so that replicas that start at the same time do not poll at the same time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
         while !self.0.is_asked.load(Ordering::Relaxed) {
@@ -158,8 +164,8 @@ impl Discovery {
             None => pace,
             Some(fault) => {
                 let backoff = MIN_PERIOD.saturating_mul(1 << failures.min(5));
-                let told = fault.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
-                backoff.min(PERIOD).max(told)
+                let delay = fault.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+                backoff.min(PERIOD).max(delay)
             }
         }
     }

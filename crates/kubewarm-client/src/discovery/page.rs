@@ -1,4 +1,4 @@
-//! Reads the two discovery documents by their `ETag`s: the server answers 304 for an unchanged one.
+//! Reads one discovery document, and reads it again only if its `ETag` has changed.
 
 use super::{document::RawList, served::Groups};
 use crate::api_client::ApiClient;
@@ -8,20 +8,20 @@ use kubewarm_api::model::{Fault, Reason};
 use kubewarm_wire::AGGREGATED_DISCOVERY;
 use std::time::Duration;
 
-/// A cluster with 2,000 CRDs answers about 2 MiB.
+/// Limit for one document. A cluster with 2,000 CRDs sends about 2 MiB.
 const MAX_BYTES: usize = 32 << 20;
 const TIME: Duration = Duration::from_secs(30);
 
-/// One document as last read.
+/// One discovery document, as last read.
 #[derive(Default)]
 pub(super) struct Page {
-    /// The `ETag` of `groups`.
+    /// The `ETag` of the response that contained `groups`.
     tag: Option<HeaderValue>,
     pub(super) groups: Groups,
 }
 
 impl Page {
-    /// Reads the document at `path` anew where it has changed.
+    /// Reads the document at `path`. A 304 leaves `groups` unchanged.
     pub(super) async fn read(&mut self, client: &Client, path: &'static str) -> Result<(), Fault> {
         let request = ApiClient::new(client).get(path).within(TIME).at_most(MAX_BYTES);
         let request = request.accept(AGGREGATED_DISCOVERY);

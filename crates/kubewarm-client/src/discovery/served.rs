@@ -1,12 +1,13 @@
-//! What the API server serves: a snapshot of discovery, and what a target comes to in it.
+//! A snapshot of the resources that the API server serves, which resolves the targets of profiles.
 
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// At most so many look-alikes in a message.
+/// Maximum number of similar names in a message.
 const SUGGESTIONS: usize = 3;
 
-/// The groups with a dot that kube-apiserver serves itself, as of 1.37; a CRD has a dot in its group.
+/// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. The group of a CRD always contains a
+/// dot.
 const BUILTIN_GROUPS: &[&str] = &[
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -28,29 +29,29 @@ const BUILTIN_GROUPS: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// The versions of each group by its name, the preferred version first. The name of the core group is empty. Bounded by
-/// the size cap of the documents.
+/// The versions of each group by its name, with the preferred version first. The name of the core group is empty.
+///
+/// The size limit of the documents also limits the number of entries.
 pub(super) type Groups = BTreeMap<Arc<str>, Arc<Vec<Version>>>;
 
 /// One version of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) name: Arc<str>,
-    /// The API server could not reach the aggregated server of the group. The resources are from its last answer.
+    /// Whether the API server could not reach the aggregated server of the group. `resources` can then be outdated.
     pub(super) is_stale: bool,
-    /// By plural name; without subresources.
+    /// The resources by plural name, without subresources.
     pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
 }
 
-/// A snapshot of discovery. Immutable.
+/// An immutable snapshot of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     groups: Groups,
 }
 
 impl Served {
-    /// Joins the documents of `/api` and `/apis`. Where a version is stale and lists nothing,
-    /// `previous` knows what it served.
+    /// Joins the documents of `/api` and `/apis`. A stale version without resources gets its resources from `previous`.
     pub(super) fn new(core: &Groups, named: &Groups, previous: Option<&Self>) -> Self {
         let mut groups = core.clone();
         for (name, group) in named {
@@ -75,13 +76,15 @@ impl Served {
         Self { groups }
     }
 
-    /// Resolves `of` in `version`, or where that is unset in the first version, by the server's
-    /// preference, that serves it. Names are matched exactly: plural, lower case.
+    /// Resolves `of` in `version`. If `version` is unset, uses the first version that has `list` and `watch`, in the
+    /// server's order of preference.
+    ///
+    /// Names must match exactly: plural, lower case.
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::UnknownResource`], with what looks alike; [`RefusalReason::NotListable`] if
-    /// `list` or `watch` is missing.
+    /// [`RefusalReason::UnknownResource`] with similar names; [`RefusalReason::NotListable`] if the resource lacks
+    /// `list` or `watch`.
     pub fn resolve(
         &self,
         of: &GroupResource,
@@ -121,8 +124,9 @@ impl Served {
         Ok(found.clone())
     }
 
-    /// All resources: built-in groups before others, each by name; the versions of a group by the
-    /// server's preference; the resources of a version by name.
+    /// Returns all resources.
+    ///
+    /// Built-in groups come first. Groups and resources are sorted by name, versions by the server's preference.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
         let is_builtin = |(name, _): &(&Arc<str>, &Arc<Vec<Version>>)| is_builtin_group(name);
         let builtin = self.groups.iter().filter(is_builtin);
@@ -131,7 +135,7 @@ impl Served {
         versions.flat_map(|version| version.resources.values())
     }
 
-    /// The description of `resource`; `None` if it is not served.
+    /// Returns the description of `resource`; `None` if the API server does not serve it.
     #[must_use]
     pub fn described(&self, resource: &Resource) -> Option<&ResourceInfo> {
         let mut versions = self.groups.get(resource.group())?.iter();
@@ -181,7 +185,7 @@ impl Served {
         )
     }
 
-    /// The same plural in other groups: people forget, or mistake, the group.
+    /// Returns a hint about other groups with the same plural, because users often omit or confuse the group.
     fn other_groups(&self, of: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups
@@ -200,29 +204,28 @@ impl Served {
     }
 }
 
-/// Of the two verbs that an informer needs, the first that is missing.
+/// Returns the first verb that an informer needs and `served` lacks.
 fn missing_verb(served: &ResourceInfo) -> Option<&'static str> {
     ["list", "watch"].into_iter().find(|verb| !served.verbs.iter().any(|has| **has == **verb))
 }
 
-/// Whether the author of a profile may have meant `served` by the plural `asked`.
+/// Returns whether the plural `asked` might be a misspelling or another name of `served`.
 fn is_like(served: &ResourceInfo, asked: &str) -> bool {
     let plural = served.resource.resource().as_bytes();
     served.is_called(asked) || (asked.len() >= 4 && is_near(plural, asked.as_bytes()))
 }
 
-/// Whether the API server itself serves a group: the core group, one without a dot such as `apps`,
-/// or one of its own below `k8s.io`.
+/// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a listed group.
 ///
-/// Discovery does not say which groups come from CRDs and which from API services, and both occur
-/// below `k8s.io` (`snapshot.storage.k8s.io`, `metrics.k8s.io`), so these are listed: a group that a
-/// later Kubernetes adds counts as foreign, which is the careful side.
+/// Discovery does not show which groups come from CRDs or from aggregated APIs. Both exist below `k8s.io`, such as
+/// `snapshot.storage.k8s.io` and `metrics.k8s.io`, so kubewarm needs a list. A group that a later Kubernetes version
+/// adds counts as not built-in, which is the safe default.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
     !group.contains('.') || BUILTIN_GROUPS.contains(&group)
 }
 
-/// Whether one edit (a byte more, less, or another) leads from one to the other.
+/// Returns whether one edit changes `a` into `b`: one byte inserted, removed or replaced.
 fn is_near(a: &[u8], b: &[u8]) -> bool {
     let same_start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let same_end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -231,7 +234,7 @@ fn is_near(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Served {
-    /// A snapshot in which `of` alone is served; its objects live in namespaces and are called `kind`.
+    /// Returns a snapshot that contains only `of`, as a namespaced resource of this `kind`. For tests.
     #[must_use]
     pub fn with(of: &Resource, kind: &str) -> Self {
         let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
@@ -246,7 +249,7 @@ mod tests {
 
     const ALL: &[&str] = &["get", "list", "watch"];
 
-    /// A version of `group`; each resource with its kind and verbs.
+    /// Returns a version of `group`. Each resource has a plural, a kind and verbs.
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> Version {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_version_is_the_first_preferred_one_that_serves_the_resource() {
+    fn an_unset_version_resolves_to_the_preferred_version_that_serves_the_resource() {
         assert_eq!(resolve("", "pods", None).unwrap(), "pods.v1");
         assert_eq!(resolve("shop.example", "orders", None).unwrap(), "orders.v2.shop.example");
         assert_eq!(resolve("shop.example", "carts", None).unwrap(), "carts.v1.shop.example");
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_unknown_and_the_message_helps() {
+    fn the_message_about_an_unknown_resource_suggests_a_fix() {
         for (group, plural, version, expected) in [
             ("apps", "deployment", None, "did you mean deployments?"),
             ("apps", "deploymnets", None, "serves no resource \"deploymnets\""),
@@ -313,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn without_list_or_watch_a_resource_is_not_listable() {
+    fn a_resource_without_list_or_watch_is_not_listable() {
         let refusal = resolve("", "bindings", None).unwrap_err();
         assert_eq!(refusal.reason, RefusalReason::NotListable);
         assert!(refusal.message.contains("no verb list (its verbs: create)"), "{refusal}");
     }
 
     #[test]
-    fn a_stale_version_keeps_what_it_served_last() {
+    fn a_stale_version_keeps_its_last_resources() {
         let stale = Version { is_stale: true, ..version("shop.example", "v1", &[]) };
         let before = served();
         let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_in_the_order_in_which_clients_prefer_them() {
+    fn resources_are_sorted_by_group_and_by_the_servers_preference() {
         let served = served();
         let all: Vec<_> = served.resources().map(|it| it.resource.to_string()).collect();
         assert_eq!(
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_servers_own_groups_are_builtin() {
+    fn only_groups_of_the_api_server_itself_are_builtin() {
         for group in ["", "apps", "batch", "events.k8s.io", "rbac.authorization.k8s.io"] {
             assert!(is_builtin_group(group), "{group}");
         }

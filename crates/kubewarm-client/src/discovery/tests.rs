@@ -1,4 +1,4 @@
-//! Discovery in paused time, against a fake API server.
+//! Tests of discovery in paused time, against a fake API server.
 
 use super::*;
 use http::{Request, Response, header};
@@ -10,14 +10,14 @@ use std::{collections::BTreeMap, convert::Infallible};
 use tokio::time::sleep;
 use tower::service_fn;
 
-/// Answers by path; knows what it was asked.
+/// An API server with one response for each path. It counts the requests.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     bodies: BTreeMap<String, (u16, String)>,
-    asked: Vec<String>,
+    paths: Vec<String>,
     not_modified: usize,
 }
 
@@ -37,8 +37,8 @@ impl Fake {
         self.set(if group.is_empty() { "/api" } else { "/apis" }, 200, &list);
     }
 
-    fn asked(&self, path: &str) -> usize {
-        self.0.lock().asked.iter().filter(|asked| *asked == path).count()
+    fn requests(&self, path: &str) -> usize {
+        self.0.lock().paths.iter().filter(|sent| *sent == path).count()
     }
 
     fn client(&self) -> Client {
@@ -46,7 +46,7 @@ impl Fake {
         let service = service_fn(move |request: Request<Body>| {
             let mut state = fake.0.lock();
             let path = request.uri().path().to_owned();
-            state.asked.push(path.clone());
+            state.paths.push(path.clone());
             let (code, body) = state.bodies.get(&path).cloned().unwrap_or((404, String::new()));
             let tag = format!("\"{body}\"").replace(|c: char| !c.is_ascii_alphanumeric(), "");
             let same = request.headers().get(header::IF_NONE_MATCH).is_some_and(|t| *t == *tag);
@@ -69,7 +69,7 @@ fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
     served.is_some_and(|served| served.resolve(&of, None).is_ok())
 }
 
-/// Lets it run for some seconds of paused time.
+/// Starts discovery and lets it run for half a second of paused time.
 async fn started(fake: &Fake) -> Discovery {
     let discovery = Discovery::new(fake.client());
     let running = discovery.clone();
@@ -79,7 +79,7 @@ async fn started(fake: &Fake) -> Discovery {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_published_and_sameness_is_not() {
+async fn a_changed_document_is_published_and_an_unchanged_one_is_not() {
     let fake = Fake::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
@@ -97,26 +97,26 @@ async fn a_change_is_published_and_sameness_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_looked_for_more_often_and_asking_is_limited() {
+async fn hurried_discovery_polls_every_5_s_and_refreshes_at_most_once_a_second() {
     let fake = Fake::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
     discovery.set_hurried(true);
     sleep(Duration::from_mins(1)).await;
-    let hurried = fake.asked("/api");
+    let hurried = fake.requests("/api");
     assert!((11..=14).contains(&hurried), "{hurried}");
     discovery.set_hurried(false);
     for _ in 0..1_000 {
         discovery.refresh();
         sleep(Duration::from_millis(10)).await;
     }
-    let asked = fake.asked("/api") - hurried;
-    assert!((8..=13).contains(&asked), "{asked}");
+    let refreshed = fake.requests("/api") - hurried;
+    assert!((8..=13).contains(&refreshed), "{refreshed}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_keeps_the_snapshot_and_is_visible() {
+async fn a_failure_keeps_the_snapshot_and_is_reported() {
     let fake = Fake::default();
     fake.set_group("", "pods");
     fake.set_group("a.example", "ones");
@@ -137,7 +137,7 @@ async fn a_failure_keeps_the_snapshot_and_is_visible() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_aggregated_discovery_is_told_apart() {
+async fn a_server_without_aggregated_discovery_is_reported_as_unsupported() {
     let legacy = r#"{"kind":"APIVersions","versions":["v1"]}"#;
     let refusal = r#"{"kind":"Status","reason":"NotAcceptable","message":"only JSON"}"#;
     for (code, body) in [(200, legacy), (406, refusal)] {

@@ -1,12 +1,12 @@
-//! Leader election on a Lease: at most one process at a time believes that it leads.
+//! Leader election with a Lease: at most one process at a time acts as the leader.
 //!
-//! A renewal is a PUT that carries the resource version, so of two writers one loses (409). Others
-//! wait a whole lease duration from when they saw the last renewal; the leader stops believing
-//! earlier, at the renew deadline after it *sent* the last renewal that succeeded.
+//! A renewal is a `PUT` with the Lease's resource version, so one of two concurrent writes fails with 409. A follower
+//! waits for a whole lease duration after it saw the last renewal. The leader stops acting earlier: one renew deadline
+//! after it *sent* its last successful renewal.
 //!
-//! A leader that ends without giving the lease back is followed within 20 s: others see its last
-//! renewal within 3 s, and look again when the lease runs out, 15 s later; the rest is for answers.
-//! Where its container is started anew, that is one of the others, by another identity.
+//! If a leader dies without releasing the lease, another process leads within 20 s. Followers see the last renewal
+//! within 3 s and read the lease again when it expires, 15 s later. The remaining 2 s are for requests. A restarted
+//! container is a follower like any other, because its identity is new.
 
 mod record;
 #[cfg(test)]
@@ -26,40 +26,40 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long after its last renewal the leader still believes that it leads. Less than how long a lease lasts; this and
-/// the other two are those of client-go.
+/// The leader stops acting this long after its last renewal. The deadline is shorter than the lease duration. This
+/// value, `RETRY` and the lease duration are the defaults of client-go.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two attempts to renew or to acquire.
+/// Pause between two attempts to renew or to acquire the lease, before jitter.
 const RETRY: Duration = Duration::from_secs(2);
-/// What one may take of the time to terminate to give the lease back.
+/// Time limit for releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest `Retry-After` that a follower honours.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// For an answer; the election itself waits for less.
+/// Time limit of one request. An attempt to renew or to acquire the lease ends earlier.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
-/// Who leads, as far as we know.
+/// The state of the election, as far as this process can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// We do.
+    /// This process leads.
     Leader {
-        /// When that ends unless we renew the lease before.
+        /// The end of the leadership, unless this process renews the lease before.
         until: Instant,
     },
-    /// Not we.
+    /// Another process leads, or this process has released the lease.
     Follower {
-        /// Who does; `None` after we gave the lease back.
+        /// The identity of the leader; `None` after this process released the lease.
         holder: Option<Arc<str>>,
     },
-    /// The lease cannot be read or written, so we do not act as the leader.
+    /// The lease cannot be read or written, so this process does not act as the leader.
     Unknown {
-        /// Why; `None` before the first answer.
+        /// The last failure; `None` before the first response, or if a renewal is late without a failure.
         fault: Option<Fault>,
     },
 }
 
-/// Takes part in the election while it [`run`](Self::run)s.
+/// One candidate of the election. It takes part while [`run`](Self::run) runs.
 pub struct Elector {
     client: ApiClient,
     namespace: String,
@@ -67,15 +67,16 @@ pub struct Elector {
     identity: String,
     state: watch::Sender<LeaseState>,
     observed: Option<Observed>,
-    /// The lease as we wrote it last, if nothing has happened to it since as far as we know.
+    /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
     ours: Option<Lease>,
-    /// A write was sent, and not since has somebody else been seen to hold the lease.
+    /// Whether this process might hold the lease: it has sent a write and has seen no other holder since.
     may_hold: bool,
 }
 
 impl LeaseState {
-    /// Whether we may act as the leader at this moment. Exact even after the process was stopped for a while, so
-    /// ask before each write.
+    /// Returns whether this process can act as the leader now. Call this before each write.
+    ///
+    /// The result is also correct after the process was suspended, because it compares the deadline with the clock.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(self, Self::Leader { until } if Instant::now() < *until)
@@ -83,7 +84,9 @@ impl LeaseState {
 }
 
 impl Elector {
-    /// Prepares; nothing is sent before [`run`](Self::run).
+    /// Creates a candidate for the Lease `name`. It sends no request before [`run`](Self::run).
+    ///
+    /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
     #[must_use]
     pub fn new(client: &Client, namespace: &str, name: &str, identity: &str) -> Self {
         Self {
@@ -98,18 +101,19 @@ impl Elector {
         }
     }
 
-    /// The state, and its changes.
+    /// Returns the current state and its changes. A renewal updates the state without a notification.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.state.subscribe()
     }
 
-    /// Takes part until `stop`, then gives the lease back if it is ours (within 2 s). Failures,
-    /// 403 among them, are told by the state and tried again; they never end it.
+    /// Takes part in the election until `stop`, then releases the lease within 2 s if this process holds it.
+    ///
+    /// Failures, such as 403, appear in the state and are retried. They never end the election.
     ///
     /// # Cost
     ///
-    /// One small request every `retry`: the leader writes, the others read.
+    /// One small request every 1.5 s to 3 s: the leader writes, the followers read.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut failures = 0;
         loop {
@@ -127,7 +131,7 @@ impl Elector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, Fault> {
-        // Half, so that one lost answer leaves time for another attempt.
+        // Half of the deadline, so that one lost response leaves time for a second attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late =
@@ -135,8 +139,9 @@ impl Elector {
         timeout(budget, self.attempt()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Reads the lease, unless we know it, and writes it if we may. Cancel safe: the next attempt
-    /// reads it again.
+    /// Reads the lease unless it is known, and writes it unless another process holds it.
+    ///
+    /// Cancel safe: after a cancelled attempt, the next attempt reads the lease.
     async fn attempt(&mut self) -> Result<LeaseState, Fault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
@@ -163,14 +168,14 @@ impl Elector {
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
-            // A conflict: what the lease says now decides.
+            // The write conflicted with another one, so the next iteration reads the lease again.
         }
         Err(Fault::new(Reason::ServerError, "the lease changes faster than it can be written"))
     }
 
     fn conclude(&mut self, attempted: Result<LeaseState, Fault>) -> Option<Fault> {
         match attempted {
-            // The process was stopped in mid-request; the next attempt tells.
+            // The process was suspended during the request, so only the next attempt can decide.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
             Ok(state) => {
                 self.enter(state);
@@ -190,14 +195,16 @@ impl Elector {
         }
     }
 
-    /// How long we may still lead; `None` if we do not.
+    /// Returns how long this process still leads; `None` if it does not lead.
     fn remaining(&self) -> Option<Duration> {
         let LeaseState::Leader { until } = *self.state.borrow() else { return None };
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// With jitter, and for followers longer from failure to failure, up to the renew deadline; but
-    /// no longer than the lease lasts that somebody else has.
+    /// Returns the time until the next attempt, with jitter.
+    ///
+    /// A leader pauses for at most 2 s. A follower's pause doubles with each failure, up to the renew deadline, and
+    /// honours the server's `Retry-After`. Without a failure, the pause ends at the latest when the lease expires.
     fn pause(&self, failures: u32, fault: Option<&Fault>) -> Duration {
         let spread = fastrand::f64() / 2.0;
         if let Some(remaining) = self.remaining() {
@@ -205,8 +212,8 @@ impl Elector {
         }
         let grown =
             RETRY.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(RENEW_DEADLINE);
-        let told = fault.and_then(Fault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
-        let pause = grown.max(told).mul_f64(1.0 + spread);
+        let delay = fault.and_then(Fault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
+        let pause = grown.max(delay).mul_f64(1.0 + spread);
         match &self.observed {
             Some(observed) if fault.is_none() => pause.min(observed.left(Instant::now())),
             Some(_) | None => pause,
@@ -286,8 +293,9 @@ impl Elector {
         answer.json().map(Some)
     }
 
-    /// The lease as written; `None` if somebody else has changed, deleted or created it. A PUT also creates the
-    /// lease: RBAC can restrict a PUT to a name, and not a POST.
+    /// Writes the lease and returns the new version; `None` if another client has changed, deleted or created it.
+    ///
+    /// A `PUT` also creates the lease. RBAC can restrict `PUT` to one name, but cannot restrict `POST` to a name.
     async fn write(&self, lease: &Lease) -> Result<Option<Lease>, Fault> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
@@ -295,7 +303,7 @@ impl Elector {
         let answer = bounded(self.client.put(self.path(), body)).send().await?;
         match answer.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(None),
-            // Somebody else has created it: the API server wants a resource version.
+            // Another client has created the lease, so the API server requires a resource version.
             StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(None),
             _ => answer.json().map(Some),
         }

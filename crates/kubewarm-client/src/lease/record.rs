@@ -1,4 +1,4 @@
-//! What a lease says, and what to write into it: the pure half of leader election.
+//! Decides who holds a lease and what to write into it. This part of the leader election sends no requests.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -8,13 +8,15 @@ use k8s_openapi::{
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long others wait after the last renewal that they saw.
+/// Lease duration, in seconds. Followers wait this long after the last renewal that they saw.
 const LEASE_SECONDS: i32 = 15;
-/// The longest that a foreign record is believed to last, whatever it says.
+/// Upper limit for the duration of a lease that another process wrote.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
-/// What we last saw of the lease, and when we first saw it so: expiry is measured on our monotonic
-/// clock from there, since the clocks of others tell nothing.
+/// The lease as last read, with the time at which this process first saw it in this form.
+///
+/// The lease expires one duration after that time on the local monotonic clock, because clocks of other machines can
+/// differ.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     spec: LeaseSpec,
@@ -22,7 +24,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Takes note of `lease` as seen at `now`.
+    /// Observes `lease` at `now`. An unchanged lease keeps the time of the `last` observation.
     pub(super) fn note(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match last {
@@ -31,18 +33,19 @@ impl Observed {
         }
     }
 
-    /// How long the lease still lasts unless it is renewed.
+    /// Returns the time until the lease expires, unless its holder renews it.
     pub(super) fn left(&self, now: Instant) -> Duration {
         (self.at + duration_of(&self.spec)).saturating_duration_since(now)
     }
 
-    /// Who holds the lease, or held it before it expired; empty for a free one.
+    /// Returns the identity in the lease, even if the lease has expired; empty for a released lease.
     pub(super) fn holder(&self) -> &str {
         self.spec.holder_identity.as_deref().unwrap_or_default()
     }
 
-    /// What `identity` is to write: the lease is its own, or free, or has expired. `None` if somebody else holds it.
-    /// `clock` is the wall clock, for the people who read the lease.
+    /// Returns the lease that `identity` must write to renew or to acquire it; `None` if another process holds it.
+    ///
+    /// `clock` is the wall clock. It appears in the lease for human readers only.
     pub(super) fn claim(
         &self,
         lease: Lease,
@@ -73,7 +76,7 @@ impl Observed {
     }
 }
 
-/// A lease to create.
+/// Returns the lease that `identity` must write if no lease exists.
 pub(super) fn first(name: &str, identity: &str, clock: Timestamp) -> Lease {
     let time = MicroTime(clock);
     Lease {
@@ -89,13 +92,13 @@ pub(super) fn first(name: &str, identity: &str, clock: Timestamp) -> Lease {
     }
 }
 
-/// The lease given back, if `identity` holds it.
+/// Returns the lease without a holder; `None` if `identity` does not hold it.
 pub(super) fn released(lease: Lease, identity: &str, clock: Timestamp) -> Option<Lease> {
     let spec = lease.spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity))?;
     let renewed = after(spec.renew_time.as_ref(), clock);
     let spec = LeaseSpec {
         holder_identity: Some(String::new()),
-        // As client-go does; its electors wait so long in any case.
+        // client-go also writes 1 s into a lease that it releases.
         lease_duration_seconds: Some(1),
         renew_time: Some(renewed),
         ..spec
@@ -103,11 +106,12 @@ pub(super) fn released(lease: Lease, identity: &str, clock: Timestamp) -> Option
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Later than `last` even if the clock was set back: a renewal that changes nothing would look to
-/// the others like none.
+/// Returns a time later than `last`, even if the clock was set back.
+///
+/// Each renewal must change the lease, because followers detect a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // A year ahead is not worth following; the record differs by that all the same.
+    // If `last` is 24 h or more ahead, the wall clock replaces it. That also changes the lease.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>
@@ -138,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_expires_by_our_clock_and_not_by_its_own_times() {
+    fn a_lease_expires_by_the_local_clock_and_not_by_its_own_times() {
         let start = Instant::now();
-        // Renewed long ago by its own account, and in the future.
+        // The renew time in the lease is long ago, then far in the future.
         for second in [-1_000_000, 1_000_000] {
             let lease = first("l", "a", clock(second));
             let seen = Observed::note(None, &lease, start);
@@ -153,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_always_changes_the_record_and_starts_the_term_anew() {
+    fn a_renewal_always_changes_the_lease_and_restarts_its_duration() {
         let start = Instant::now();
         let lease = first("l", "a", clock(5));
         let seen = Observed::note(None, &lease, start);
-        // The wall clock stands still, or was set back.
+        // The wall clock was set back from second 5 to second 0.
         let renewed = claim(&seen, &lease, "a", start).unwrap();
         let spec = renewed.spec.clone().unwrap();
         assert_ne!(Some(&spec), lease.spec.as_ref());
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ones_own_lease_is_released_and_a_released_one_is_free() {
+    fn only_the_holder_releases_a_lease_and_others_can_then_acquire_it() {
         let start = Instant::now();
         let lease = first("l", "a", clock(0));
         assert_eq!(released(lease.clone(), "b", clock(1)), None);
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_record_does_not_block_for_ever() {
+    fn an_invalid_lease_duration_is_limited() {
         let start = Instant::now();
         let mut lease = first("l", "a", clock(0));
         for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {

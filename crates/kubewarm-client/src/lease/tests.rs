@@ -1,4 +1,4 @@
-//! Elections in paused time, against a fake API server that can be cut off.
+//! Tests of the election in paused time, against a fake API server whose connections can fail.
 
 use super::*;
 use http::{Method, Request, Response};
@@ -10,18 +10,18 @@ use tower::service_fn;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the API server does with the requests of one candidate.
+/// The state of the connection between one candidate and the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Works,
-    /// Requests are neither seen nor answered.
+    /// Requests do not reach the server.
     Cut,
-    /// Requests are carried out, answers are lost.
+    /// The server executes requests, but the responses are lost.
     Deaf,
     Refused,
 }
 
-/// One lease, with the API server's rules for writing it.
+/// An API server with one lease, which rejects conflicting writes as the real one does.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
 
@@ -32,7 +32,6 @@ struct State {
     requests: u64,
 }
 
-/// A running candidate.
 struct Candidate {
     state: watch::Receiver<LeaseState>,
     link: Arc<Mutex<Link>>,
@@ -50,7 +49,7 @@ impl Fake {
         let mut sent: Value = serde_json::from_slice(body).unwrap();
         let version = sent["metadata"].get("resourceVersion");
         let conflict = match (&state.lease, version) {
-            // The UID in it is of no object.
+            // The lease was deleted, so its UID matches no object.
             (None, Some(_)) => Some(409),
             (Some(_), None) => Some(422),
             (Some(now), Some(version)) => {
@@ -74,7 +73,7 @@ impl Fake {
             async move {
                 let (head, body) = request.into_parts();
                 let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
-                // Both ways take time, and the link may change meanwhile.
+                // Request and response take time, and the link can change in between.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
                     Link::Cut => (0, Value::Null),
@@ -118,7 +117,7 @@ impl Candidate {
         self.state.borrow().is_leader()
     }
 
-    fn says(&self) -> LeaseState {
+    fn lease_state(&self) -> LeaseState {
         self.state.borrow().clone()
     }
 
@@ -128,7 +127,7 @@ impl Candidate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_two_of_three_lead_while_links_break() {
+async fn at_most_one_of_three_candidates_leads_while_links_break() {
     for seed in 0..4 {
         fastrand::seed(seed);
         let fake = Fake::default();
@@ -137,7 +136,7 @@ async fn never_two_of_three_lead_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                // Whoever leads is cut off more often than not.
+                // The leader loses its link in more than half of the rounds.
                 let breaks = if candidate.leads() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,
@@ -161,7 +160,7 @@ async fn never_two_of_three_lead_while_links_break() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_many_leads_and_keeps_leading() {
+async fn one_of_two_candidates_leads_and_keeps_leading() {
     let fake = Fake::default();
     let first = fake.start("a");
     sleep(SECOND).await;
@@ -170,15 +169,15 @@ async fn one_of_many_leads_and_keeps_leading() {
         sleep(SECOND).await;
         assert!(first.leads() && !second.leads());
     }
-    assert!(matches!(first.says(), LeaseState::Leader { .. }));
-    assert_eq!(second.says(), LeaseState::Follower { holder: Some("a".into()) });
+    assert!(matches!(first.lease_state(), LeaseState::Leader { .. }));
+    assert_eq!(second.lease_state(), LeaseState::Follower { holder: Some("a".into()) });
     assert_eq!(fake.spec("leaseTransitions"), 0);
     let requests = fake.0.lock().requests;
     assert!(requests < 700, "{requests} requests of two in 10 minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_taken_at_the_next_look() {
+async fn a_released_lease_is_acquired_at_the_next_attempt() {
     for seed in 0..40 {
         fastrand::seed(seed);
         let fake = Fake::default();
@@ -199,7 +198,7 @@ async fn a_released_lease_is_taken_at_the_next_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_follows_a_killed_leader_does_so_within_20_s_and_not_before_its_lead_ends() {
+async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
     let mut followed_by = [0, 0];
     for seed in 0..300 {
         fastrand::seed(seed);
@@ -211,7 +210,7 @@ async fn whoever_follows_a_killed_leader_does_so_within_20_s_and_not_before_its_
         assert!(first.leads());
         first.running.abort();
         let killed = Instant::now();
-        // A kubelet starts the container anew, or it does not.
+        // In every second run, the kubelet restarts the container.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
         let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
@@ -219,7 +218,7 @@ async fn whoever_follows_a_killed_leader_does_so_within_20_s_and_not_before_its_
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // It might have been frozen and not killed.
+        // A suspended leader still holds its state, so its deadline must have passed by now.
         assert!(!first.leads(), "seed {seed}");
         let by = leads();
         for _ in 0..30 {
@@ -235,12 +234,12 @@ async fn whoever_follows_a_killed_leader_does_so_within_20_s_and_not_before_its_
         }
     }
     let [other, successor] = followed_by;
-    assert!(other > 150 && successor > 0, "both may win: {followed_by:?}");
+    assert!(other > 150 && successor > 0, "both candidates must win at times: {followed_by:?}");
     assert_eq!(other + successor, 300);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_ours_is_not_released() {
+async fn a_follower_does_not_release_the_lease() {
     let fake = Fake::default();
     let first = fake.start("a");
     sleep(SECOND).await;
@@ -253,10 +252,10 @@ async fn what_is_not_ours_is_not_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_in_mid_request_still_releases() {
+async fn a_stop_during_a_request_still_releases_the_lease() {
     let fake = Fake::default();
     let first = fake.start("a");
-    // The lease is created after at most 450 ms; its answer may be under way.
+    // The server creates the lease within 450 ms. The candidate might not have received the response yet.
     while fake.0.lock().lease.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -266,7 +265,7 @@ async fn a_stop_in_mid_request_still_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_without_answers_steps_down_at_its_deadline() {
+async fn a_leader_without_responses_steps_down_at_its_deadline() {
     for link in [Link::Cut, Link::Deaf, Link::Refused] {
         let fake = Fake::default();
         let only = fake.start("a");
@@ -274,11 +273,11 @@ async fn a_leader_without_answers_steps_down_at_its_deadline() {
         assert!(only.leads());
         only.set(link);
         sleep(SECOND * 7).await;
-        assert!(only.leads(), "{link:?}: one lost answer is no reason");
+        assert!(only.leads(), "{link:?}: stepped down before the deadline");
         sleep(SECOND * 3 + SECOND / 2).await;
         assert!(!only.leads());
-        let LeaseState::Unknown { fault: Some(_) } = only.says() else {
-            panic!("{:?}", only.says())
+        let LeaseState::Unknown { fault: Some(_) } = only.lease_state() else {
+            panic!("{:?}", only.lease_state())
         };
         only.set(Link::Works);
         sleep(SECOND * 20).await;
@@ -287,24 +286,24 @@ async fn a_leader_without_answers_steps_down_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_stopped_does_not_lead_when_it_wakes() {
+async fn a_suspended_process_does_not_lead_when_it_resumes() {
     let fake = Fake::default();
     let only = fake.start("a");
     sleep(SECOND * 3).await;
     assert!(only.leads());
-    // The elector's task has not run since.
+    // Time passes while the elector's task does not run.
     tokio::time::advance(SECOND * 60).await;
     assert!(!only.leads());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_is_told_and_waited_for() {
+async fn a_missing_permission_is_reported_and_retried() {
     let fake = Fake::default();
     let only = fake.start("a");
     only.set(Link::Refused);
     sleep(SECOND * 120).await;
-    let LeaseState::Unknown { fault: Some(fault) } = only.says() else {
-        panic!("{:?}", only.says())
+    let LeaseState::Unknown { fault: Some(fault) } = only.lease_state() else {
+        panic!("{:?}", only.lease_state())
     };
     assert_eq!(fault.reason(), Reason::Forbidden);
     assert!(!only.leads() && !only.running.is_finished());
@@ -314,7 +313,7 @@ async fn a_missing_permission_is_told_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_edited_or_deleted_is_followed() {
+async fn a_deleted_lease_is_written_again_and_an_edited_holder_is_accepted() {
     let fake = Fake::default();
     let only = fake.start("a");
     sleep(SECOND * 3).await;
@@ -327,9 +326,9 @@ async fn a_lease_that_is_edited_or_deleted_is_followed() {
         let version = state.version.to_string();
         let lease = state.lease.as_mut().unwrap();
         lease["metadata"]["resourceVersion"] = version.into();
-        lease["spec"]["holderIdentity"] = "somebody".into();
+        lease["spec"]["holderIdentity"] = "another".into();
     }
     sleep(SECOND * 3).await;
-    assert_eq!(only.says(), LeaseState::Follower { holder: Some("somebody".into()) });
+    assert_eq!(only.lease_state(), LeaseState::Follower { holder: Some("another".into()) });
     assert!(!only.leads());
 }
