@@ -1,7 +1,7 @@
-//! Compares the table of a watching cell with a list, now and then: a watch that leaves something out says
-//! nothing of it.
+//! Consistency checks: compare a store with a list from time to time, because a watch cannot reveal
+//! that it left out an event.
 //!
-//! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
+//! The list has the exact version of the store, so changes during the check make no difference.
 //! Only names, UIDs and versions are compared.
 
 use super::{digest::NameDigest, endpoint::Part, stream::End, task::Task};
@@ -13,27 +13,28 @@ use kubewarm_api::model::{Fault, Reason};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// How a comparison ended: the label of `kubewarm_consistency_checks_total`.
+/// How a consistency check ended. The label `result` of `kubewarm_consistency_checks_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Comparison {
-    /// Table and list name the same.
+    /// The store has the same objects as the list.
     Equal,
-    /// They do not: the cell is listed anew.
+    /// The store differs from the list. The informer relists.
     Different,
-    /// Nothing could be compared: the table lacks what did not decode, versions have no order, or the
-    /// API server does not list at a version that was.
+    /// No comparison was possible: an object is undecodable, versions have no order, or the API
+    /// server cannot list at the store's version.
     Skipped,
-    /// The API server did not answer, or refused.
+    /// The API server did not respond, or refused the request.
     #[strum(serialize = "error")]
     Failed,
 }
 
-/// For each page of a list that is compared with a table.
+/// Time limit for each page of the list.
 const PAGE: Duration = Duration::from_mins(1);
 
 impl Task {
-    /// Ready when the table is to be compared. Cancel safe.
+    /// Waits until the next consistency check is due; never ends if the profile disables the
+    /// checks. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
         let interval = self.informer.tuning(|tuning| tuning.verify_interval);
         let due = interval.and_then(|interval| {
@@ -47,8 +48,10 @@ impl Task {
         }
     }
 
-    /// Begins a comparison of what the table holds now with what the API server lists at the table's version, if the
-    /// table can be compared. Each request draws on the spare part of the namespace's bucket.
+    /// Starts a consistency check. Returns a terminated future if the store cannot be compared at
+    /// present.
+    ///
+    /// Each request draws on the spare part of the namespace's rate limit.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, Comparison>> {
         self.compared_at = Instant::now();
         let (held, version) = NameDigest::new().of_table(&self.informer.reader);
@@ -87,7 +90,8 @@ impl Task {
         comparing.boxed().fuse()
     }
 
-    /// What a comparison that has ended means for the watch.
+    /// Records the result of a consistency check. Returns the end of the watch if the store
+    /// differs.
     pub(super) fn compared(&self, comparison: Comparison) -> Option<End> {
         self.metrics.compared(comparison);
         if comparison != Comparison::Different {
@@ -104,7 +108,7 @@ impl Task {
 
 impl Comparison {
     fn failed(fault: &Fault) -> Self {
-        // That version is not kept any more, or never was to be had.
+        // The API server no longer keeps that version, or never could list it.
         if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) {
             return Self::Skipped;
         }
