@@ -29,8 +29,8 @@ pub(super) struct Informer {
     status: Mutex<Status>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: Reader,
-    /// Asks the watch for a probe, on behalf of a freshness check. The request stays pending until
-    /// a watch is open.
+    /// Requests a probe from the watch, on behalf of a freshness check. The request stays pending
+    /// until a watch is open.
     pub(super) probe: Notify,
     /// Ends the task permanently. A change of `control` only ends its current run.
     pub(super) stop: CancellationToken,

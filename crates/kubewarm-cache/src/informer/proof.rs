@@ -244,19 +244,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
-        let proofs = Proofs::new(Reports::default(), Buckets::default());
+        let checks = Proofs::new(Reports::default(), Buckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
-        let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
-        let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
-        assert_eq!(turn().await, Err(busy()));
+        let all = checks.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
+        let acquire = || async { checks.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
+        assert_eq!(acquire().await, Err(busy()));
         assert_eq!(began.elapsed(), PATIENCE);
         let others_end = async {
             sleep(PATIENCE / 2).await;
             drop(all);
         };
-        assert_eq!(join!(turn(), others_end).0, Ok(()));
+        assert_eq!(join!(acquire(), others_end).0, Ok(()));
         assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
-        proofs.buckets.charge(&payer, 1_000, Instant::now());
-        assert_eq!(turn().await, Err(busy()), "the namespace is over its request limit");
+        checks.buckets.charge(&payer, 1_000, Instant::now());
+        assert_eq!(acquire().await, Err(busy()), "the namespace is over its request limit");
     }
 }

@@ -31,8 +31,8 @@ pub struct Bounds {
 
 /// Maximum number of concurrent probes. Each probe uses one connection for about 2 s.
 ///
-/// At the default namespace share of 25 %, a namespace can probe 16 quiet informers a second. With
-/// a staleness limit of 30 s, that is enough for about 400 quiet informers.
+/// At the default `--namespace-share` of 25 %, a namespace can probe 16 silent informers a second.
+/// With a staleness limit of 30 s, that is enough for about 400 of them.
 const PROBES: usize = 128;
 
 /// Maximum number of concurrent consistency checks. They are few because no client waits for them.

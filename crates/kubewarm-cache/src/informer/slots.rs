@@ -72,12 +72,12 @@ impl Slots {
             {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
-                let place = (Reverse(member.priority), inner.sequence);
+                let position = (Reverse(member.priority), inner.sequence);
                 let waiter = Waiter { most: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
                 // Cancelled waiters would otherwise receive permits and return them at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
-                profile.waiting.insert(place, waiter);
+                profile.waiting.insert(position, waiter);
             }
             self.admit();
             if let Ok(slot) = woken.await {

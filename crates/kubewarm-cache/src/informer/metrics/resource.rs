@@ -1,4 +1,4 @@
-//! What is counted of one resource.
+//! Metrics of one resource.
 
 use crate::informer::{Comparison, EventKind, RelistReason, Stage, Strategy, WatchEnd};
 use prometheus::{
@@ -9,30 +9,32 @@ use prometheus::{
 use std::{collections::HashMap, fmt, time::Duration};
 use strum::VariantArray;
 
-/// The labels of a resource.
+/// Names of the labels that identify a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
-/// How a list or a page of it ended: it was received and applied completely, or it failed.
+/// Values of the label `outcome`. A list or page succeeds if it was received and applied
+/// completely.
 pub const LIST_OUTCOMES: [&str; 2] = ["success", "failure"];
 
-/// The buckets of client-go's `rest_client_request_duration_seconds`, so that dashboards compare.
+/// Buckets of request durations, in seconds. client-go's `rest_client_request_duration_seconds` has
+/// the same buckets, so dashboards can compare both.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// The range of the API server's own cache initialisation.
+/// In seconds. The API server's metric of its own watch cache initialization has the same buckets.
 const WARMUP: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Watches are asked to last 5 to 10 minutes; the low end shows trouble.
+/// In seconds. Watches request 5 to 10 minutes; shorter ones are failures.
 const WATCH: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// From what a quiet machine does to what a person notices.
+/// In seconds: from the lag of an idle machine to delays that users notice.
 const LAG: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// From an event just now to the largest bound that a profile sets.
+/// In seconds: from a recent event to the largest staleness limit of a profile.
 const FRESH: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
-/// The handles of one resource. Its series end when it is dropped.
+/// The metrics of one resource. Dropping them ends the series.
 ///
-/// Its fields are called after the metrics; `docs/metrics.md` says what each is.
+/// The fields have the names of the metrics; `docs/metrics.md` describes each.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each help text is below, and would only be repeated")]
 pub struct ResourceMetrics {
@@ -51,7 +53,7 @@ pub struct ResourceMetrics {
     pub watch_duration: Histogram,
     pub watch_events: IntCounterVec,
     pub event_lag: Histogram,
-    /// Begins with the first read.
+    /// The series begins with the first read.
     pub freshness: HistogramVec,
     pub watch_errors: IntCounterVec,
     pub decode_errors: IntCounterVec,
@@ -59,7 +61,7 @@ pub struct ResourceMetrics {
     pub consistency_checks: IntCounterVec,
 }
 
-/// Makes metrics of one resource, and registers them.
+/// Creates metrics with the labels of one resource, and registers them.
 struct Factory {
     registry: Registry,
     key: HashMap<String, String>,
@@ -105,8 +107,10 @@ impl Factory {
 }
 
 impl ResourceMetrics {
-    /// Everything at zero. Closed label sets begin at zero too, so that `increase()` sees the first
-    /// one; histograms by strategy and errors by code begin when there is one.
+    /// Creates all metrics. Counters with a closed set of labels start at zero, so that
+    /// `increase()` counts the first event.
+    ///
+    /// The histogram per strategy and the errors per code start with their first value.
     pub(super) fn new(labels: [String; 3]) -> prometheus::Result<Self> {
         let new = Factory::new(&labels);
         let metrics = Self {
@@ -196,19 +200,20 @@ impl ResourceMetrics {
         Ok(metrics)
     }
 
-    /// The values of [`RESOURCE_LABELS`].
+    /// Values of [`RESOURCE_LABELS`], in this order.
     #[must_use]
     pub fn labels(&self) -> &[String; 3] {
         &self.labels
     }
 
-    /// All series.
+    /// Collects the current values of all series.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
 
-    /// Counts a list or a page of it that has ended. Its objects and bytes are counted as they arrive.
+    /// Records a completed or failed list, or one page. Objects and bytes are counted separately
+    /// while they arrive.
     pub fn listed(&self, is_complete: bool, took: Duration) {
         let [success, failure] = LIST_OUTCOMES;
         let outcome = if is_complete { success } else { failure };
@@ -216,25 +221,25 @@ impl ResourceMetrics {
         self.list_pages.inc();
     }
 
-    /// Counts a first list that was completed.
+    /// Records a completed first list.
     pub fn warmed(&self, strategy: Strategy, took: Duration) {
         self.warmup_duration.with_label_values(&[strategy]).observe(took.as_secs_f64());
     }
 
-    /// Counts a relist, and what it found that no event had told.
+    /// Records a relist, and the changes that it found but no event had delivered.
     pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_in_gap: u64) {
         self.relists.with_label_values(&[reason]).inc();
         self.replaced_objects.inc_by(replaced);
         self.gap_deletes.inc_by(deleted_in_gap);
     }
 
-    /// Counts a request that failed with this HTTP status, or without any answer.
+    /// Records a failed request with its HTTP status, or `None` if there was no response.
     pub fn failed(&self, code: Option<u16>) {
         self.watch_errors.with_label_values(&[code_label(code)]).inc();
     }
 
-    /// Counts an event of a watch; `lag` is the time from its bytes read to it being processed, which
-    /// bookmarks and errors do not have.
+    /// Records a watch event. `lag` is the time from its bytes to the end of its processing;
+    /// bookmarks and errors have none.
     pub fn event(&self, kind: EventKind, lag: Option<Duration>) {
         self.watch_events.with_label_values(&[kind]).inc();
         if let Some(lag) = lag {
@@ -242,23 +247,23 @@ impl ResourceMetrics {
         }
     }
 
-    /// Counts bytes that made no sense.
+    /// Records data that could not be decoded.
     pub fn undecodable(&self, stage: Stage) {
         self.decode_errors.with_label_values(&[stage]).inc();
     }
 
-    /// Counts a watch that ended.
+    /// Records the end of a watch.
     pub fn watch_ended(&self, reason: WatchEnd, lasted: Duration) {
         self.watch_ends.with_label_values(&[reason]).inc();
         self.watch_duration.observe(lasted.as_secs_f64());
     }
 
-    /// Counts a comparison of a table with a list.
+    /// Records the result of a consistency check.
     pub fn compared(&self, result: Comparison) {
         self.consistency_checks.with_label_values(&[result]).inc();
     }
 
-    /// Counts a read that a table answered which had been proved current so long before.
+    /// Records a read. `age` is the time since the store was last confirmed.
     pub fn read(&self, age: Duration) {
         self.freshness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
@@ -270,8 +275,8 @@ fn begin<L: AsRef<str> + fmt::Debug + VariantArray>(counters: &IntCounterVec) {
     }
 }
 
-/// The label of an HTTP status: those that API servers send by themselves, else their class, so
-/// that a proxy with odd numbers makes no new series.
+/// Returns the label of an HTTP status: the code if API servers send it, otherwise its class. So a
+/// proxy with unusual codes adds no series.
 #[must_use]
 pub fn code_label(code: Option<u16>) -> &'static str {
     match code {
