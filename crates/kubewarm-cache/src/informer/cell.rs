@@ -177,8 +177,8 @@ impl Informer {
     /// A snapshot without store usage, latencies and undecodable objects, which are expensive. It
     /// is cheap enough for every read.
     ///
-    /// The task's status is the base. A closed gate overrides its phase, and a paused mode
-    /// overrides both.
+    /// The snapshot starts from the task's status. A loss of access replaces its phase, and a
+    /// paused mode replaces both.
     pub(super) fn glance(&self) -> CellReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {

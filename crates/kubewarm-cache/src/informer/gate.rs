@@ -23,8 +23,8 @@ pub(super) struct Gate {
     /// When the verifier last reported a loss, and when it last ended one.
     closed_at: Option<Instant>,
     opened_at: Option<Instant>,
-    /// Number of times that the verifier confirmed access. It rises after a loss, and after a
-    /// refused request of the informer itself.
+    /// Number of times that the verifier confirmed access after a loss, or after a refused request
+    /// of the informer itself.
     pub(super) returns: u64,
 }
 

@@ -4,8 +4,9 @@
 //! sends events first, and a bookmark after 1.5 to 2.9 s. With a timeout of 2 or 3 s it sent no
 //! bookmark.
 //!
-//! - If the bookmark comes first, the watch has missed nothing up to the bookmark's version.
-//! - If an event comes first, the first watch must deliver it, too. Otherwise it is dead.
+//! - If the bookmark comes first, the silent watch has missed nothing up to the bookmark's version.
+//! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
+//!   dead, and the informer opens another.
 
 use super::{list_watch::Heard, stream::End, task::Task};
 use futures::{

@@ -84,8 +84,8 @@ impl Proofs {
         Self { reports, buckets, under_way, kept, runtime: Handle::current() }
     }
 
-    /// Checks that the store of `key` contains every change made before some time after `since`.
-    /// The requests count against the limits of the namespace `payer`.
+    /// Runs a freshness check of the store of `key`, or shares one whose request was sent after
+    /// `since`. The requests count against the limits of the namespace `payer`.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub enum Phase {
     /// Synced; the watch is open.
     Watching,
     /// Synced; the watch is open, but the last confirmation is older than the staleness limit.
-    /// Probes run.
+    /// Probes check whether the watch is dead.
     Silent,
     /// Synced; the watch ended and is being reopened.
     Reconnecting,
@@ -134,7 +134,7 @@ impl RelistReason {
     }
 }
 
-/// A loss of access without a complete list since.
+/// A loss of access that lasts until the next complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// When kubewarm detected the loss, on the monotonic clock.

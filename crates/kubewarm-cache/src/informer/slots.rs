@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 #[derive(Clone, Debug)]
 pub(super) struct Slots(Arc<Mutex<Inner>>);
 
-/// A permit. Dropping it passes it to the next waiting informer.
+/// A permit to list. When it is dropped, the next waiting informer receives it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
 pub(super) struct Slot {

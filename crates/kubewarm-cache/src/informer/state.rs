@@ -1,4 +1,4 @@
-//! The steps of an informer's task and the legal transitions between them. The code is pure.
+//! The steps of an informer's task and the legal transitions between them, without any I/O.
 
 /// What the task does at present.
 ///

@@ -165,12 +165,12 @@ impl Status {
         event.zip(self.version()).is_some_and(|(event, known)| event <= known)
     }
 
-    /// Records that a request of this verb succeeded. It was sent `at` that time.
+    /// Records that a request of this verb succeeded. `at` is when the request was sent.
     pub(super) fn allowed(&mut self, verb: Verb, at: Instant) {
         *self.answers(verb) = Answers { allowed_at: Some(at), refused: None };
     }
 
-    /// Clears a refusal after a success that is no evidence for a particular time.
+    /// Clears a refusal of this verb without changing `allowed_at`. Successful probes call it.
     pub(super) fn refused_no_more(&mut self, verb: Verb) {
         self.answers(verb).refused = None;
     }

@@ -98,7 +98,7 @@ pub(super) struct Task {
 /// The next activity of the task.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// List. The reason is `None` for the first list.
+    /// List the objects. The reason is `None` for the first list.
     List(Option<RelistReason>),
     /// Open a watch from the last version.
     Watch,

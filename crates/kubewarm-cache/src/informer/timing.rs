@@ -30,7 +30,7 @@ pub struct Timing {
     /// one.
     pub probe: Duration,
     /// How long before the staleness limit a silent watch is probed. A probe takes about 2 s, and
-    /// at most a little more than [`Timing::probe`]. So a healthy store never becomes stale.
+    /// at most a little more than `probe`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
     /// How long the watch can take to deliver an event that a probe received.
     pub probe_grace: Duration,

@@ -104,8 +104,8 @@ impl Task {
                 let message = "the API server ended the watch at once";
                 failure(Fault::new(Reason::ClosedAtOnce, message), then)
             }
-            // An edited CRD also ends the watch early. Objects can then read differently at the
-            // same version.
+            // An edited CRD ends the watch early, too. The API server can then return other content
+            // for objects with an unchanged version.
             End::Clean
                 if is_early(lasted, stream.asked)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
