@@ -1,9 +1,9 @@
-//! Informers, and the store that they fill.
+//! Informers, and the stores that they fill. The binary and `kubewarm-serve` build on this crate.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`informer`] | lists and watches one kind in one scope, and says how current it is |
-//! | [`store`] | holds its objects packed, indexed, and with the events of the last minutes |
+//! | [`informer`] | lists and watches one resource in one scope, and reports how fresh its store is |
+//! | [`store`] | holds the objects packed and indexed, with an event log of the last minutes |
 
 pub mod informer;
 pub mod store;

@@ -1,37 +1,40 @@
-//! How long to wait before the next attempt: growing, spread, and as long as the server asks.
+//! The delay before the next attempt: exponential, random, and at least the server's `Retry-After`.
 
 use std::time::Duration;
 
-/// The longest wait of our own, in units of the first.
+/// Maximum exponential delay, in multiples of the first.
 const MAX: u32 = 30;
-/// No `Retry-After` is honoured beyond this: a server (or a proxy) that says a day is wrong.
+/// Maximum accepted `Retry-After`. A longer one, such as a day, is an error of a server or proxy.
 const MAX_TOLD: Duration = Duration::from_mins(2);
 
-/// Failures in a row and the wait that follows from them.
+/// The number of consecutive failures, from which the delay follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backoff {
-    /// The first wait.
+    /// The first delay.
     unit: Duration,
     failures: u32,
 }
 
 impl Backoff {
-    /// No failures yet; the first wait will be `unit`, one second in production.
+    /// Starts without failures. The first delay is `unit`, one second in production.
     pub(super) fn new(unit: Duration) -> Self {
         Self { unit, failures: 0 }
     }
 
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     pub(super) fn failures(self) -> u32 {
         self.failures
     }
 
-    /// Counts a failure and says how long to wait.
+    /// Counts a failure and returns the delay before the next attempt.
     ///
-    /// `told` is the server's `Retry-After`. `spread` is a random number in `0.0..1.0`. Our own wait
-    /// doubles from one unit to 30 and is cut by up to a quarter; a told one is kept, at most 120 s of
-    /// it, and lengthened by up to a quarter and at least up to one unit, so that those who were all told
-    /// the same do not come back at once.
+    /// `told` is the server's `Retry-After`; `spread` is a random number in `0.0..1.0`. Without
+    /// `Retry-After`, the delay doubles from one unit up to 30, and is then shortened by up to a
+    /// quarter.
+    ///
+    /// With `Retry-After`, the delay is that value, at most 120 s, plus up to a quarter and at
+    /// least up to one unit. The random part prevents that all clients with the same `Retry-After`
+    /// return together.
     pub(super) fn failed(&mut self, told: Option<Duration>, spread: f64) -> Duration {
         let own = self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX));
         self.failures = self.failures.saturating_add(1);
@@ -43,7 +46,7 @@ impl Backoff {
         })
     }
 
-    /// Forgets all failures.
+    /// Resets the number of failures.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
@@ -64,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_says_is_kept_within_reason() {
+    fn retry_after_is_respected_up_to_two_minutes() {
         let wait = |told, spread| {
             Backoff::new(Duration::from_secs(1))
                 .failed(Some(Duration::from_secs(told)), spread)
@@ -72,7 +75,7 @@ mod tests {
         };
         assert_eq!(wait(30, 0.0), 30_000);
         assert_eq!(wait(30, 0.5), 33_750);
-        assert_eq!(wait(0, 0.0), 1_000, "never at once");
+        assert_eq!(wait(0, 0.0), 1_000, "never without a delay");
         assert_eq!(wait(86_400, 0.0), 120_000);
     }
 }

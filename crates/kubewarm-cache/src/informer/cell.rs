@@ -1,4 +1,4 @@
-//! One informer, as everybody sees it: what it is told, what it says, and what it holds.
+//! One informer: the orders that it receives, its status and its store.
 
 use super::{
     CellReport, Changes, Phase, RelistReason, gate::Gate, list_watch::ListWatch, state::Step,
@@ -17,59 +17,67 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One informer. The controller and the verifier of access write `control`. The informer's task writes the status
-/// and the store.
+/// One informer. The controller and the access verifier write `control`. The informer's task writes
+/// the status and the store.
+///
+/// Code that needs both borrows `control` before it locks the status.
 pub(super) struct Informer {
     pub(super) key: CellKey,
-    /// Its requests, or why none is built for it.
+    /// The requests to the API server, or the reason why kubewarm sends none for this key.
     pub(super) list_watch: Result<ListWatch, Fault>,
     pub(super) control: watch::Sender<Control>,
     status: Mutex<Status>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: Reader,
-    /// Somebody waits for a proof that only a second watch can bring: has the watch probed, now or once it is
-    /// open.
+    /// Requests a probe from the watch, on behalf of a freshness check. The request stays pending
+    /// until a watch is open.
     pub(super) probe: Notify,
-    /// Ends the task for good.
+    /// Ends the task permanently. A change of `control` only ends its current run.
     pub(super) stop: CancellationToken,
     changes: Changes,
 }
 
-/// The orders for an informer. Its task ends and begins again whenever `ends` is raised. It is a counter, so a task
-/// that looks late still sees that something changed.
+/// The orders for an informer's task.
+///
+/// When `ends` changes, the current run of the task ends and the next run begins. `ends` is a
+/// counter, so the task also detects a change that happened before it waits.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
-    /// What the informer's profiles ask of it. Written by the controller.
+    /// Written by the controller.
     pub(super) spec: CellSpec,
-    /// Whether the informer watches. Written by the controller.
+    /// Written by the controller.
     pub(super) mode: Mode,
-    /// When the mode changed.
+    /// When `mode` last changed.
     since: Timestamp,
-    /// Whether the informer may read and be read. Written by the verifier of access.
+    /// Whether the informer has access. Written by the access verifier.
     pub(super) gate: Gate,
-    /// How often its task was to end: to pause, to list again, or because access was lost.
+    /// Number of orders so far that ended a run: pauses, relists and losses of access.
     pub(super) ends: u64,
-    /// Why it is to list again, and at which of these ends.
+    /// The latest ordered relist: the value of `ends` after the order, and the reason.
     pub(super) relist: Option<(u64, RelistReason)>,
 }
 
-/// What a cell's own requests say of its access.
+/// The results of an informer's own list and watch requests. The access verifier uses them as
+/// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnAccess {
-    /// Since when they are refused, if they are.
+    /// Start of the current refusal; the earlier one if both verbs are refused. `None` while
+    /// neither is.
     pub refused_since: Option<Timestamp>,
-    /// When the last of them was sent that was answered; `None` while nothing has been answered.
+    /// When the latest successful request was sent. `None` before the first success.
     pub verified_at: Option<Instant>,
-    /// When the earlier of the last list and the last watch was sent, once both were answered.
+    /// When the last successful list or the last successful watch was sent, whichever is earlier.
+    /// `None` until both have succeeded after the last loss of access.
     pub allowed_at: Option<Instant>,
-    /// The first of them are under way, or wait for a turn, and nothing has gone wrong so far.
+    /// Whether the first list and watch are queued or under way, and nothing has failed so far.
     pub is_starting: bool,
-    /// Whether the informer knows of no loss of access.
+    /// Whether the access verifier permits requests and reads at present.
     pub is_open: bool,
 }
 
 impl Informer {
-    /// Paused, and with nothing in its store. `client` acts as its identity.
+    /// Creates a paused informer with an empty store. `client` must send requests with the
+    /// informer's identity.
     pub(super) fn new(
         spec: &CellSpec,
         client: &Arc<kube::Client>,
@@ -98,7 +106,7 @@ impl Informer {
         }
     }
 
-    /// What the task has written down, under its lock.
+    /// Locks the status. Release the lock before any `await`.
     pub(super) fn status(&self) -> MutexGuard<'_, Status> {
         self.status.lock()
     }
@@ -107,7 +115,7 @@ impl Informer {
         self.control.borrow().mode
     }
 
-    /// Has it watch as `spec` says.
+    /// Starts the informer with `spec`, or resumes it.
     pub(super) fn resume(&self, spec: &CellSpec) {
         self.control.send_modify(|control| {
             control.spec.clone_from(spec);
@@ -116,7 +124,7 @@ impl Informer {
         self.changes.notify();
     }
 
-    /// Has it pause. What it holds stays.
+    /// Ends the watch. The store keeps its objects.
     pub(super) fn pause(&self) {
         self.control.send_if_modified(|control| {
             let was_active = control.mode == Mode::Active;
@@ -129,7 +137,7 @@ impl Informer {
         self.changes.notify();
     }
 
-    /// Changes how it runs, without interrupting it.
+    /// Replaces the settings. The watch continues; only a change of tuning wakes the task.
     pub(super) fn retune(&self, spec: &CellSpec) {
         self.control.send_if_modified(|control| {
             let is_news = control.spec.tuning != spec.tuning;
@@ -138,11 +146,13 @@ impl Informer {
         });
     }
 
-    /// Has it list again, for this reason, if it is synced and no list is owed. What it holds is served on.
+    /// Orders a relist if the informer is active and synced and no relist is pending. Readers keep
+    /// using the store meanwhile.
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();
-            // One that is owed already does as well, and may have a reason that asks for more.
+            // The pending relist is enough, and its reason can require more, such as storing every
+            // object again.
             status.is_synced() && status.owed().is_none()
         };
         if self.mode() == Mode::Active && can_relist {
@@ -153,7 +163,8 @@ impl Informer {
         }
     }
 
-    /// A snapshot, with what the store holds and the latencies of the last five minutes.
+    /// A complete snapshot, including the size of the store and the latencies of the last five
+    /// minutes.
     pub(super) fn report(&self) -> CellReport {
         let report = CellReport {
             usage: self.reader.usage(),
@@ -162,8 +173,11 @@ impl Informer {
         self.status().detailed(report)
     }
 
-    /// The same without usage, latencies and undecodable objects, which cost more: for every read. It is what the task
-    /// says, and what its mode and the gate make of it.
+    /// A snapshot without store usage, latencies and undecodable objects, which are expensive. It
+    /// is cheap enough for every read.
+    ///
+    /// The snapshot starts from the task's status. A loss of access replaces its phase, and a
+    /// paused mode replaces both.
     pub(super) fn glance(&self) -> CellReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
@@ -182,7 +196,7 @@ impl Informer {
         report
     }
 
-    /// What the informer's own requests say of access.
+    /// See `OwnAccess`.
     pub(super) fn own_access(&self) -> OwnAccess {
         let control = self.control.borrow();
         let gate = &control.gate;
@@ -202,7 +216,8 @@ impl Informer {
         }
     }
 
-    /// Closes the gate. Nothing is read from now on; the task ends and drops what it must.
+    /// Records a loss of access. Reads are blocked at once unless a profile sets `ServeStale`. The
+    /// task then ends its run and purges the store if it must.
     pub(super) fn lose(&self, verb: Verb, fault: &Fault) {
         let listed_in = self.status().listed_in();
         let mut is_news = false;
@@ -219,13 +234,13 @@ impl Informer {
         }
     }
 
-    /// Opens the gate.
+    /// Records that access has returned, and wakes a task that waits for its next attempt.
     pub(super) fn regain(&self) {
         self.control.send_modify(|control| control.gate.open());
         self.changes.notify();
     }
 
-    /// What its profiles ask of it now.
+    /// Reads one value of the current tuning. The closure runs under the lock of `control`.
     pub(super) fn tuning<T>(&self, of: impl FnOnce(&Tuning) -> T) -> T {
         of(&self.control.borrow().spec.tuning)
     }
@@ -234,7 +249,7 @@ impl Informer {
         self.tuning(|tuning| tuning.on_access_lost) == OnAccessLost::ServeStale
     }
 
-    /// The task goes on to `step`. One that cannot follow is a bug: it is logged, and nothing moves.
+    /// Changes the task's step. An illegal step is a bug: it is logged and not applied.
     pub(super) fn enter(&self, step: Step) {
         let mut status = self.status();
         let from = status.step();
@@ -247,19 +262,20 @@ impl Informer {
         self.changes.notify();
     }
 
-    /// Records a failure, and when the next attempt follows.
+    /// Records a failed attempt and the delay before the next one.
     pub(super) fn failed(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
         self.status().fault(verb, fault, attempts, delay);
         self.enter(Step::Backoff);
     }
 
-    /// Applies a change to the store.
     pub(super) fn apply(&self, delta: Delta<'_>) -> Outcome {
         self.sink.lock().apply(delta)
     }
 
-    /// While no task runs: drops what was lost, unless a profile has it served as stale. Called by whoever
-    /// runs the tasks alone.
+    /// Purges the store of objects that were listed before a refusal, unless a profile sets
+    /// `ServeStale`. It also purges an incomplete list if access is lost.
+    ///
+    /// Only `supervise` calls it, and only between two runs of the task.
     pub(super) fn settle(&self, gate: &Gate) {
         self.enter(Step::Queued);
         let listed_in = self.status().listed_in();
@@ -272,7 +288,7 @@ impl Informer {
         }
     }
 
-    /// Gives up everything that is held.
+    /// Purges the store and resets the sync state.
     pub(super) fn empty(&self) {
         self.apply(Delta::Purge);
         self.status().purged();

@@ -1,19 +1,20 @@
-//! A signal that some informer changed.
+//! A signal that the state of some informer changed.
 
 use tokio::sync::watch;
 
-/// Tells the controller that some informer changed phase, or that the namespaces did. Clones share it.
+/// Notifies the controller, the access verifier and waiting reads that an informer changed its
+/// phase, or that namespaces changed. It does not name the informer. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(watch::Sender<()>);
 
 impl Changes {
-    /// A receiver that is woken by every change from now on.
+    /// Returns a receiver for every later change. Changes in quick succession can arrive as one.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.0.subscribe()
     }
 
-    /// Wakes every receiver.
+    /// Wakes every receiver. Never blocks.
     pub fn notify(&self) {
         self.0.send_replace(());
     }

@@ -1,7 +1,7 @@
-//! Compares the table of a watching cell with a list, now and then: a watch that leaves something out says
-//! nothing of it.
+//! Consistency checks: compare a store with a list from time to time, because a watch cannot reveal
+//! that it left out an event.
 //!
-//! The list is of the very version that the table has, so nothing that happens meanwhile can make a difference.
+//! The list has the exact version of the store, so changes during the check make no difference.
 //! Only names, UIDs and versions are compared.
 
 use super::{digest::NameDigest, endpoint::Part, stream::End, task::Task};
@@ -13,25 +13,26 @@ use kubewarm_api::model::{Fault, MetricOutcome, Reason};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// The result of a consistency check.
+/// How a consistency check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsistencyResult {
-    /// Store and list contain the same objects.
+    /// The store has the same objects as the list.
     Equal,
-    /// Store and list differ, so the informer relists.
+    /// The store differs from the list. The informer relists.
     Different,
-    /// Nothing could be compared: the store lacks objects that did not decode, versions have no order, or the
-    /// API server cannot list at the store's version.
+    /// No comparison was possible: an object is undecodable, versions have no order, or the API
+    /// server cannot list at the store's version.
     Skipped,
-    /// The API server did not answer, or rejected the request.
+    /// The API server did not respond, or refused the request.
     Failed,
 }
 
-/// For each page of a list that is compared with a table.
+/// Time limit for each page of the list.
 const PAGE: Duration = Duration::from_mins(1);
 
 impl Task {
-    /// Ready when the table is to be compared. Cancel safe.
+    /// Waits until the next consistency check is due; never ends if the profile disables the
+    /// checks. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
         let due = period.and_then(|period| {
@@ -45,8 +46,10 @@ impl Task {
         }
     }
 
-    /// Begins a comparison of what the table holds now with what the API server lists at the table's version, if the
-    /// table can be compared. Each request draws on the spare part of the namespace's bucket.
+    /// Starts a consistency check. Returns a terminated future if the store cannot be compared at
+    /// present.
+    ///
+    /// Each request draws on the spare part of the namespace's rate limit.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
         self.compared_at = Instant::now();
         let (held, version) = NameDigest::new().of_table(&self.informer.reader);
@@ -85,7 +88,8 @@ impl Task {
         comparing.boxed().fuse()
     }
 
-    /// What a comparison that has ended means for the watch.
+    /// Records the result of a consistency check. Returns the end of the watch if the store
+    /// differs.
     pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<End> {
         self.metrics.count_consistency_check(comparison);
         if comparison != ConsistencyResult::Different {
@@ -111,7 +115,7 @@ impl ConsistencyResult {
     }
 
     fn failed(fault: &Fault) -> Self {
-        // That version is not kept any more, or never was to be had.
+        // The API server no longer keeps that version, or never could list it.
         if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) {
             return Self::Skipped;
         }

@@ -1,8 +1,8 @@
-//! Cuts members out of an object by byte range; every other byte stays as it came.
+//! Removes members from a JSON object by byte range. All other bytes stay unchanged.
 
 use std::ops::Range;
 
-/// Appends `json` without the members at `holes`, which [`member`] found.
+/// Appends `json` to `into` without the members at `holes`. Each range must come from [`member`].
 pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Range<usize>>; 3]) {
     holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.start));
     let json = json.as_bytes();
@@ -12,7 +12,7 @@ pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Range<usize
         let is_last = !json.get(hole.clone()).unwrap_or_default().ends_with(b",");
         from = hole.end;
         if is_last {
-            // No comma was behind it, so the one before it must go.
+            // The last member has no comma after it, so remove the comma before it.
             let kept = into.trim_ascii_end();
             let kept = kept.strip_suffix(b",").unwrap_or(kept).len();
             into.truncate(kept);
@@ -21,9 +21,10 @@ pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Range<usize
     into.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Where the member with this value is in `json`: its key, colon, value and the comma behind it, if there is one.
+/// Returns the byte range of the member with this value in `json`. The range covers key, colon,
+/// value and the comma after it, if any.
 ///
-/// `value` must be a slice of `json`; the syntax around it has been checked by whoever parsed it.
+/// `value` must be a slice of `json`, and `json` must be valid JSON.
 pub(super) fn member(json: &str, value: &str) -> Option<Range<usize>> {
     let bytes = json.as_bytes();
     let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;

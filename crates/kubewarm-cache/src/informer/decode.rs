@@ -1,4 +1,4 @@
-//! Turns the bytes of one object into an item: names it, and cuts out what is not stored.
+//! Decodes an object: reads its metadata, and removes the parts that the store does not keep.
 
 use super::{
     Undecodable,
@@ -11,10 +11,11 @@ use kubewarm_api::model::{CellKey, Item, ManagedFields, Projection};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Decodes the objects of one cell; keeps one buffer between calls.
+/// Decodes the objects of one informer. Reuses one buffer for all calls.
 pub(super) struct Decoder {
     projection: Projection,
-    /// Whether the objects are secrets, whose metadata may repeat the payload.
+    /// Whether the informer keeps only the metadata of Secrets. An annotation can repeat their
+    /// payload.
     hides_payload: bool,
     scratch: Vec<u8>,
 }
@@ -31,7 +32,7 @@ struct Top<'a> {
 }
 
 impl Undecodable {
-    /// The object that `json` begins with, seen now.
+    /// Describes the object at the start of `json`, with the current time.
     pub(super) fn new(json: &[u8], problem: String) -> Self {
         let object = peek_name(json).unwrap_or_else(|| "?".to_owned());
         Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }
@@ -48,21 +49,23 @@ impl Decoder {
         }
     }
 
-    /// Reads the metadata of `json` and copies the rest without `apiVersion`, `kind` and, unless
-    /// kept, `metadata.managedFields`; of secrets that are held as metadata also without the
-    /// annotation in which `kubectl apply` repeats the payload.
+    /// Reads the metadata of `json`, and copies the object without `apiVersion` and `kind`.
     ///
-    /// Items of typed lists carry no `apiVersion` and `kind`, watch events do; without them both
-    /// read the same, and whoever serves them knows both.
+    /// `metadata.managedFields` is removed unless the projection keeps it. For metadata of Secrets,
+    /// the annotation in which `kubectl apply` repeats the payload is removed, too.
+    ///
+    /// `apiVersion` and `kind` are removed because typed lists omit them but watch events contain
+    /// them. The read API adds both again.
     ///
     /// # Errors
     ///
-    /// [`Undecodable`] if it is not JSON, has no name, or has labels that are no strings.
+    /// [`Undecodable`] if the object is not valid JSON, has no name, or has a label that is not a
+    /// string.
     ///
     /// # Cost
     ///
-    /// About 6 µs for an object of 5 KB: every byte is looked at twice, those of the metadata three
-    /// times, and copied once.
+    /// About 6 µs for an object of 5 KB. Every byte is read twice and copied once; metadata is read
+    /// three times.
     pub(super) fn decode<'a>(&'a mut self, json: &'a [u8]) -> Result<Item<'a>, Undecodable> {
         let rejected = |problem: String| Undecodable::new(json, problem);
         let text = std::str::from_utf8(json).map_err(|_| rejected("it is not UTF-8".to_owned()))?;
@@ -98,7 +101,7 @@ impl Decoder {
                 let [api_version, kind] = of_top.map(|value| hole(text, value));
                 cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
             }
-            // What was not asked for is not stored, should a proxy send it all the same.
+            // A proxy can send more than the requested metadata. The rest is not stored.
             Projection::Metadata(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
@@ -118,7 +121,7 @@ impl Decoder {
     }
 }
 
-/// `serde_json`'s message without the value that it may quote.
+/// Describes a `serde_json` error without the value that its message can quote.
 fn without_content(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Data => "a field of the wrong type or a missing one",
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_stored_is_cut_out() {
+    fn only_the_parts_that_are_not_stored_are_removed() {
         let cases = [
             (
                 r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"x":"]}"}],"uid":"u"},"n":1.50}"#,
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_metadata_keeps_nothing_else() {
+    fn a_metadata_informer_stores_only_metadata() {
         let json =
             br#"{"kind":"Secret","metadata":{"name":"a","managedFields":[]},"data":{"k":"v"}}"#;
         let mut decoder = Decoder::new(&key("pods", Projection::Metadata(ManagedFields::Drop)));
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_that_kubectl_repeats_is_not_stored() {
+    fn the_annotation_with_the_payload_of_a_secret_is_not_stored() {
         let json = |annotations: &str| {
             format!(
                 r#"{{"metadata":{{"name":"a","annotations":{annotations},"managedFields":[]}}}}"#
@@ -230,19 +233,19 @@ mod tests {
             let body = metadata_of_a_secret(&json(&annotations)).unwrap();
             assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
         }
-        // Nobody could say which of two is the payload, or where it is.
+        // With a repeated key or an array, the payload cannot be located.
         for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(&*rejected.object, "a");
         }
-        // Of other kinds it is nobody's secret.
+        // Other resources keep the annotation.
         let pods = json(&format!(r#"{{"{REPEATED}":"x"}}"#));
         assert!(decode(&pods, ManagedFields::Drop).unwrap().1.contains(REPEATED));
     }
 
     proptest! {
         #[test]
-        fn what_else_a_secret_says_is_undisturbed(
+        fn other_annotations_of_a_secret_are_unchanged(
             others in prop::collection::vec(("[a-z]{1,8}", ".{0,20}"), 0..6),
             repeated in ".{0,40}",
             at in 0..7_usize,
@@ -265,7 +268,7 @@ mod tests {
             with.insert(at, (REPEATED.to_owned(), repeated));
             let body = metadata_of_a_secret(&json(&members(&with))).unwrap();
             prop_assert!(!body.contains(REPEATED));
-            // The same but for the white space around the member that went.
+            // Equal except for white space around the removed member.
             let packed = |text: &str| text.replace([' ', '\n', '\t'], "");
             prop_assert_eq!(packed(&body), packed(&json(&plain)));
             for member in &plain {
@@ -276,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_name_is_not_told() {
+    fn an_invalid_name_is_not_reported() {
         let json = format!(r#"{{"metadata":{{"name":"{}"}},"x":tru}}"#, "a".repeat(254));
         assert_eq!(&*decode(&json, ManagedFields::Drop).unwrap_err().object, "?");
     }
 
     #[test]
-    fn what_cannot_be_stored_is_named_but_not_quoted() {
+    fn an_undecodable_object_is_reported_by_name_without_its_content() {
         for json in [
             r#"{"metadata":{"name":"a","namespace":"ns","labels":{"x":1}}}"#,
             r#"{"metadata":{"name":"a","namespace":"ns","labels":{"x":"y","z":null}}}"#,

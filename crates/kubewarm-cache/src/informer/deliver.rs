@@ -1,4 +1,4 @@
-//! Brings the events of a watch to the table, in order, and keeps out what does not belong there.
+//! Applies the events of a watch to the store in order, and rejects invalid ones.
 
 use super::{
     EventKind, Stage, Undecodable,
@@ -15,7 +15,8 @@ use kubewarm_client::fault;
 use tokio::time::Instant;
 
 impl Task {
-    /// Cuts and takes the next line of what has been received.
+    /// Splits the next event off the received bytes and applies it. Returns the reason if the watch
+    /// must end.
     pub(super) fn cut(&mut self, stream: &mut Stream) -> Option<End> {
         let chunk = stream.rest.clone();
         let (consumed, piece) = stream.lines.feed(&chunk);
@@ -28,11 +29,11 @@ impl Task {
         match event {
             Some(event) => {
                 let end = self.take(event, whole, stream.heard);
-                // What ends a watch is no sign that it works.
+                // An event that ends the watch is no sign that the watch works.
                 stream.events += u64::from(end.is_none());
                 end
             }
-            // A bare Status is how some servers end a watch.
+            // Some servers end a watch with a `Status` that is not wrapped in an event.
             None if whole && line.starts_with(br#"{"kind":"Status""#) => {
                 Some(End::Told(fault::of_event(line)))
             }
@@ -41,7 +42,7 @@ impl Task {
         }
     }
 
-    /// The end of a watch whose next event cannot be decoded and names no object.
+    /// Counts an undecodable event that names no object, and ends the watch.
     fn nonsense(&self, stage: Stage, problem: &str) -> End {
         self.metrics.count_decode_error(stage);
         End::Nonsense(problem.to_owned())
@@ -89,7 +90,8 @@ impl Task {
         };
         let version = item.version.clone();
         if self.informer.status().is_replay(version.as_ref()) {
-            // Of an object that is not held nobody can say whether it is new or was deleted since.
+            // The object is not in the store. The event is either new, or a replay for an object
+            // that was deleted since.
             if !self.informer.reader.holds(&item.namespace, &item.name) {
                 return Some(End::Disordered);
             }
@@ -114,7 +116,8 @@ impl Task {
         None
     }
 
-    /// After an event: version, freshness, counters, and the controller where it reads this table.
+    /// After each applied event: updates version, freshness and metrics. Notifies the controller if
+    /// it reads this store itself.
     fn moved(
         &mut self,
         kind: EventKind,
@@ -137,9 +140,11 @@ impl Task {
         }
     }
 
-    /// An object that cannot be decoded is named, and its older version is not served on; a replay
-    /// of what was superseded changes nothing. If it cannot be named, only a list can tell what is
-    /// still true.
+    /// Removes an undecodable object from the store and reports it, so that its old version is not
+    /// served.
+    ///
+    /// If the event is a replay of an older version, the store does not change. If the object has
+    /// no readable name, the watch ends and a relist follows.
     fn give_up(
         &mut self,
         event: Event<'_>,

@@ -1,5 +1,5 @@
-//! What a list or a table names, in a few bytes: equal where both name the same objects, of the same UIDs,
-//! in the same versions.
+//! Digests of the objects of a list or a store. Two digests are equal if both have the same objects
+//! with the same UIDs and versions.
 
 use super::{
     endpoint::Part,
@@ -16,8 +16,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Counts objects and adds up their hashes, in any order. The hash is keyed anew for each comparison: two that
-/// differ are taken for equal once in 2^64 times, and two that are equal never for different.
+/// The number of objects and the sum of their hashes, independent of their order.
+///
+/// Each comparison uses new random hash keys. Different contents have equal digests with a
+/// probability of 2^-64; equal contents always have equal digests.
 #[derive(Clone, Debug)]
 pub(super) struct NameDigest {
     keys: RandomState,
@@ -26,30 +28,29 @@ pub(super) struct NameDigest {
 }
 
 impl NameDigest {
-    /// Of nothing, yet.
+    /// An empty digest with new hash keys.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }
 
-    /// Of nothing, comparable with this one.
+    /// An empty digest with the same hash keys, so that both can be compared.
     pub(super) fn empty(&self) -> Self {
         Self { keys: self.keys.clone(), objects: 0, sum: 0 }
     }
 
-    /// Of a table, comparable with this one; and as of which version that is. Cost: 0.2 µs an object, under
-    /// the table's lock.
+    /// The digest of a store with the same hash keys, and the version of the store. Takes 0.2 µs
+    /// per object under the store's lock.
     pub(super) fn of_table(&self, table: &Reader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
         let version = table.visit(|named| digest.add(&named));
         (digest, version)
     }
 
-    /// How many objects there are.
     pub(super) fn objects(&self) -> u64 {
         self.objects
     }
 
-    /// Whether both name the same; to be asked of two of the same keys.
+    /// Whether both digests are equal. Both must have the same hash keys.
     pub(super) fn matches(&self, other: &Self) -> bool {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
@@ -68,12 +69,15 @@ impl NameDigest {
         Ok(())
     }
 
-    /// Adds what a part of the list names, as of the version `at`, or of now. Holds one object at a time.
+    /// Requests a part of a list as metadata and adds its objects. Holds one object in memory at a
+    /// time.
+    ///
+    /// `at` is the exact version to list, or `None` for a consistent read.
     ///
     /// # Errors
     ///
-    /// As [`upstream::open`]; [`Reason::Malformed`] for what is no whole list, [`Reason::TimedOut`] if it has
-    /// not ended `within` that time.
+    /// The errors of [`upstream::open`]; [`Reason::Malformed`] for an incomplete list;
+    /// [`Reason::TimedOut`] if the list does not end `within` that time.
     pub(super) async fn add_page(
         &mut self,
         of: &ListWatch,
@@ -110,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_differs_is_seen_and_the_order_is_not() {
+    fn digests_differ_for_different_objects_but_not_for_a_different_order() {
         let keys = NameDigest::new();
         let base = [("a", "x", "u1", "3"), ("b", "y", "u2", "4")];
         let digest = of(&keys, &base);
@@ -122,7 +126,7 @@ mod tests {
             &[base[0], ("b", "y", "u3", "4")],
             &[base[0], ("b", "z", "u2", "4")],
             &[base[0], ("c", "y", "u2", "4")],
-            // The same letters, cut elsewhere.
+            // The concatenated fields are equal, but their boundaries differ.
             &[("", "ax", "u1", "3"), base[1]],
         ] {
             assert!(!digest.matches(&of(&keys, other)), "{other:?}");

@@ -1,4 +1,4 @@
-//! The one place that builds upstream URLs of cells, and that refuses to build some.
+//! Builds all API server requests of informers, and refuses keys that must not be requested.
 
 use http::{Request, header};
 use kubewarm_api::model::{
@@ -6,11 +6,11 @@ use kubewarm_api::model::{
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// Names, UIDs and versions, with little beside them.
+/// Media type that returns names, UIDs and versions with few other fields.
 const NAMES: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields";
 
-/// The requests of one cell: path, selectors and representation, fixed when the cell is made.
+/// The requests of one informer. Path, selectors and representation never change.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     path: String,
@@ -21,22 +21,22 @@ pub(super) struct Endpoint {
     accept_one: String,
 }
 
-/// Which part of a list.
+/// The part of a list to request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'a> {
-    /// All of it in one response.
+    /// The whole list in one response.
     Whole,
     /// A page of `limit` objects.
     Page {
-        /// Objects a page.
+        /// Maximum number of objects.
         limit: u32,
-        /// `metadata.continue` of the page before; empty for the first one.
+        /// `metadata.continue` of the previous page; empty for the first page.
         token: &'a str,
     },
 }
 
 impl Part<'_> {
-    /// The parameters of a list, each with a leading `&`.
+    /// The query parameters, each with a leading `&`.
     fn query(self) -> String {
         match self {
             Self::Whole => String::new(),
@@ -52,9 +52,13 @@ impl Part<'_> {
 impl Endpoint {
     /// # Errors
     ///
-    /// [`Reason::Forbidden`] for a key that no request is built for: the payload of secrets without
-    /// `secretData: Allow`, and a namespace whose name would change the path. The schema and the parser refuse
-    /// these too. Only here can they be refused after the resource has been resolved.
+    /// [`Reason::Forbidden`] for a key that must not be requested:
+    ///
+    /// - The payload of Secrets without `secretData: Allow`.
+    /// - A namespace whose name would change the path.
+    ///
+    /// The schema and the parser refuse both already. This check repeats it after the resource is
+    /// resolved.
     pub(super) fn new(key: &CellKey) -> Result<Self, Fault> {
         let forbidden = |message: String| Err(Fault::new(Reason::Forbidden, message));
         if key.is_guarded() {
@@ -79,7 +83,7 @@ impl Endpoint {
             }
         }
         let drop = match key.projection.managed_fields() {
-            // Kubernetes 1.37 honours it, older servers ignore it.
+            // Kubernetes 1.37 supports this parameter; older servers ignore it.
             ManagedFields::Drop => ";drop=metadata.managedFields",
             ManagedFields::Keep => "",
         };
@@ -92,7 +96,8 @@ impl Endpoint {
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let accept_one = match (key.projection, key.holds_secrets()) {
             (Projection::Full(_), false) => format!("{metadata},application/json"),
-            // Nobody is to hold what is secret, or what was not asked for.
+            // There must be no fallback to full objects: the payload is secret, or the profile does
+            // not request it.
             (Projection::Metadata(_), _) | (_, true) => metadata.to_owned(),
         };
         Ok(Self {
@@ -104,20 +109,22 @@ impl Endpoint {
         })
     }
 
-    /// A list, whole or a page of it.
+    /// Builds a list request.
     ///
-    /// It names no version: so the API server answers as of now, from its cache since 1.31.
+    /// It has no `resourceVersion`, which makes it a consistent read. Since 1.31, the API server
+    /// can answer it from its watch cache.
     pub(super) fn list(&self, part: Part<'_>) -> Request<Vec<u8>> {
         self.get(&part.query(), &self.accept_list)
     }
 
-    /// One object of the list: its metadata, or all of it where the server knows no other form and it is
-    /// what the cell fetches.
+    /// Builds a list of one object as metadata. The API server can send the full object instead if
+    /// it supports no metadata form and the informer fetches full objects anyway.
     pub(super) fn one(&self) -> Request<Vec<u8>> {
         self.get("&limit=1", &self.accept_one)
     }
 
-    /// The same part as metadata only. Its first page is as of the version `at`, or as new as the server can prove.
+    /// Builds a list request for metadata only. The first page has exactly the version `at`;
+    /// without `at`, it is a consistent read.
     pub(super) fn names(&self, at: Option<&ResourceVersion>, part: Part<'_>) -> Request<Vec<u8>> {
         let mut query = part.query();
         if let (Some(at), Part::Whole | Part::Page { token: "", .. }) = (at, part) {
@@ -127,7 +134,7 @@ impl Endpoint {
         self.get(&query, NAMES)
     }
 
-    /// A watch of what comes after `from`, with bookmarks.
+    /// Builds a watch of the changes after `from`, with bookmarks.
     pub(super) fn watch(&self, from: &ResourceVersion, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -137,7 +144,8 @@ impl Endpoint {
         self.get(&query, &self.accept_watch)
     }
 
-    /// A watch that begins with everything there is, marks its end, and goes on.
+    /// Builds a streaming list: a watch that starts with all objects, then sends a bookmark, and
+    /// continues.
     pub(super) fn stream(&self, lasting: Duration) -> Request<Vec<u8>> {
         let query = format!(
             "&watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -153,15 +161,15 @@ impl Endpoint {
         let uri =
             if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) };
         let mut request = Request::new(Vec::new());
-        // Every part is checked or percent-encoded, so this parses; if it did not, the request
-        // would go to `/`, which lists nothing.
+        // Every part is checked or percent-encoded, so parsing cannot fail. The fallback `/` would
+        // return no objects.
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         if let Ok(value) = accept.parse() {
             headers.insert(header::ACCEPT, value);
         }
-        // Kubernetes 1.37 compresses each watch event by itself; and a list is received faster than
-        // it is decompressed on the networks of a cluster.
+        // Request no compression. Kubernetes 1.37 compresses each watch event separately. In a
+        // cluster network, receiving a list is faster than decompressing it.
         headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         request
     }
@@ -188,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_of_secrets_needs_leave() {
+    fn the_payload_of_secrets_is_requested_only_with_sensitive_data_allow() {
         let mut secrets = key("", "secrets", Projection::Full(ManagedFields::Drop));
         assert!(Endpoint::new(&secrets).is_err());
         secrets.secret_data = SecretData::Allow;
         let payload = Endpoint::new(&secrets).unwrap();
-        // One is peeked at without it all the same.
+        // A peek requests only metadata even then.
         assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
         let metadata = key("", "secrets", Projection::Metadata(ManagedFields::Drop));
         let endpoint = Endpoint::new(&metadata).unwrap();
@@ -210,11 +218,11 @@ mod tests {
         ];
         for request in lists.into_iter().chain(others) {
             let accept = request.headers()[header::ACCEPT].to_str().unwrap();
-            // The only way: no second choice, by which the server could send all of it.
+            // There is no second media type with which the server could return full objects.
             assert!(accept.starts_with("application/json;as=PartialObject"), "{accept}");
             assert!(!accept.contains(','), "{accept}");
         }
-        // A resource of the same name in another group is none of the core group's secrets.
+        // A resource with the same name in another group is not a Secret.
         assert!(
             Endpoint::new(&key("x.io", "secrets", Projection::Full(ManagedFields::Drop))).is_ok()
         );

@@ -1,4 +1,4 @@
-//! One line of a watch: its type, and the object's bytes.
+//! Parses one line of a watch: the type of the event and the bytes of its object.
 
 use super::{
     EventKind,
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// A parsed line. The object's bytes are not looked at.
+/// A parsed watch event. The object is not parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct Event<'a> {
     #[serde(rename = "type")]
@@ -18,15 +18,15 @@ pub(super) struct Event<'a> {
     pub(super) object: &'a [u8],
 }
 
-/// What a bookmark carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bookmark {
     pub(super) version: ResourceVersion,
-    /// It ends the initial events of a streaming list.
+    /// Whether the bookmark ends the initial events of a streaming list.
     pub(super) ends_initial: bool,
 }
 
-/// The API server's own order of members, which spares a pass over the object.
+/// The start of a line as the API server writes it. A match saves parsing the object to find its
+/// end.
 const HEADS: [(EventKind, &[u8]); 5] = [
     (EventKind::Added, br#"{"type":"ADDED","object":"#),
     (EventKind::Modified, br#"{"type":"MODIFIED","object":"#),
@@ -36,14 +36,14 @@ const HEADS: [(EventKind, &[u8]); 5] = [
 ];
 
 impl fmt::Debug for Event<'_> {
-    /// How much, never what: it may be a secret.
+    /// Prints the size only, because the content can be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.kind, self.object.len())
     }
 }
 
 impl<'a> Event<'a> {
-    /// Reads a complete line; `None` if it is no event.
+    /// Parses a complete line. `None` if it is not an event.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         if let Some(event) = Self::of_head(line) {
             let object = event.object.strip_suffix(b"}").unwrap_or_default();
@@ -54,7 +54,7 @@ impl<'a> Event<'a> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Reads the head of a line that is cut off: type, and the object as far as it goes.
+    /// Parses a line that is cut off. The object is as long as the rest of the line.
     pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
         HEADS.iter().find_map(|(kind, head)| {
             line.strip_prefix(*head).map(|object| Self { kind: *kind, object })
@@ -62,13 +62,14 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The bytes of a value.
+/// Deserializes a value as its raw bytes.
 fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<&'de [u8], D::Error> {
     <&RawValue>::deserialize(from).map(|value| value.get().as_bytes())
 }
 
 impl Bookmark {
-    /// Reads a bookmark; typed kinds carry empty required parts beside the metadata.
+    /// Parses a bookmark and ignores fields other than `metadata`. Bookmarks of typed resources
+    /// also have empty required fields.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
         let MetadataOnly::<ObjectMeta<'_>> { metadata } = serde_json::from_slice(object).ok()?;
         let end = metadata.annotations().ok()?.initial_events_end;
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_rejected() {
+    fn lines_that_are_not_events_are_rejected() {
         for line in [
             &b"{}"[..],
             b"null",

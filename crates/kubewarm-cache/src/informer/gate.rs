@@ -1,27 +1,30 @@
-//! Whether an informer may read and be read: what whoever verifies access says of it.
+//! Whether an informer can send requests and serve reads, as determined by the access verifier.
 
 use super::{CellFault, Loss};
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason, Verb};
 use tokio::time::Instant;
 
-/// The gate of one informer. Written by whoever verifies access; the informer's task and its readers go
-/// by it.
+/// The access state of one informer. The access verifier writes it. The informer's task and the
+/// readers of its store obey it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
-    /// Why nothing is tried and nothing is read; `None` while it is open.
+    /// Why the informer is blocked; `None` while access is confirmed.
     closed: Option<CellFault>,
-    /// How often it was closed.
+    /// Number of losses of access so far.
     pub(super) losses: u64,
-    /// How often the API server refused. What was listed before the last time is of before a loss: it is
-    /// served to those only who asked for that.
+    /// Number of refusals by the API server so far.
+    ///
+    /// A store that was listed in an earlier epoch stays blocked after access returns, until it is
+    /// listed again. A profile with `ServeStale` can still read it.
     pub(super) epoch: u64,
-    /// Since when what is held is not served; of the last time.
+    /// When the last loss of access began.
     loss: Option<Loss>,
-    /// When it was last said to be closed, and when it was opened last.
+    /// When the verifier last reported a loss, and when it last ended one.
     closed_at: Option<Instant>,
     opened_at: Option<Instant>,
-    /// How often access was said to be there: after a loss, and after the informer's own request was refused.
+    /// Number of times that the verifier confirmed access after a loss, or after a refused request
+    /// of the informer itself.
     pub(super) returns: u64,
 }
 
@@ -34,25 +37,30 @@ impl Gate {
         self.closed.as_ref()
     }
 
-    /// Since when what was listed in this epoch is not served; `None` if it is.
+    /// The loss of access that blocks a store listed in epoch `listed_in`; `None` if no loss blocks
+    /// it.
     pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<Loss> {
         let is_of_before = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_of_before)
     }
 
-    /// Whether a request that was sent then says anything of now: access has not been lost since.
+    /// Whether a request sent at that time is newer than the last loss of access. An older request
+    /// is no evidence of access.
     pub(super) fn is_since_loss(&self, sent: Instant) -> bool {
         self.closed_at.is_none_or(|closed| sent > closed)
     }
 
-    /// Whether a refusal of then is still of interest: access has not returned since.
+    /// Whether a refusal at that time is newer than the last return of access. An older refusal is
+    /// obsolete.
     pub(super) fn is_since_return(&self, at: Instant) -> bool {
         self.opened_at.is_none_or(|opened| at > opened)
     }
 
-    /// The API server refuses, or for too long nobody has verified that it does not
-    /// ([`Reason::Unverified`]). What is held was listed in `listed_in`, if it is complete. Returns whether this is
-    /// a new loss.
+    /// Records a loss of access and returns whether the loss is new.
+    ///
+    /// Either the API server refused access, or the last confirmation is too old
+    /// ([`Reason::Unverified`]). Only a refusal starts a new epoch. `listed_in` is the epoch of the
+    /// store, if the store is complete.
     pub(super) fn close(&mut self, verb: Verb, fault: &Fault, listed_in: Option<u64>) -> bool {
         let is_refused = fault.reason() != Reason::Unverified;
         let was_refused = self.closed.as_ref().map(|old| old.reason != Reason::Unverified);
@@ -78,7 +86,7 @@ impl Gate {
         is_news
     }
 
-    /// Access is there: whoever waits to try again does so now.
+    /// Records that access is confirmed. A waiting informer retries at once.
     pub(super) fn open(&mut self) {
         if self.closed.take().is_some() {
             self.opened_at = Some(Instant::now());
@@ -96,22 +104,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_listed_before_a_refusal_is_not_served_when_access_returns() {
+    fn a_store_listed_before_a_refusal_stays_blocked_after_access_returns() {
         let mut gate = Gate::default();
         assert!(close(&mut gate, Reason::Forbidden, Some(0)));
-        assert!(!close(&mut gate, Reason::Unauthorized, Some(0)), "another reason");
+        assert!(!close(&mut gate, Reason::Unauthorized, Some(0)), "not a second loss");
         assert_eq!((gate.losses, gate.epoch), (1, 1));
         let first = gate.loss(Some(0)).unwrap();
         gate.open();
-        assert_eq!(gate.loss(Some(0)), Some(first), "of before");
+        assert_eq!(gate.loss(Some(0)), Some(first), "listed before the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
-        // Lost again before it was listed again: the first loss counts.
+        // Access is lost again before the relist. The loss dates from the first one.
         close(&mut gate, Reason::Unverified, Some(0));
         assert_eq!((gate.loss(Some(0)), gate.losses, gate.epoch), (Some(first), 2, 1));
     }
 
     #[test]
-    fn a_gate_that_time_closed_opens_without_a_list_and_a_refusal_behind_it_is_a_loss() {
+    fn an_unverified_informer_unblocks_without_a_list_and_a_later_refusal_is_a_new_loss() {
         let mut gate = Gate::default();
         assert!(close(&mut gate, Reason::Unverified, Some(0)));
         assert!(gate.is_closed() && gate.loss(Some(0)).is_some());

@@ -1,24 +1,27 @@
-//! Median and 99th percentile of the last five minutes.
+//! Computes the median and the 99th percentile of the latencies of the last five minutes.
 
 use super::Quantiles;
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// One slice of the window: a slice is dropped as a whole.
+/// Length of one slice. Slices are dropped as a whole.
 const SLICE: Duration = Duration::from_mins(1);
-/// The window.
+/// Length of the window.
 const WINDOW: Duration = Duration::from_mins(5);
 
-/// Half octaves from 256 µs to 134 s; the first and the last take what lies beyond.
+/// Number of buckets. Their bounds grow by √2 from 256 µs to 134 s. The first and the last bucket
+/// also count all values beyond.
 const BUCKETS: usize = 40;
 
-/// log2 of the first bucket's upper bound in microseconds. Below it nothing needs to be told
-/// apart: status shows whole milliseconds.
+/// log2 of the first bucket's upper bound, in microseconds. Statuses show whole milliseconds, so a
+/// finer resolution is not needed.
 const FIRST: u32 = 8;
 
-/// Latencies of the last 4 to 5 minutes, the oldest slice first. It holds at most five slices of less than 200 bytes.
+/// Latencies of the last 4 to 5 minutes, the oldest slice first. Holds at most five slices of less
+/// than 200 bytes each.
 ///
-/// Quantiles are rounded up to at most √2 times the true value, and never above the largest one recorded.
+/// Quantiles are rounded up to at most √2 times the true value, and never exceed the largest
+/// recorded value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LatencyWindow(VecDeque<Slice>);
 
@@ -36,7 +39,7 @@ impl Slice {
 }
 
 impl LatencyWindow {
-    /// Takes one latency, at `now`.
+    /// Records one latency at `now`.
     pub(super) fn record(&mut self, now: Instant, took: Duration) {
         if self.0.back().is_none_or(|newest| newest.age(now) >= SLICE) {
             self.0.retain(|slice| slice.age(now) < WINDOW);
@@ -50,7 +53,7 @@ impl LatencyWindow {
         }
     }
 
-    /// The quantiles at `now`; `None` if nothing was recorded in the window.
+    /// Returns the quantiles at `now`, or `None` if the window is empty.
     ///
     /// # Cost
     ///
@@ -84,18 +87,18 @@ impl LatencyWindow {
     }
 }
 
-/// The bucket whose upper bound is the first at or above `micros`.
+/// The first bucket whose upper bound is at least `micros`.
 fn bucket(micros: u32) -> usize {
     (0..BUCKETS - 1).find(|&at| u64::from(micros) <= upper_micros(at)).unwrap_or(BUCKETS - 1)
 }
 
-/// The largest value in bucket `at`; the last bucket has none.
+/// The upper bound of bucket `at`; the last bucket is unbounded.
 fn upper_micros(at: usize) -> u64 {
     if at >= BUCKETS - 1 {
         return u64::MAX;
     }
     let octave = 1_u64 << (u64::from(FIRST) + at as u64 / 2);
-    // 181/128 is the square root of two.
+    // 181/128 approximates √2.
     if at.is_multiple_of(2) { octave } else { octave * 181 / 128 }
 }
 
@@ -109,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_nothing_known() {
+    fn an_empty_window_has_no_quantiles() {
         assert_eq!(LatencyWindow::default().quantiles(Instant::now()), None);
         assert!(size_of::<Slice>() <= 200);
     }
 
     #[test]
-    fn equal_latencies_come_back_exactly() {
+    fn equal_latencies_are_reported_exactly() {
         let now = Instant::now();
         let mut window = LatencyWindow::default();
         (0..10).for_each(|_| window.record(now, millis(3)));
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_five_minutes_is_forgotten() {
+    fn latencies_older_than_five_minutes_do_not_count() {
         let start = Instant::now();
         let mut window = LatencyWindow::default();
         window.record(start, millis(500));
@@ -142,11 +145,11 @@ mod tests {
         assert_eq!(window.quantiles(start + Duration::from_mins(5)), None);
         window.record(start + Duration::from_secs(301), millis(2));
         let found = window.quantiles(start + Duration::from_secs(301)).unwrap();
-        assert_eq!(found.p99, millis(2), "the first slice does not count any more");
+        assert_eq!(found.p99, millis(2), "the first slice no longer counts");
     }
 
     #[test]
-    fn no_more_slices_are_kept_than_the_window_has() {
+    fn the_window_keeps_at_most_five_slices() {
         let start = Instant::now();
         let mut window = LatencyWindow::default();
         for second in 0..3_600 {
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_latencies_are_the_largest_bucket() {
+    fn excessive_latencies_count_in_the_last_bucket() {
         let now = Instant::now();
         let mut window = LatencyWindow::default();
         window.record(now, Duration::MAX);
@@ -165,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_at_most_root_two_above_the_truth(
+        fn quantiles_are_at_most_root_two_times_the_true_value(
             mut micros in proptest::collection::vec(256_u32..130_000_000, 1..200),
         ) {
             let now = Instant::now();

@@ -1,9 +1,9 @@
-//! Cuts a watch into its lines while the bytes arrive, within the bounds of `split.rs`.
+//! Splits a watch response into lines while the bytes arrive. The size limits are those in
+//! `split.rs`.
 
 use super::split::{HEAD, Piece, keep};
 use memchr::memchr;
 
-/// Cuts a watch into lines.
 pub(super) struct LineSplitter {
     cap: usize,
     partial: Vec<u8>,
@@ -16,18 +16,18 @@ impl LineSplitter {
         Self { cap, partial: Vec::new(), skipped: 0, handed_out: false }
     }
 
-    /// Whether a line has begun and not ended.
+    /// Whether the received bytes end within a line.
     pub(super) fn is_partial(&self) -> bool {
         !self.handed_out && !self.partial.is_empty()
     }
 
-    /// Takes the next chunk up to and including the end of the next line.
+    /// Consumes `chunk` up to the end of the next line.
     ///
-    /// Returns the number of bytes consumed and the line without its end, if one ended; empty lines
-    /// are passed over. Call again with the rest until everything is consumed.
+    /// Returns the number of consumed bytes, and the line without its line end, if one ended. Empty
+    /// lines are skipped. Call it again with the rest of the chunk.
     pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<Piece<'a>>) {
         if self.handed_out {
-            // A line of a megabyte leaves no megabyte behind in each of thousands of watches.
+            // Thousands of watches are open, so a large line must not leave a large buffer behind.
             if self.partial.capacity() > HEAD {
                 self.partial = Vec::new();
             }
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_the_same_however_they_arrive(
+        fn chunk_sizes_do_not_change_the_lines(
             lines in prop::collection::vec("[a-z]{0,30}", 0..10),
             size in 1..40_usize,
         ) {

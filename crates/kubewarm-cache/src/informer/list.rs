@@ -1,4 +1,4 @@
-//! The first state of a cell, and every later full one: whole, streamed, or in pages.
+//! Lists an informer's objects into its store: whole, as a stream or in pages.
 
 use super::{
     Relist, RelistReason, Stage, ListMethod, Undecodable, Verb,
@@ -15,19 +15,18 @@ use kubewarm_api::model::{Delta, Fault, MetricOutcome, Outcome, Reason, Reread, 
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A list that has been applied but not yet swept.
+/// A list whose objects are in the store. Objects that it did not contain are still there, too.
 pub(super) struct Listed {
     pub(super) version: ResourceVersion,
-    /// A streaming list goes on as a watch.
+    /// The open watch that a streaming list continues as.
     pub(super) stream: Option<Stream>,
 }
 
-/// Why a list was not completed.
 #[derive(Debug)]
 pub(super) enum NotListed {
-    /// A request failed, or its answer was of no use.
+    /// A request failed, or its response was unusable.
     Fault(Fault),
-    /// The list is older than the table.
+    /// The list is older than the store: resource versions went back.
     RolledBack,
 }
 
@@ -38,7 +37,7 @@ impl From<Fault> for NotListed {
 }
 
 impl Task {
-    /// Lists once it is the cell's turn, and says how to go on.
+    /// Waits for a list slot, lists, and returns the next activity.
     pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
         let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
         let is_synced = self.informer.status().is_synced();
@@ -47,7 +46,8 @@ impl Task {
         }
         let tuning = self.informer.tuning(Tuning::clone);
         let shared = Arc::clone(&self.shared);
-        // Asked before a slot is taken: a server that is slow to say its version holds up nobody.
+        // This can send a request for the server's version. It runs without a slot, so a slow
+        // server does not delay other lists.
         let mut order =
             shared.strategies.order(&shared.operator, &self.informer.key, tuning.lists.strategy).await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
@@ -60,7 +60,7 @@ impl Task {
         };
 
         if self.broken_lists >= 2 {
-            // Whatever breaks long answers off, pages are the shortest.
+            // Something cuts long responses off, and pages are the shortest responses.
             order.retain(|&way| way == ListMethod::PagedList);
         }
         let mut ways = order.into_iter().peekable();
@@ -152,8 +152,8 @@ impl Task {
         Ok(Listed { version: meta.version()?, stream: None })
     }
 
-    /// A token that has expired ends in one whole list, as in client-go: going on with a newer
-    /// token would mix two versions in one table.
+    /// Lists in pages. If the continue token expires, lists the whole resource instead, as
+    /// client-go does: a newer token would mix two versions in one store.
     async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
         let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
         let mut meta = self.page(Part::Page { limit, token: "" }).await?;
@@ -167,7 +167,7 @@ impl Task {
                         self.informer.apply(Delta::ListStarted(reread));
                         return self.list_whole().await;
                     }
-                    // The same page once more: upserts can be repeated.
+                    // Fetch the same page again. Repeating an upsert is harmless.
                     Err(NotListed::Fault(fault))
                         if fault.reason() == Reason::Malformed && broken < 2 =>
                     {
@@ -184,7 +184,7 @@ impl Task {
         Ok(Listed { version: meta.version()?, stream: None })
     }
 
-    /// Receives one response and applies its items as they arrive.
+    /// Requests one part of a list, and applies its objects as they arrive.
     async fn page(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
         let started = Instant::now();
         let received = self.receive(part).await;
@@ -192,7 +192,7 @@ impl Task {
         received
     }
 
-    /// Counts a list, or a page of it, that has ended.
+    /// Records the duration and the outcome of a list, or of one page.
     pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
@@ -265,7 +265,7 @@ impl Task {
         }
     }
 
-    /// Applies an object of the list under way.
+    /// Applies one object of the current list.
     pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
         match self.decoder.decode(json) {
             Ok(item) => {
@@ -276,7 +276,9 @@ impl Task {
         }
     }
 
-    /// Lists of built-in kinds name their version before the items, those of custom resources behind them.
+    /// Refuses a list whose version is older than the store's, as soon as that version is known.
+    /// The API server sends it before the items of built-in kinds, and after the items of custom
+    /// resources.
     fn refuse_older(&self, meta: &ListMeta) -> Result<(), NotListed> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
@@ -284,8 +286,8 @@ impl Task {
         }
     }
 
-    /// Every list is a consistent read: one that is older than what the table was complete at shows that
-    /// versions have gone back.
+    /// Refuses a list that is older than the store. Every list is a consistent read, so an older
+    /// one shows that resource versions went back.
     pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), NotListed> {
         match self.informer.status().version() {
             Some(known) if listed.is_older_than(known) => Err(NotListed::RolledBack),
@@ -299,7 +301,8 @@ impl Task {
     }
 }
 
-/// Whether a fault says that this way does not work here, rather than that nothing does.
+/// Whether a fault means that this strategy does not work for the resource. Other faults would
+/// affect every strategy.
 fn is_for_want_of(way: ListMethod, fault: &Fault) -> bool {
     match way {
         ListMethod::List => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
@@ -315,7 +318,7 @@ fn too_slow() -> Fault {
     Fault::new(Reason::TimedOut, "the list brought too few bytes to count as progress")
 }
 
-/// An object above the size cap, named as far as its head tells.
+/// Describes an object above the size limit. Its name comes from the first bytes.
 pub(super) fn oversized(head: &[u8]) -> Undecodable {
     Undecodable::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

@@ -1,5 +1,7 @@
-//! The requests of one informer (client-go's `ListerWatcher`): the large ones that its task reads by
-//! itself, and two small ones that answer whatever else is asked.
+//! The requests of one informer, like client-go's `ListerWatcher`.
+//!
+//! The informer's task reads the responses of lists and watches itself. The small requests `peek`
+//! and `probe` return a parsed result.
 
 use super::{
     EventKind,
@@ -18,41 +20,41 @@ use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The metadata of one object and the frame of its list are smaller, and so is an object of the largest
-/// size that etcd takes by default.
+/// Maximum number of bytes of a peek's response that are read. It exceeds the metadata of one
+/// object plus the frame of its list. It also exceeds one object of etcd's default maximum size.
 const MAX_PEEK: usize = 8 << 20;
 
-/// The path, the selectors and the representation of one informer, and the client of its identity.
+/// The path, the selectors and the representation of one informer, with a client of its identity.
 #[derive(Clone)]
 pub(super) struct ListWatch {
     pub(super) client: Arc<kube::Client>,
     endpoint: Endpoint,
 }
 
-/// What a short watch brings first.
+/// The first thing that a short watch delivers.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// A bookmark of this version, and nothing before it.
+    /// A bookmark of this version, without an event before it.
     Bookmark(ResourceVersion),
-    /// An event of this version.
+    /// An event of an object with this version.
     Event(ResourceVersion),
-    /// Neither: this is why.
+    /// Neither; the text is the reason.
     Nothing(&'static str),
 }
 
 impl ListWatch {
     /// # Errors
     ///
-    /// As of [`Endpoint::new`].
+    /// The errors of [`Endpoint::new`].
     pub(super) fn new(client: &Arc<kube::Client>, key: &CellKey) -> Result<Self, Fault> {
         Ok(Self { client: Arc::clone(client), endpoint: Endpoint::new(key)? })
     }
 
-    /// Sends the request that `build` makes of the endpoint, and waits for the headers of a successful answer.
+    /// Sends the request that `build` creates, and waits for the headers of a successful response.
     ///
     /// # Errors
     ///
-    /// As of [`upstream::open`].
+    /// The errors of [`upstream::open`].
     pub(super) async fn open(
         &self,
         within: Duration,
@@ -61,21 +63,25 @@ impl ListWatch {
         upstream::open(&self.client, build(&self.endpoint), within).await
     }
 
-    /// Lists one object consistently: whether that is allowed, up to which version the API server has come,
-    /// and how many objects remain. Where the answer is not understood, nothing of it is known.
+    /// Lists one object with a consistent read.
+    ///
+    /// A success shows that the identity can list. The result has the current resource version and
+    /// the number of remaining objects. Both are missing if the response cannot be parsed or
+    /// exceeds 8 MiB.
     ///
     /// # Errors
     ///
-    /// Whatever the answer means; it is a refusal if [`Reason::refuses_identity`] says so.
+    /// The fault that the response means. It is a refusal if [`Reason::refuses_identity`] returns
+    /// true.
     ///
     /// # Cost
     ///
-    /// One request for the metadata of an object.
+    /// One request for the metadata of one object.
     pub(super) async fn peek(&self, within: Duration) -> Result<ListMeta, Fault> {
         let mut chunks = self.open(within, Endpoint::one).await?;
         let mut body = Vec::new();
         let reading = async {
-            // The server is sending: that is allowed, however much it is.
+            // A server that sends an object has authorized the list, however large the object is.
             while body.len() <= MAX_PEEK {
                 let Some(chunk) = chunks.next().await else { break };
                 body.extend_from_slice(&chunk?);
@@ -87,11 +93,12 @@ impl ListWatch {
         })
     }
 
-    /// Opens a short watch of what comes after `from`, and reads what comes first within twice its time.
+    /// Opens a watch after `from` that the server ends after `lasting`. Returns the first event or
+    /// bookmark that arrives within twice that time.
     ///
     /// # Errors
     ///
-    /// Whatever the answer means, that of a broken connection, and what an `ERROR` event says.
+    /// The fault of the response, of a broken connection, or of an `ERROR` event.
     pub(super) async fn probe(
         &self,
         from: &ResourceVersion,
@@ -116,7 +123,7 @@ impl ListWatch {
     }
 }
 
-/// What one line says.
+/// Interprets the first line of a short watch.
 fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
     let event = match piece {
         Piece::Whole(line) => Event::parse(line),
@@ -133,13 +140,13 @@ fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
             tombstone(event.object).and_then(|object| object.version).map(Heard::Event)
         }
     };
-    // Something happened that cannot be told from a change.
+    // An event that cannot be parsed does not show whether anything changed.
     Ok(heard.unwrap_or(unclear))
 }
 
 impl fmt::Debug for ListWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client holds credentials.
+        // Leave out the client, which holds credentials.
         f.debug_struct("ListWatch").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The metadata of objects and of lists, as far as informers read them.
+//! The metadata of objects and lists that informers read.
 
 use super::split::ListSplitter;
 use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion, Uid};
@@ -7,18 +7,17 @@ use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The metadata of an object or of a list. Decoding skips the other fields.
+/// An object or a list, decoded without its other fields.
 #[derive(Deserialize)]
 pub(super) struct MetadataOnly<T> {
     #[serde(default)]
     pub(super) metadata: T,
 }
 
-/// `metadata` of an object.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectMeta<'a> {
-    /// Empty if there is none, as in a bookmark.
+    /// Empty if the object has no name, such as a bookmark.
     #[serde(borrow, default)]
     pub(super) name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -35,10 +34,9 @@ pub(super) struct ObjectMeta<'a> {
     pub(super) managed_fields: Option<&'a RawValue>,
 }
 
-/// The annotations that informers read.
 #[derive(Default, Deserialize)]
 pub(super) struct Annotations<'a> {
-    /// In which `kubectl apply` repeats what it was given, the payload included.
+    /// `kubectl apply` stores the last applied manifest here, including the payload of a Secret.
     #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
     pub(super) last_applied: Option<&'a RawValue>,
     /// `true` in the bookmark that ends the initial events of a streaming list.
@@ -60,21 +58,21 @@ impl<'a> ObjectMeta<'a> {
         Named { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
-    /// Whether every label is a string. The store reads the labels of the body.
+    /// Whether every label is a string. Only a check: the store reads the labels from the body.
     pub(super) fn has_valid_labels(&self) -> bool {
         self.labels.is_none_or(|labels| {
             let labels = labels.get().as_bytes();
-            // The cursor takes what is no object for an object without members.
+            // The cursor treats a value that is not an object as an empty object.
             labels.starts_with(b"{") && Cursor::new(labels).strings(&mut |_, _| {}).is_some()
         })
     }
 
     /// # Errors
     ///
-    /// If the annotations are no object, or one of them stands there twice.
+    /// An error if `annotations` is not an object, or if it repeats a key that is read here.
     pub(super) fn annotations(&self) -> serde_json::Result<Annotations<'a>> {
         let Some(annotations) = self.annotations else { return Ok(Annotations::default()) };
-        // serde would take a list for the fields in their order.
+        // serde would accept an array as the fields in order.
         if !annotations.get().starts_with('{') {
             return Err(serde_json::Error::custom("no object"));
         }
@@ -82,7 +80,6 @@ impl<'a> ObjectMeta<'a> {
     }
 }
 
-/// The metadata of a list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ListMeta {
@@ -95,12 +92,12 @@ pub(super) struct ListMeta {
 }
 
 impl ListMeta {
-    /// Of what a splitter has left over.
+    /// Parses the frame of the list that `splitter` has received.
     pub(super) fn of(splitter: &ListSplitter) -> Result<Self, Fault> {
         Self::parse(&splitter.frame())
     }
 
-    /// Of a whole list, or of one without its items.
+    /// Parses a list, with or without its items.
     pub(super) fn parse(json: &[u8]) -> Result<Self, Fault> {
         let MetadataOnly { metadata } = serde_json::from_slice(json)
             .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
@@ -109,7 +106,7 @@ impl ListMeta {
 
     /// # Errors
     ///
-    /// [`Reason::Malformed`] for a list without a version.
+    /// [`Reason::Malformed`] if the list has no version.
     pub(super) fn version(&self) -> Result<ResourceVersion, Fault> {
         ResourceVersion::parse(&self.resource_version)
             .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))

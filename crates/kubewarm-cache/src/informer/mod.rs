@@ -1,4 +1,8 @@
-//! One list-and-watch per cell, and what it tells its observers.
+//! Informers: each lists and watches one resource, fills one store, and reports its state.
+//!
+//! The controller starts and stops informers through `Registry`. Readers, metrics and statuses
+//! use `Reports`. Inside, `registry.rs` runs one `task.rs` per informer; `list.rs` and `watch.rs`
+//! are its two activities.
 
 mod backoff;
 mod cell;

@@ -1,10 +1,11 @@
-//! Reads the name of an object that may be broken, cut off, or gone.
+//! Reads the name of an object that can be malformed, cut off or deleted.
 
 use kubewarm_api::model::{ResourceVersion, Tombstone};
 use kubewarm_wire::json::Cursor;
 use std::borrow::Cow;
 
-/// Reads the name and version of a deleted object, whatever else is wrong with it; `None` if the name cannot be read.
+/// Reads the name and the version of a deleted object, and ignores errors in its other fields.
+/// `None` if the name cannot be read.
 pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
     let metadata = metadata(json)?;
     let name = text(metadata, "name").filter(|name| !name.is_empty())?;
@@ -15,10 +16,11 @@ pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
     })
 }
 
-/// No name of Kubernetes is longer; one that is would fill logs and statuses.
+/// Maximum length of a Kubernetes name. A longer name could flood logs and statuses.
 const MAX_NAME: usize = 253;
 
-/// `namespace/name` of an object that may be cut off or broken further behind; `None` if the name cannot be read.
+/// Reads `namespace/name` of an object that can be malformed or cut off after its metadata. `None`
+/// if the name cannot be read.
 pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     let metadata = metadata(json)?;
     let name = text(metadata, "name").filter(|it| !it.is_empty() && it.len() <= MAX_NAME)?;
@@ -29,13 +31,13 @@ pub(super) fn peek_name(json: &[u8]) -> Option<String> {
     (namespace.len() <= MAX_NAME).then(|| format!("{namespace}/{name}"))
 }
 
-/// Where the metadata of an object begin.
+/// A cursor at the value of `metadata`.
 fn metadata(json: &[u8]) -> Option<Cursor<'_>> {
     let mut at = Cursor::new(json);
     at.seek("metadata")?.then_some(at)
 }
 
-/// A field of the metadata, if the text is JSON as far as there.
+/// The value of a string field of the metadata. The JSON only has to be valid up to there.
 fn text(mut metadata: Cursor<'_>, field: &str) -> Option<String> {
     metadata.seek(field)?.then(|| metadata.text())?.map(Cow::into_owned)
 }
@@ -45,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deletion_needs_no_more_than_a_name() {
+    fn a_deletion_needs_only_a_name() {
         let json =
             br#"{"kind":"X","metadata":{"name":"a","resourceVersion":"9","labels":7},"spec":tru"#;
         let stone = tombstone(json).unwrap();

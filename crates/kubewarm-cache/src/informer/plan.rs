@@ -1,26 +1,28 @@
-//! What to start, hold, stop and retune, decided before anything is touched.
+//! Computes the informers to start, hold, stop and retune, before the registry changes any.
 
 use kubewarm_api::model::{CellKey, CellSpec, Mode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The cells that should exist, and whether they watch.
+/// The informers that the profiles require, with their mode.
 pub type Desired = BTreeMap<CellKey, (CellSpec, Mode)>;
 
-/// The difference between the cells that should exist and those that do.
+/// The difference between the required informers and the running ones.
 #[derive(Debug, Default)]
 #[must_use = "a plan does nothing until it is applied"]
 pub struct Plan {
-    /// To be made, or to be resumed.
+    /// Informers to create or to resume.
     pub start: Vec<CellSpec>,
-    /// To be made without a watch, or whose watch is to end; their tables stay.
+    /// Informers to pause, or to create without a watch. Their stores remain.
     pub hold: Vec<CellSpec>,
-    /// Wanted by no profile: watch and table go.
+    /// Informers that no profile requires any more: the registry ends them and drops their stores.
     pub stop: BTreeSet<CellKey>,
-    /// Running and to run on; how may have changed.
+    /// Running or paused informers whose mode does not change. Their tuning can have changed.
     pub retune: Vec<CellSpec>,
 }
 
-/// Computes the difference. Pure, and ordered: equal inputs give equal plans.
+/// Computes the difference. The function is pure, and equal inputs give equal plans.
+///
+/// An informer in the mode `Plan` is neither started nor kept.
 pub fn plan(desired: &Desired, running: &BTreeMap<CellKey, Mode>) -> Plan {
     let mut plan = Plan::default();
     for (key, (spec, mode)) in desired {

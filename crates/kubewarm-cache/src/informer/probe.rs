@@ -1,9 +1,12 @@
-//! Asks a second, short watch whether a quiet one has missed anything.
+//! Probes: a second, short watch shows whether a silent watch has missed events.
 //!
-//! A second watch from the version known, with `timeoutSeconds=4`, brings a bookmark in about 2 s on
-//! a real server (1.36: 1.5 to 2.9 s; 2 and 3 brought none), behind whatever events there are. No
-//! events before the bookmark: nothing was missed up to its version. Events: the quiet watch must
-//! bring them too, or it is dead.
+//! The second watch starts from the store's version with `timeoutSeconds=4`. A 1.36 API server
+//! sends events first, and a bookmark after 1.5 to 2.9 s. With a timeout of 2 or 3 s it sent no
+//! bookmark.
+//!
+//! - If the bookmark comes first, the silent watch has missed nothing up to the bookmark's version.
+//! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
+//!   dead, and the informer opens another.
 
 use super::{list_watch::Heard, stream::End, task::Task};
 use futures::{
@@ -14,19 +17,19 @@ use kubewarm_api::model::{Delta, Fault, Reason, ResourceVersion, Verb};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
-/// What the second watch brought.
+/// The result of the second watch.
 #[derive(Debug)]
 pub(super) struct Probed {
-    /// When it was opened.
+    /// When the second watch was opened.
     asked_at: Instant,
-    /// From which version.
+    /// The version from which the second watch started.
     from: ResourceVersion,
     heard: Heard,
 }
 
 impl Task {
-    /// Begins a probe as soon as the namespace has a permit for it. It ends when the watch should have brought what
-    /// the probe saw.
+    /// Starts a probe as soon as the namespace has a permit for it. After an event, the future also
+    /// waits for `Timing::probe_grace`, in which the first watch must deliver the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<Probed, Fault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
@@ -45,7 +48,7 @@ impl Task {
         probing.boxed().fuse()
     }
 
-    /// When the next probe may begin, unless this one shows that the watch is over.
+    /// Evaluates a probe. Returns when the next probe can start, or why the watch must end.
     pub(super) fn judge(&mut self, probed: Result<Probed, Fault>) -> Result<Instant, End> {
         let pause = self.shared.timing.probe_pause;
         let Probed { asked_at, from, heard } = match probed {
@@ -67,7 +70,7 @@ impl Task {
                 if version.is_older_than(&from) {
                     return Err(End::WentBack);
                 }
-                // The watch itself may have brought more while it was asked.
+                // The first watch can have delivered a newer version during the probe.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
                     self.informer.status().report.version = Some(version);
@@ -84,12 +87,14 @@ impl Task {
         Ok(Instant::now())
     }
 
-    /// Whether the watch has not come to this version, of an event that was sent after `asked_at`.
+    /// Whether the first watch has not reached `version`. The version belongs to an event that was
+    /// sent after `asked_at`.
     fn lacks(&self, version: &ResourceVersion, asked_at: Instant) -> bool {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Without an order of versions: whether anything came at all.
+            // Opaque versions have no order. Check whether the first watch delivered anything
+            // since.
             None => status.report.current_at.is_none_or(|current| current < asked_at),
         })
     }

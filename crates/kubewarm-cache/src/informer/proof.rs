@@ -1,10 +1,17 @@
-//! Proves to readers that a table is current, by one request upstream that all who wait share.
+//! Freshness checks for readers: each shows that a store contains every change made before the
+//! check. All readers that wait for the same store share one request.
 //!
-//! A consistent read says up to which version the API server has come. A table is current as of that read once
-//! it has come to that version itself, by an event or a bookmark, or once it names the very objects that the
-//! read named, in the same versions: then nothing has happened in between, whatever its own version is. Versions
-//! are those of all of etcd: other kinds move them on, and a quiet cell hears of that once a minute. So tables that
-//! fit into a page are compared with one; for others the cell is told to ask a second watch, which takes 2 s.
+//! The check sends a consistent read, which returns the API server's current resource version. The
+//! store passes the check in either of two ways:
+//!
+//! - An event or a bookmark brings the store to that version.
+//! - The store has the same objects in the same versions as the read. Then nothing has changed
+//!   between the two, whatever the store's version is.
+//!
+//! The second way exists because resource versions are global to etcd. Changes of other resources
+//! increase them, and a watch without events receives a bookmark only once a minute. So a store of
+//! at most 200 objects is compared with the read. For a larger store, the informer sends a probe,
+//! which takes about 2 s.
 
 use super::{Reports, cell::Informer, digest::NameDigest, endpoint::Part, list_watch::ListWatch};
 use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
@@ -16,48 +23,53 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-/// What fits into one request of some ten milliseconds, and is compared in a fraction of one.
+/// Maximum number of objects to compare. One request returns that many in about 10 ms, and the
+/// comparison takes less than 1 ms.
 const FEW: u32 = 200;
-/// How long a proof may take, from its beginning.
+/// Time limit of a freshness check.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is looked whether the table has come there. What was written is on its way for a few
-/// milliseconds.
+/// Polling interval of the store's version. An event usually arrives within a few milliseconds.
 const POLL: Duration = Duration::from_millis(5);
-/// When a small table is taken for one whose watch brings nothing.
+/// Delay before a probe is sent for a small store whose watch stays silent.
 const LATE: Duration = Duration::from_millis(100);
-/// Proofs under way at once: a connection each, for 3 s at most. Beyond it they wait for one another.
+/// Maximum number of concurrent freshness checks. Each uses one connection for at most 3 s; further
+/// checks wait.
 const UNDER_WAY: usize = 32;
 
-/// That a table is current.
+/// A passed freshness check of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// As of when.
+    /// When the request was sent. The store contains every change made before this time.
     pub at: Instant,
-    /// The version that it had when it was found to be.
+    /// The store's version when it passed the check.
     held: ResourceVersion,
-    /// The version that the API server had come to.
+    /// The API server's version at `at`.
     newest: ResourceVersion,
 }
 
-/// For how long a proof is kept. Nobody takes one of before he asked.
+/// How long a result stays cached. Readers accept only results of requests sent after they began to
+/// wait.
 const KEPT: Duration = Duration::from_secs(10);
-/// Tables whose last proof is kept: more than can be under way, with those who are about to take them.
+/// Maximum number of cached results. It exceeds the number of concurrent checks, so waiting readers
+/// still find their result.
 const MAX_KEPT: u64 = 1_024;
 
-/// Proves tables current, one proof at a time for each. Cheap to clone.
+/// Runs freshness checks, at most one per store at a time. Cheap to clone.
 #[derive(Clone)]
 pub struct Proofs {
     reports: Reports,
     buckets: Buckets,
     under_way: Arc<Semaphore>,
     kept: Expiring<CellKey, Proof>,
-    /// Where proofs run to their end.
+    /// Runs each check to its end, even if the reader gives up.
     runtime: Handle,
 }
 
 impl Proof {
-    /// Whether what a table shows at this version is as new as what was proved. Between the version that it
-    /// had and the one that the API server had come to, it may go through states that are over.
+    /// Whether a snapshot of the store at `version` is as fresh as the check shows.
+    ///
+    /// True for the version that passed the check, and for every version from the API server's on.
+    /// A version in between can be a state that was already outdated when the check was sent.
     #[must_use]
     pub fn covers(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.held || *version >= self.newest)
@@ -65,27 +77,32 @@ impl Proof {
 }
 
 impl Proofs {
-    /// To be called on the runtime on which proofs are to run.
+    /// Must be called within the tokio runtime that is to run the checks.
     pub(super) fn new(reports: Reports, buckets: Buckets) -> Self {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY));
         let kept = Expiring::new(MAX_KEPT, KEPT);
         Self { reports, buckets, under_way, kept, runtime: Handle::current() }
     }
 
-    /// Proves the table of `key` current as of a moment after `since`, at the expense of the namespace
-    /// `payer`.
+    /// Runs a freshness check of the store of `key`, or shares one whose request was sent after
+    /// `since`. The requests count against the limits of the namespace `payer`.
     ///
     /// # Errors
     ///
-    /// That of the request. [`Reason::TimedOut`] if the watch has not brought what the API server has.
-    /// [`Reason::Throttled`] if too much is requested for the namespace, or for readers at all. [`Reason::Unverified`]
-    /// while nothing keeps the table current: paused, fenced, or not listed yet. All who wait for a proof get its
-    /// error.
+    /// All readers that wait for the check receive its error:
+    ///
+    /// - The error of the request.
+    /// - [`Reason::TimedOut`] if the watch does not reach the API server's version in time.
+    /// - [`Reason::Throttled`] if the limit of the namespace, or of all freshness checks, is
+    ///   exhausted.
+    /// - [`Reason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
+    ///   yet.
     ///
     /// # Cost
     ///
-    /// One request, shared by all who came before it was sent: a page of metadata for up to 200 objects; for
-    /// more of them one object, and a second watch for some 2 s. Waits for at most 3 s.
+    /// One request, shared by all readers that came before it was sent. It returns a page of
+    /// metadata for a store of up to 200 objects. For a larger store it returns one object, and a
+    /// probe of about 2 s follows. Takes at most 3 s.
     pub async fn prove(
         &self,
         key: &CellKey,
@@ -113,7 +130,7 @@ impl Proofs {
         let within = deadline.saturating_duration_since(sent);
         let (newest, all) = newest(list_watch, is_small, within).await?;
         if before.is_some_and(|before| newest.is_older_than(&before)) {
-            // Versions went back, or it lags: the cell is to find out.
+            // Either versions went back, or this API server lags behind. A probe will find out.
             informer.probe.notify_one();
             return Err(behind());
         }
@@ -137,13 +154,13 @@ impl Proofs {
         }
     }
 
-    /// Room for one proof more, and for a request of `payer`'s.
+    /// Waits for a permit to run one more check, and draws one request of the namespace `payer`.
     async fn turn(
         &self,
         payer: &Arc<str>,
         deadline: Instant,
     ) -> Result<SemaphorePermit<'_>, Fault> {
-        // Never closed.
+        // The semaphore is never closed.
         let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
             return Err(busy());
         };
@@ -170,7 +187,8 @@ fn busy() -> Fault {
     Fault::new(Reason::Throttled, message)
 }
 
-/// Up to which version the API server has come; and what a list names that is small, if it is still.
+/// Returns the API server's current version. For a small store also returns the digest of the list,
+/// if the list fits into one page.
 async fn newest(
     list_watch: &ListWatch,
     is_small: bool,
@@ -186,7 +204,8 @@ async fn newest(
 }
 
 impl Informer {
-    /// Whether the table has come to `newest`, or is `all` that there was then: so it is current as of `sent`.
+    /// Returns the result if the store has reached `newest`, or if its objects equal `all`. `sent`
+    /// is when the request was sent.
     fn prove(
         &self,
         sent: Instant,
@@ -196,7 +215,8 @@ impl Informer {
         if !self.glance().is_kept_current() {
             return None;
         }
-        // Nothing is written meanwhile: the table is not emptied before it counts as current.
+        // Hold off the writer, so that the store cannot be purged before its confirmation is
+        // recorded.
         let no_writer = self.sink.lock();
         let mut held = self.reader.version()?;
         let has_come = held >= *newest;
@@ -223,20 +243,20 @@ mod tests {
     use tokio::join;
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_is_waited_for_no_longer_than_a_proof_may_take() {
-        let proofs = Proofs::new(Reports::default(), Buckets::default());
+    async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
+        let checks = Proofs::new(Reports::default(), Buckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
-        let all = proofs.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
-        let turn = || async { proofs.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
-        assert_eq!(turn().await, Err(busy()));
+        let all = checks.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
+        let acquire = || async { checks.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };
+        assert_eq!(acquire().await, Err(busy()));
         assert_eq!(began.elapsed(), PATIENCE);
         let others_end = async {
             sleep(PATIENCE / 2).await;
             drop(all);
         };
-        assert_eq!(join!(turn(), others_end).0, Ok(()));
+        assert_eq!(join!(acquire(), others_end).0, Ok(()));
         assert_eq!(began.elapsed(), PATIENCE + PATIENCE / 2);
-        proofs.buckets.charge(&payer, 1_000, Instant::now());
-        assert_eq!(turn().await, Err(busy()), "the namespace has asked for too much");
+        checks.buckets.charge(&payer, 1_000, Instant::now());
+        assert_eq!(acquire().await, Err(busy()), "the namespace is over its request limit");
     }
 }

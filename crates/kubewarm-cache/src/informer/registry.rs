@@ -1,4 +1,4 @@
-//! The running cells: one task each, started, held and stopped from here.
+//! Creates, pauses and stops the informers, and runs one task for each.
 
 use super::{
     CellReport, Changes, InformerMetrics, OwnAccess, Plan, Proofs, RelistReason, Timing, Verb,
@@ -16,38 +16,45 @@ use parking_lot::RwLock;
 use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
-/// Bounds of the whole process.
+/// Limits of the process.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Lists under way at once.
+    /// Maximum number of concurrent lists.
     pub lists: usize,
-    /// Percent of them that the profiles of one namespace may hold.
+    /// Percentage of the limits for lists, probes and consistency checks that one namespace can
+    /// use.
     pub namespace_share: usize,
-    /// What is asked for each namespace, for its readers and to compare its tables.
+    /// Rate limits for requests, by namespace. Freshness checks and consistency checks use the
+    /// spare part.
     pub buckets: Buckets,
 }
 
-/// Probes under way at once: each is one connection for some 2 s. A quarter of them, the share of one
-/// namespace, is 16 quiet cells a second: under a bound of 30 s, some 400 of them.
+/// Maximum number of concurrent probes. Each probe uses one connection for about 2 s.
+///
+/// At the default `--namespace-share` of 25 %, a namespace can probe 16 silent informers a second.
+/// With a staleness limit of 30 s, that is enough for about 400 of them.
 const PROBES: usize = 128;
 
-/// Comparisons under way at once: lists of metadata that nobody is in a hurry for.
+/// Maximum number of concurrent consistency checks. They are few because no client waits for them.
 const COMPARISONS: usize = 4;
 
-/// Small questions whose last answer is kept: one a resource or namespace of an identity. Beyond it, one is
-/// asked more often.
+/// Maximum number of cached rollback checks, and of cached namespace lookups. Evicted results cost
+/// additional requests.
 const MAX_ANSWERS: u64 = 4_096;
-/// Nobody takes an answer to a question that was sent before his need arose: some seconds would do.
+/// How long these results stay cached. Callers never accept a result of a request sent before they
+/// needed it, so a few seconds would be enough.
 const ANSWERS_KEPT: Duration = Duration::from_mins(1);
 
-/// All informers: reads their reports, and tells them of access lost and returned. Cheap to clone.
+/// All informers of the process: gives access to their reports, and passes changes of access to
+/// them. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Informer>>>>);
 
-/// What an informer writes to, made of the writer of its store.
+/// Creates the sink of an informer from the writer of its store.
 type MakeSink = Box<dyn Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync>;
 
-/// Starts and stops the cells. One a process, owned by the controller.
+/// Creates and stops the informers. There is one registry in the process, and the controller owns
+/// it.
 pub struct Registry {
     shared: Arc<Shared>,
     clients: Arc<dyn Clients>,
@@ -66,50 +73,55 @@ impl Reports {
         self.0.read().values().cloned().collect()
     }
 
-    /// One cell's report.
+    /// The report of one informer.
     #[must_use]
     pub fn get(&self, key: &CellKey) -> Option<CellReport> {
         self.informer(key).map(|informer| informer.report())
     }
 
-    /// One cell's report without usage, latencies and undecodable objects: for every read.
+    /// The report of one informer without usage, latencies and undecodable objects. It is cheap
+    /// enough for every read.
     #[must_use]
     pub fn glance(&self, key: &CellKey) -> Option<CellReport> {
         self.informer(key).map(|informer| informer.glance())
     }
 
-    /// A read was answered by the cell, which took so long.
+    /// Records the latency of a read that the informer's store answered.
     pub fn read_took(&self, key: &CellKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
             informer.status().read_took(took);
         }
     }
 
-    /// What a cell's own requests say of its access, without the cost of a report.
+    /// The results of an informer's own requests, without the cost of a report.
     #[must_use]
     pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {
         self.informer(key).map(|informer| informer.own_access())
     }
 
-    /// The API server refuses the cell, this verb at the least: its store is dropped, unless a profile
-    /// says `ServeStale`. Or for too long nobody has verified that it does not ([`Reason::Unverified`]): its
-    /// store stays. Either way nothing of it is read from now on, and its watch ends. Does nothing for a
-    /// cell that does not exist, and for one that knows, whose reason may be another now.
+    /// Records that an informer lost access to `verb`. Its watch ends, and reads are blocked at
+    /// once unless the profile sets `ServeStale`.
+    ///
+    /// After a refusal, the store is purged unless a profile sets `ServeStale`. If the last
+    /// confirmation is only too old ([`Reason::Unverified`]), the store remains. An unknown key is
+    /// ignored. A repeated refusal only updates the reason.
     pub fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault) {
         if let Some(informer) = self.informer(key) {
             informer.lose(verb, fault);
         }
     }
 
-    /// The API server allows the cell again: it is retried now instead of after its wait. Also for a cell
-    /// that was never lost, but whose own requests were refused last.
+    /// Records that an informer's access is confirmed. The informer retries at once instead of
+    /// after its backoff.
+    ///
+    /// Call it also if access was never lost but the informer's own last request was refused.
     pub fn returned(&self, key: &CellKey) {
         if let Some(informer) = self.informer(key) {
             informer.regain();
         }
     }
 
-    /// Every cell's report, in the order of their keys.
+    /// The reports of all informers, ordered by key.
     #[must_use]
     pub fn all(&self) -> Vec<(CellKey, CellReport)> {
         let every = self.every().into_iter();
@@ -118,7 +130,7 @@ impl Reports {
 }
 
 impl Registry {
-    /// No cells yet. Their stores will be in `catalog`.
+    /// Creates an empty registry. The informers' stores are opened in `catalog`.
     #[must_use]
     pub fn new(
         clients: Arc<dyn Clients>,
@@ -151,7 +163,7 @@ impl Registry {
         }
     }
 
-    /// Has informers that start from now on write to what `make` makes of the writer of their store.
+    /// Sets the function that wraps the store writer of each informer created from now on.
     #[must_use]
     pub fn with_sinks(
         self,
@@ -160,25 +172,26 @@ impl Registry {
         Self { make_sink: Box::new(make), ..self }
     }
 
-    /// A view of the reports that outlives any borrow of the registry.
+    /// A handle to the reports. It stays valid independently of the registry.
     #[must_use]
     pub fn reports(&self) -> Reports {
         self.informers.clone()
     }
 
-    /// Proves the tables of the cells current.
+    /// The freshness checks of these informers. Must be called within a tokio runtime, which runs
+    /// them.
     #[must_use]
     pub fn proofs(&self) -> Proofs {
         Proofs::new(self.reports(), self.shared.buckets.clone())
     }
 
-    /// Wakes when a cell changes phase, or namespaces come and go.
+    /// The signal for changes of an informer's phase and of namespaces.
     #[must_use]
     pub fn changes(&self) -> Changes {
         self.shared.changes.clone()
     }
 
-    /// Ends every task and waits for them.
+    /// Stops every informer and waits until its task has ended.
     pub async fn shut_down(mut self) {
         for informer in self.informers.every() {
             informer.stop.cancel();
@@ -186,12 +199,14 @@ impl Registry {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// The informer of `spec`, and its task.
+    /// Returns the informer of `spec`. If there is none, creates it, opens its store and spawns its
+    /// task.
     fn make(&mut self, spec: &CellSpec) -> Arc<Informer> {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
         }
-        // Tasks that have ended are let go of here; there are at most as many as cells were stopped.
+        // Frees the tasks of stopped informers. The `JoinSet` would otherwise keep them until
+        // shutdown.
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
         let writer = self.catalog.open(&spec.key, &spec.indexes);
@@ -203,23 +218,25 @@ impl Registry {
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
-            // Dropping a task is how it ends: its table is consistent between any two deltas.
+            // Stopping drops the task. That is safe because the store is consistent between any two
+            // deltas.
             let stop = running.stop.clone();
             let _ended = stop.run_until_cancelled(supervise(running, shared)).await;
         });
         informer
     }
 
-    /// Every informer there is, and whether it watches.
+    /// The mode of every informer.
     #[must_use]
     pub fn running(&self) -> BTreeMap<CellKey, Mode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
 
-    /// Carries out `plan`. It stops last, so that a successor is there before its predecessor goes.
+    /// Applies `plan`. Informers are stopped last, so that a replacement exists before its
+    /// predecessor ends.
     pub fn apply(&mut self, plan: Plan) {
-        // No `..`: a new field of `Plan` must be dealt with here before this compiles again.
+        // No `..`: a new field of `Plan` must not compile until this function handles it.
         let Plan { start, hold, stop, retune } = plan;
         for spec in &retune {
             self.retune(spec);
@@ -235,7 +252,7 @@ impl Registry {
         }
     }
 
-    /// Makes an informer, or resumes one that is held.
+    /// Creates an informer, or resumes a paused one.
     pub fn start(&mut self, spec: &CellSpec) {
         let informer = self.make(spec);
         if informer.mode() != Mode::Active {
@@ -243,12 +260,12 @@ impl Registry {
         }
     }
 
-    /// Ends an informer's watch, or makes an informer that has none. A store that is there is kept.
+    /// Pauses an informer, or creates a paused one. An existing store remains.
     pub fn hold(&mut self, spec: &CellSpec) {
         self.make(spec).pause();
     }
 
-    /// Ends an informer and drops its store. Does nothing if there is none.
+    /// Ends an informer and drops its store. An unknown key is ignored.
     pub fn stop(&mut self, key: &CellKey) {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
@@ -256,7 +273,7 @@ impl Registry {
         self.shared.changes.notify();
     }
 
-    /// Changes how an informer runs, without interrupting it.
+    /// Applies new tuning and indexes. The watch continues. An unknown key is ignored.
     pub fn retune(&mut self, spec: &CellSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
         if informer.control.borrow().spec.indexes != spec.indexes {
@@ -265,7 +282,8 @@ impl Registry {
         informer.retune(spec);
     }
 
-    /// Has a synced informer that watches list again for this reason. What it holds is served on.
+    /// Orders a relist of an informer that is active and synced. Readers keep using its store
+    /// meanwhile.
     pub fn relist(&mut self, key: &CellKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
             informer.relist(why);
@@ -273,20 +291,25 @@ impl Registry {
     }
 }
 
-/// Runs the informer's task whenever it is to run; one that panics is reported, and begins again after a
-/// wait. Alone writes the status and the store.
+/// Runs an informer's task whenever the informer is active and has access. Only this function and
+/// that task write the status and the store.
+///
+/// A panic of the task is logged and reported. The store is then purged, and the next run begins
+/// after a backoff.
 async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
     let mut panics = Backoff::new(shared.timing.backoff);
     let mut control = informer.control.subscribe();
     let mut relisted = 0;
     let mut was_closed = false;
     loop {
-        // What is true now. Nothing is missed: whatever changes from here on ends the task below.
+        // Read the orders before anything else. A later change of `ends` ends the task below, so no
+        // order is lost.
         let now = control.borrow_and_update().clone();
         informer.settle(&now.gate);
         if now.mode != Mode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
-            // Also a change of tuning: what was kept to be served as stale may not be any more.
+            // A change of tuning also wakes this: a store that was kept for `ServeStale` must then
+            // be purged.
             let _changed = control.changed().await;
             continue;
         }
@@ -294,7 +317,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
             let mut status = informer.status();
             status.report.fault = None;
             if status.version().is_none() {
-                // The time without access is no part of the warm-up.
+                // Time without access does not count as warm-up.
                 status.begin_warming();
             }
         }
@@ -311,7 +334,8 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
         let task = match &informer.list_watch {
             Ok(list_watch) => Task::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
-                // Refused before any request; only an edit of the profile makes another cell.
+                // kubewarm refused the key before any request. Only an edited profile helps, and it
+                // creates another informer.
                 informer.failed(Verb::List, fault, 1, Duration::MAX);
                 ended.await;
                 continue;
@@ -320,7 +344,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
         tokio::select! {
             biased;
             () = ended => continue,
-            // Apart, so that a paused cell holds little.
+            // Boxed, so that a paused informer uses little memory.
             _panic = AssertUnwindSafe(Box::pin(task.run())).catch_unwind() => {}
         }
         let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
@@ -328,7 +352,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
         tracing::error!(cell = %informer.key, "the task of a cell panicked; it starts again after a wait");
         informer.failed(Verb::List, &fault, panics.failures(), delay);
         tokio::time::sleep(delay).await;
-        // What it held when it panicked may be half of something.
+        // The panic can have left the store half updated.
         informer.empty();
     }
 }

@@ -1,4 +1,4 @@
-//! The snapshot of a cell, for statuses, metrics and `/debug/cells`.
+//! The report of an informer's state, for statuses, metrics and `/debug/cells`.
 
 use crate::store::Usage;
 use jiff::Timestamp;
@@ -7,110 +7,116 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Where a cell stands. The informer's state machine lives in `state.rs`; this is its public face.
+/// The state of an informer as reports show it. `status.rs` derives it from the task's `Step`, and
+/// `cell.rs` overrides it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Phase {
-    /// Declared; its first list waits for a slot.
+    /// The first list waits for a slot.
     #[default]
     Queued,
-    /// The first list is under way.
+    /// The first list is in progress.
     Listing,
-    /// Synced, and the watch is open.
+    /// Synced; the watch is open.
     Watching,
-    /// Synced; the watch has been silent for too long and is being probed.
+    /// Synced; the watch is open, but the last confirmation is older than the staleness limit.
+    /// Probes check whether the watch is dead.
     Silent,
-    /// Synced; the watch ended and is being opened again.
+    /// Synced; the watch ended and is being reopened.
     Reconnecting,
-    /// Synced; a later list is under way, or waits for a slot.
+    /// Synced; a relist is in progress, or waits for a slot.
     Relisting,
-    /// The last attempt failed; the next is at [`CellFault::next_retry`].
+    /// The last attempt failed. The next one starts at [`CellFault::next_retry`].
     Failing,
-    /// No profile that declares it is active: no watch is open.
+    /// No profile that declares the informer is active, so no watch is open. The store remains.
     Paused,
-    /// Access was lost: nothing is tried until it has returned.
+    /// Blocked: access was lost or is unconfirmed. The informer sends no requests until access
+    /// returns.
     Fenced,
 }
 
-/// Why a cell is not healthy, and when it tries again.
+/// The last failure of an informer, and the time of its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellFault {
-    /// The cause.
+    /// The class of the failure, from a closed set.
     #[serde(serialize_with = "text")]
     pub reason: Reason,
-    /// What was tried.
+    /// The verb of the failed request.
     #[serde(serialize_with = "text")]
     pub verb: Verb,
-    /// The server's or the transport's words.
+    /// The message of the API server or of the transport.
     #[serde(serialize_with = "text")]
     pub message: Arc<str>,
-    /// When it last failed.
+    /// Time of the last failure.
     #[serde(rename = "time")]
     pub at: Timestamp,
-    /// When it first failed since it was last healthy.
+    /// Time of the first failure since the informer was last healthy.
     pub since: Timestamp,
-    /// Failures in a row, at least 1.
+    /// Number of consecutive failures, at least 1.
     pub attempts: u32,
-    /// When the next attempt is due; `None` while one is under way.
+    /// Time of the next attempt. `None` if no attempt is scheduled.
     pub next_retry: Option<Timestamp>,
 }
 
-/// How a first state was fetched in the end.
+/// How a complete list was fetched.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum ListMethod {
-    /// One list, parsed as it arrives.
+    /// One list in one response, parsed while it arrives.
     List,
-    /// A watch with `sendInitialEvents`.
+    /// The initial events of a watch (`sendInitialEvents`).
     WatchList,
-    /// A list in pages.
+    /// A list in pages, with continue tokens.
     PagedList,
 }
 
-/// A completed first sync.
+/// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Warmed {
-    /// When the cell was declared.
+    /// Start of the warm-up: when the informer was created, or when its store was last purged. It
+    /// restarts when access returns before the first list.
     pub started: Timestamp,
-    /// When the first list was applied.
+    /// When the first list was complete in the store.
     pub synced: Timestamp,
-    /// From declaration to sync, on the monotonic clock.
+    /// Time from `started` to `synced`, measured on the monotonic clock.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// How.
+    /// The list strategy that succeeded.
     pub strategy: ListMethod,
 }
 
-/// Why a synced cell listed again.
+/// Why an informer relists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum RelistReason {
-    /// The server no longer had the version: 410.
+    /// The API server no longer had the version (410).
     Gone,
-    /// The stream could not be decoded.
+    /// An event of the watch could not be decoded.
     Decode,
-    /// The resource versions went back: an etcd restore.
+    /// Resource versions went back, as after an etcd restore.
     Rollback,
-    /// The watch ended at once, several times in a row.
+    /// Several consecutive watches ended at once.
     ClosedAtOnce,
-    /// The server ended the watch of a custom resource early: its CRD may have been edited.
+    /// The API server ended the watch of a custom resource early. Its CRD may have been edited.
     Redefined,
-    /// The namespace or the kind was away and is back.
+    /// The namespace or the resource disappeared. The list runs once it exists again.
     Recreated,
-    /// An event came out of order and could not be told from the replay of a deleted object.
+    /// An old event arrived for an object that is not in the store. It can be a replay for a
+    /// deleted object.
     Disordered,
-    /// The table was not what a list of its version names.
+    /// A consistency check found a difference between the store and a list of the same version.
     Inconsistent,
-    /// Access had been lost and returned.
+    /// Access returned after a loss.
     ForbiddenRecovered,
-    /// Of the profiles themselves: specs were freed after some had been left out.
+    /// Only for kubewarm's own informers of profiles: the profiles are listed again, because memory
+    /// for specs became free after some profiles had been left out.
     Readmitted,
 }
 
 impl RelistReason {
-    /// As the status writes it.
+    /// The value of `lastRelist.reason` in a profile's status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -128,41 +134,41 @@ impl RelistReason {
     }
 }
 
-/// A loss of access, after which no complete list has been applied yet.
+/// A loss of access that lasts until the next complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// When it was noticed, monotonic.
+    /// When kubewarm detected the loss, on the monotonic clock.
     pub at: Instant,
-    /// The same on the wall clock.
+    /// The same time on the wall clock.
     pub time: Timestamp,
 }
 
-/// The last relist of a cell.
+/// The last completed relist of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Relist {
-    /// When it completed.
+    /// When the relist completed.
     #[serde(rename = "time")]
     pub at: Timestamp,
-    /// Why.
+    /// Why the informer listed again.
     pub reason: RelistReason,
-    /// Objects found under the same key with another UID.
+    /// Number of objects that the relist found under the same name with another UID.
     #[serde(rename = "replacedObjects")]
     pub replaced: u64,
-    /// Objects that had gone; replaced ones are not counted.
+    /// Number of objects that the relist no longer found, without replaced ones.
     pub deleted_in_gap: u64,
 }
 
-/// An object that could not be decoded and is therefore missing from the table.
+/// An object that could not be decoded, so the store does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Undecodable {
-    /// `namespace/name` as far as it could be read, else `?`.
+    /// `namespace/name`, or `?` if the name cannot be read.
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
-    /// What is wrong with it; never its content.
+    /// Description of the problem, without any content of the object.
     #[serde(serialize_with = "text")]
     pub problem: Arc<str>,
-    /// When it was seen.
+    /// When the informer received the object.
     #[serde(rename = "time")]
     pub at: Timestamp,
 }
@@ -170,70 +176,71 @@ pub struct Undecodable {
 /// Median and 99th percentile of a latency over the last 5 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub struct Quantiles {
-    /// Half were faster.
+    /// Median, in seconds when serialized.
     #[serde(serialize_with = "seconds")]
     pub p50: Duration,
-    /// All but one in a hundred were faster.
+    /// 99th percentile, in seconds when serialized.
     #[serde(serialize_with = "seconds")]
     pub p99: Duration,
 }
 
-/// A snapshot of a cell. Cheap to clone. `/debug/cells` shows its JSON.
+/// A snapshot of an informer's state. Cheap to clone. `/debug/cells` serializes it as JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellReport {
-    /// What its store holds; nothing in a [`Reports::glance`](super::Reports::glance).
+    /// Size of the store. All zero in a [`Reports::glance`](super::Reports::glance).
     #[serde(flatten)]
     pub usage: Usage,
-    /// Where it stands.
+    /// The state of the informer.
     #[serde(rename = "state")]
     pub phase: Phase,
-    /// Since when.
+    /// When `phase` began.
     pub since: Timestamp,
-    /// When it was first completely listed; `None` while nothing is held that is complete.
+    /// The first list. `None` while the store is incomplete.
     pub warmed: Option<Warmed>,
-    /// The last complete list.
+    /// When the last list completed. `None` while the store is incomplete.
     #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
-    /// Since when what is held may only be served to those who asked for that.
+    /// The loss of access that blocks the store. Only profiles with `ServeStale` can read it.
     #[serde(rename = "accessLostTime")]
     pub lost: Option<Loss>,
-    /// How often access was lost so far.
+    /// Number of losses of access so far.
     pub losses: u64,
-    /// Why it is not healthy. Kept while a retry is under way, cleared by success.
+    /// The last failure. It remains during a retry, and a success clears it.
     #[serde(rename = "lastError")]
     pub fault: Option<CellFault>,
-    /// The newest version delivered: of a list, an event or a bookmark.
+    /// The newest version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
-    /// The last proof that the table was current (list, event, bookmark, probe), monotonic.
+    /// Time of the last confirmation, on the monotonic clock: the store contains every change made
+    /// before it. Lists, events, bookmarks, probes and freshness checks confirm the store.
     #[serde(skip)]
     pub current_at: Option<Instant>,
-    /// The same on the wall clock, for metrics.
+    /// The same time on the wall clock, for metrics.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
-    /// The last event.
+    /// When the last event arrived.
     #[serde(rename = "lastEventTime")]
     pub event_time: Option<Timestamp>,
-    /// The last bookmark.
+    /// When the last bookmark arrived.
     #[serde(rename = "lastBookmarkTime")]
     pub bookmark_time: Option<Timestamp>,
-    /// Objects seen by the list under way.
+    /// Number of objects that the current list has received.
     pub listed: u64,
-    /// Objects the list under way will bring, where the server says so.
+    /// Number of objects in the current list, if the API server reports it.
     pub expected: Option<u64>,
-    /// The last relist.
+    /// The last completed relist.
     pub last_relist: Option<Relist>,
-    /// At most 16 objects that could not be decoded; a later good version takes one off the list.
+    /// At most 16 undecodable objects. An object is removed when a later version decodes.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[Undecodable]>,
-    /// From request to last byte of a list or of a page of it.
+    /// Time from the request to the last byte of a list or of one page.
     #[serde(rename = "listLatencySeconds")]
     pub list_latency: Option<Quantiles>,
-    /// Of events, from bytes read to processed by every observer.
+    /// Time from the bytes of an event until all observers have processed it.
     #[serde(rename = "eventLatencySeconds")]
     pub event_latency: Option<Quantiles>,
-    /// Of reads, from allowed to answered, waits included.
+    /// Time from the authorization of a read to its response, including waits.
     #[serde(rename = "readLatencySeconds")]
     pub read_latency: Option<Quantiles>,
 }
@@ -257,20 +264,20 @@ fn each<S: Serializer>(of: &Arc<[Undecodable]>, to: S) -> Result<S::Ok, S::Error
 }
 
 impl CellReport {
-    /// Of a cell declared at `since`, of which nothing is known yet.
+    /// The report of an informer that was created at `since` and has not listed yet.
     #[must_use]
     pub fn queued(since: Timestamp) -> Self {
         Self { since, ..Self::default() }
     }
 
-    /// Whether a complete list is held that exists and may be read.
+    /// Whether the store holds a complete list and clients can read it.
     #[must_use]
     pub fn is_warm(&self) -> bool {
         self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
     }
 
-    /// Whether the cell may answer for a profile with this policy. Its own request that was refused
-    /// counts as a loss until that has been verified.
+    /// Whether clients of a profile with this policy can read the store. Until the access verifier
+    /// decides, a refused request of the informer itself counts as a loss of access.
     #[must_use]
     pub fn serves(&self, policy: OnAccessLost) -> bool {
         match policy {
@@ -286,7 +293,7 @@ impl CellReport {
         self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
     }
 
-    /// Whether its table follows the cluster, so that it could be proved current.
+    /// Whether an informer keeps the store up to date, so that a freshness check can pass.
     #[must_use]
     pub fn is_kept_current(&self) -> bool {
         self.synced_at.is_some()
@@ -294,73 +301,75 @@ impl CellReport {
             && !matches!(self.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
     }
 
-    /// Its own request, or the token for it.
+    /// Whether the informer's own request, or the request for its token, was refused.
     fn is_refused(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.reason.refuses_identity())
     }
 
-    /// The kind or the namespace is not there.
+    /// Whether the resource or the namespace does not exist.
     fn is_missing(&self) -> bool {
         let reason = self.fault.as_ref().map(|fault| fault.reason);
         matches!(reason, Some(Reason::NotServed | Reason::NamespaceNotFound))
     }
 }
 
-/// Why a watch ended: the label of `kubewarm_upstream_watch_ends_total`.
+/// Why a watch ended. The label `reason` of `kubewarm_upstream_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WatchEnd {
-    /// The server ended it at or after the time asked for.
+    /// The API server ended the watch at or after its `timeoutSeconds`.
     ServerTimeout,
-    /// It ended before that.
+    /// The API server ended the watch before its `timeoutSeconds`.
     Eof,
-    /// We ended it: silent, and a probe showed or could not deny that it is dead.
+    /// kubewarm closed the watch: no bytes arrived, or a probe showed that the watch is dead.
     Idle,
-    /// 410.
+    /// The API server no longer has the version (410).
     Gone,
-    /// Another 4xx.
+    /// Any other 4xx status.
     #[strum(serialize = "http_4xx")]
     Http4xx,
-    /// 429.
+    /// The API server throttled the watch (429).
     #[strum(serialize = "http_429")]
     Http429,
-    /// 5xx.
+    /// A 5xx status, or an error without a status code.
     #[strum(serialize = "http_5xx")]
     Http5xx,
-    /// Its bytes made no sense.
+    /// An event could not be decoded, or versions were out of order.
     Decode,
-    /// The connection broke.
+    /// The connection broke, or the response ended within an event.
     Broken,
-    /// The cell was stopped or paused.
+    /// The informer was stopped, paused or blocked, its namespace disappeared, or a consistency
+    /// check found a difference.
     Shutdown,
 }
 
-/// The type of a watch event: the label of `kubewarm_upstream_watch_events_total`.
+/// The type of a watch event. The label `type` of `kubewarm_upstream_watch_events_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventKind {
-    /// `ADDED`.
+    /// `ADDED`: an object is new to the watch, because it was created or began to match the
+    /// selector.
     Added,
-    /// `MODIFIED`.
+    /// `MODIFIED`: an object changed.
     Modified,
-    /// `DELETED`.
+    /// `DELETED`: an object was deleted, or no longer matches the selector.
     Deleted,
-    /// `BOOKMARK`.
+    /// `BOOKMARK`: the watch has reached a version, without a change.
     Bookmark,
-    /// `ERROR`.
+    /// `ERROR`: the API server reports a `Status` and ends the watch.
     Error,
 }
 
-/// Where undecodable bytes were met: the label of `kubewarm_upstream_decode_errors_total`.
+/// Where undecodable data was found. The label `stage` of `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {
-    /// The frame of a list: the response around its items.
+    /// The frame of a list: the response without its items.
     List,
-    /// One object of a list.
+    /// One item of a list.
     ListItem,
-    /// A line of a watch.
+    /// One line of a watch.
     WatchLine,
     /// The object of a watch event.
     WatchObject,

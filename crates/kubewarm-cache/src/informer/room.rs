@@ -1,33 +1,37 @@
-//! Holds a list back that has used up what its profiles leave it, until that has been decided upon.
+//! Pauses a list that exceeds the limits of its profiles, until the controller has decided.
 
 use super::task::Task;
 use kubewarm_api::model::{Fault, Gauge, Reason};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Bytes of a list between two comparisons with the limits: few, since several lists of a profile may be under way, and
-/// all of them together must not come far beyond the limit.
+/// Bytes of a list between two comparisons with the limits.
+///
+/// The value is small because several lists of a profile can run at once. Together they must not
+/// exceed the limit by much.
 const COMPARED_BYTES: usize = 1 << 20;
-/// The least that an object counts as, in bytes. At most 64 objects arrive between two comparisons.
+/// Minimum size that an object counts as, in bytes. So at most 64 objects arrive between two
+/// comparisons.
 const OBJECT_BYTES: usize = COMPARED_BYTES / 64;
-/// Between two looks while held back; a decision takes some 100 ms.
+/// Polling interval of a paused list. The controller decides within about 100 ms.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Nobody decides for so long only if something is wrong; the list's slot is needed by others.
+/// Maximum pause. A longer one means that the controller is stuck, and other lists need the slot.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// For the server to say how many objects there are, also a busy one: without that number nobody can say what
-/// would be enough. The list waits, and does not fit anyway.
+/// Timeout of the request that counts the objects, long enough for a busy server. The list is
+/// paused meanwhile. Without the count, kubewarm cannot report which limit would be enough.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
 impl Task {
-    /// Pauses a list while it exceeds a limit. `bytes` is the size of the object before. Returns whether the list paused:
-    /// then its time limits begin again. Not every call compares the limits.
+    /// Pauses a list while it exceeds the limits of every profile that declares it. Returns whether
+    /// it paused; the caller then restarts its own time limits.
     ///
-    /// The controller stops an informer that does not fit. Before the controller is notified, the informer counts
-    /// the objects on the API server.
+    /// `bytes` is the size of the object that was just applied. The limits are compared only after
+    /// 1 MiB. Before the controller is notified, the informer counts the objects on the API server.
+    /// The controller then stops an informer that does not fit.
     ///
     /// # Errors
     ///
-    /// [`Reason::Throttled`] after a minute.
+    /// [`Reason::Throttled`] after a pause of one minute.
     pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, Fault> {
         self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes.max(OBJECT_BYTES));
         if self.unchecked_bytes < COMPARED_BYTES {
@@ -51,8 +55,8 @@ impl Task {
         Ok(has_waited)
     }
 
-    /// Asks how many objects the list will have, unless that is known. A server does not say it of
-    /// what a selector selects.
+    /// Reads the number of objects from the API server, unless it is known. The API server does not
+    /// report the number for lists with a selector.
     async fn learn_length(&self) {
         if self.informer.status().report.expected.is_some() {
             return;
@@ -67,7 +71,7 @@ impl Task {
         self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
     }
 
-    /// Has the controller look, once for each time that a limit begins to be exceeded.
+    /// Notifies the controller once each time that the informer begins to exceed a limit.
     pub(super) fn tell_of_excess(&mut self) {
         let exceeded = !self.gauge().is_within_all();
         if exceeded && !self.has_told_excess {

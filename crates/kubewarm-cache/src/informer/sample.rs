@@ -1,4 +1,4 @@
-//! Looks at the first objects of a cell without warming it: for forecasts.
+//! Fetches the first objects of an informer without starting it. Forecasts use it.
 
 use super::{
     decode::Decoder, endpoint::Part, list_watch::ListWatch, metadata::ListMeta, split::Piece,
@@ -8,44 +8,46 @@ use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Project
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Most bytes of one page: 20 objects of the size that etcd takes by default, and some.
+/// Maximum size of one page, in bytes. It exceeds 20 objects of etcd's default maximum size.
 const MAX_PAGE: usize = 64 << 20;
 
-/// For one page. A warm-up may take longer; nobody waits so long for a forecast.
+/// Time limit of one page. A warm-up can take longer, but a forecast must return sooner.
 const PAGE: Duration = Duration::from_secs(30);
 
-/// What is fetched of each object.
+/// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// As the cell would.
+    /// The part that the informer would fetch.
     AsDeclared,
-    /// Metadata only, whatever the cell would fetch: to count.
+    /// Only metadata. Enough to count objects.
     Metadata,
 }
 
-/// What a page came to.
+/// The result of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// Objects in it.
+    /// Number of objects in the page.
     pub objects: u64,
-    /// Objects behind it, where the server says so: not with selectors.
+    /// Number of objects after the page. `None` if the API server does not report it, as for lists
+    /// with a selector.
     pub remaining: Option<u64>,
-    /// Where the next page begins; empty behind the last one.
+    /// Continue token of the next page; empty after the last page.
     pub token: String,
-    /// From the request to the headers of the answer.
+    /// Time from the request to the headers of the response.
     pub headers: Duration,
-    /// From the request to the last object processed.
+    /// Time from the request until the last object is processed.
     pub took: Duration,
 }
 
-/// Fetches a page of at most `limit` objects as the identity of `client`, behind `token` if it is not
-/// empty, and shows each to `see`. What does not decode counts, and is not shown.
+/// Fetches one page of at most `limit` objects with the identity of `client`, and passes each
+/// object to `see`. An empty `token` requests the first page.
 ///
-/// The payload of secrets is never fetched, not even where the cell would: they are counted.
+/// An undecodable object is counted but not passed on. The payload of Secrets is never fetched,
+/// even if the informer would fetch it.
 ///
 /// # Errors
 ///
-/// Whatever the answer means; [`Reason::TooLarge`] above 64 MiB, [`Reason::TimedOut`] after 30 s.
+/// The fault of the response; [`Reason::TooLarge`] above 64 MiB; [`Reason::TimedOut`] after 30 s.
 pub async fn look(
     client: &Arc<kube::Client>,
     key: &CellKey,
@@ -84,17 +86,17 @@ pub async fn look(
     })
 }
 
-/// Tries whether a cell may be listed and watched, without fetching the payload of anything.
+/// Runs an access check for an informer with metadata only, so no payload is fetched.
 ///
 /// # Cost
 ///
-/// As of [`Trial::of`].
+/// The cost of [`Trial::of`].
 pub async fn try_cell(client: &Arc<kube::Client>, spec: &CellSpec) -> Trial {
     let key = shallow(&spec.key, Depth::Metadata);
     Trial::of(client, &key, spec.tuning.namespace_check).await
 }
 
-/// The cell, without the payload of secrets.
+/// The informer's key, without the payload of Secrets.
 fn shallow(key: &CellKey, depth: Depth) -> CellKey {
     let mut key = key.clone();
     if depth == Depth::Metadata || key.resource.group_resource().is_secrets() {

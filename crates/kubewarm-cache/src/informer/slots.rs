@@ -1,4 +1,4 @@
-//! Who may list now: bounded over the process, for each namespace and for each profile.
+//! List slots: they limit concurrent lists in the process, per namespace and per profile.
 
 use kubewarm_api::model::{MemberOf, ProfileRef};
 use parking_lot::Mutex;
@@ -9,15 +9,15 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// A bounded number of permits to list. Cheap to clone.
+/// A limited number of permits to list. Cheap to clone.
 ///
-/// A namespace holds no more than its share, and a profile no more than its own `maxConcurrentLists`: the slow lists
-/// of one tenant do not delay others. Within a profile, the target with the highest priority comes first. Otherwise
-/// the longest wait decides.
+/// A namespace cannot exceed its limit, nor a profile its `maxConcurrentLists`, so slow lists of
+/// one tenant do not delay the others. Within a profile, the target with the highest priority comes
+/// first. Otherwise, the informer that has waited longest comes first.
 #[derive(Clone, Debug)]
 pub(super) struct Slots(Arc<Mutex<Inner>>);
 
-/// A permit; dropping it lets the next one in.
+/// A permit to list. When it is dropped, the next waiting informer receives it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
 pub(super) struct Slot {
@@ -28,11 +28,12 @@ pub(super) struct Slot {
 #[derive(Debug)]
 struct Inner {
     free: usize,
-    /// Most that one namespace holds.
+    /// Maximum number of permits for one namespace.
     share: usize,
-    /// By namespace.
+    /// Permits in use, by namespace.
     held: HashMap<Arc<str>, usize>,
-    /// Those that hold a permit or wait for one: each cell waits at most once.
+    /// Profiles with a permit or a waiting informer. Its size is bounded, because each informer
+    /// waits at most once.
     profiles: BTreeMap<ProfileRef, Profile>,
     sequence: u64,
 }
@@ -40,19 +41,19 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Profile {
     held: usize,
-    /// Highest priority first, then first come.
+    /// Ordered by descending priority, then by arrival.
     waiting: BTreeMap<(Reverse<u16>, u64), Waiter>,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    /// Permits that the profile set itself.
+    /// The profile's `maxConcurrentLists`.
     most: usize,
     wake: oneshot::Sender<Slot>,
 }
 
 impl Slots {
-    /// There are `total` permits. One namespace holds at most `share` of them. A 0 counts as 1.
+    /// Creates `total` permits, at most `share` of them for one namespace. A 0 counts as 1.
     pub(super) fn new(total: usize, share: usize) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             free: total.max(1),
@@ -63,19 +64,20 @@ impl Slots {
         })))
     }
 
-    /// Waits for a permit on behalf of `member`. Cancel safe: a dropped wait takes nothing.
+    /// Waits for a permit for the profile of `member`. Cancel safe: dropping the future releases
+    /// the permit if it was already granted.
     pub(super) async fn acquire(&self, member: &MemberOf) -> Slot {
         loop {
             let (wake, woken) = oneshot::channel();
             {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
-                let place = (Reverse(member.priority), inner.sequence);
+                let position = (Reverse(member.priority), inner.sequence);
                 let waiter = Waiter { most: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                // Those who gave up waiting would have their turn else, and pass it on.
+                // Cancelled waiters would otherwise receive permits and return them at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
-                profile.waiting.insert(place, waiter);
+                profile.waiting.insert(position, waiter);
             }
             self.admit();
             if let Ok(slot) = woken.await {
@@ -84,25 +86,27 @@ impl Slots {
         }
     }
 
-    /// Lets in whoever may come in.
+    /// Grants free permits to waiting informers until none can be granted.
     fn admit(&self) {
         loop {
-            // A slot that nobody took is dropped outside the lock: its drop locks.
+            // An unclaimed slot must be dropped outside the lock, because its `drop` takes the
+            // lock.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = Slot { slots: self.clone(), profile };
-            // The waiter may have been dropped meanwhile; then the slot comes back by itself.
+            // If the waiter was cancelled, `send` returns the slot, and its drop releases the
+            // permit.
             drop(waiter.wake.send(slot));
         }
     }
 }
 
 impl Inner {
-    /// Takes the next waiter off its queue and counts its permit.
+    /// Removes the next eligible waiter from its queue and counts its permit.
     ///
     /// # Cost
     ///
-    /// Nothing while no permit is free; else one step for each profile that waits or lists.
+    /// O(1) while no permit is free, else O(n) in the profiles that wait or list.
     fn next(&mut self) -> Option<(ProfileRef, Waiter)> {
         if self.free == 0 {
             return None;
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_holds_no_more_than_its_share() {
+    async fn a_namespace_cannot_exceed_its_limit_of_list_slots() {
         let slots = Slots::new(8, 2);
         let a = member("a", "p", 64, 0);
         let _held = (slots.acquire(&a).await, slots.acquire(&a).await);
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_profile_holds_no_more_than_it_set_itself() {
+    async fn a_profile_cannot_exceed_its_max_concurrent_lists() {
         let slots = Slots::new(8, 8);
         let _held = slots.acquire(&member("a", "p", 1, 0)).await;
         assert!(slots.acquire(&member("a", "p", 1, 1_000)).now_or_never().is_none());
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn higher_priority_comes_first_within_a_profile_else_whoever_came_first() {
+    async fn priority_decides_within_a_profile_and_arrival_between_profiles() {
         let slots = Slots::new(1, 1);
         let first = slots.acquire(&member("a", "p", 9, 0)).await;
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_that_is_dropped_takes_nothing() {
+    async fn a_cancelled_wait_takes_no_slot() {
         let slots = Slots::new(1, 1);
         let a = member("a", "p", 9, 0);
         let held = slots.acquire(&a).await;

@@ -1,32 +1,32 @@
-//! Cuts a list into its items while the bytes arrive.
+//! Splits a list response into its items while the bytes arrive.
 //!
-//! Buffers no more than one item, and none that is larger than the cap: that one is passed over, and
-//! the head of it handed out so that it can be named. Nothing here checks more of the syntax than it
-//! needs to find ends; whoever decodes an item checks it.
+//! The splitter buffers at most one item. It skips an item above the size limit, and returns only
+//! the item's first bytes so that the caller can report its name. It checks only the syntax that
+//! determines where items end; the decoder checks the rest.
 
 use kubewarm_api::model::{Fault, Reason};
 use memchr::memchr2;
 use std::fmt;
 
-/// The largest object that is taken, in bytes. etcd refuses requests above 1.5 MiB by default and
-/// the API server objects above 3 MiB; conversion may add to that.
+/// Maximum size of an object, in bytes. By default, etcd rejects requests above 1.5 MiB, and the
+/// API server rejects objects above 3 MiB. Conversion between versions can increase the size.
 pub(super) const MAX_OBJECT: usize = 16 << 20;
-/// How much of an oversized object is kept to name it.
+/// Number of bytes of an oversized object that are kept, to read its name.
 pub(super) const HEAD: usize = 4 << 10;
-/// The largest frame of a list (everything but the items): kind, version, continue token.
+/// Maximum size of the frame of a list, in bytes. The frame is everything except the items, such as
+/// kind, version and continue token.
 const MAX_FRAME: usize = 64 << 10;
 
-/// Something cut out.
+/// One item of a list, or one line of a watch.
 #[derive(PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// One complete item or line.
     Whole(&'a [u8]),
-    /// The head of one that was larger than the cap.
+    /// The first bytes of an item or a line above the size limit.
     Oversized(&'a [u8]),
 }
 
 impl Piece<'_> {
-    /// Bytes of it that are here.
+    /// Number of bytes in memory, which is not the original size of an oversized piece.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Oversized(bytes) => bytes.len(),
@@ -34,7 +34,7 @@ impl Piece<'_> {
     }
 }
 
-/// Cuts the items out of a Kubernetes list.
+/// Splits a Kubernetes list into its items.
 ///
 /// ```text
 ///  {"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{…},{…}]}
@@ -45,11 +45,11 @@ pub(super) struct ListSplitter {
     depth: u32,
     string: InString,
     place: Place,
-    /// The frame so far, items left out.
+    /// The frame received so far.
     frame: Vec<u8>,
-    /// The item that began in an earlier chunk.
+    /// The start of an item that began in an earlier chunk.
     partial: Vec<u8>,
-    /// How much of the item under way has been passed over because of the cap.
+    /// Number of bytes of the current item that were dropped because of the size limit.
     skipped: usize,
 }
 
@@ -80,8 +80,8 @@ impl ListSplitter {
         }
     }
 
-    /// The frame as far as it has come, closed so that it parses: once the items have begun, all
-    /// that stood before them.
+    /// Returns the frame received so far, closed so that it is valid JSON. Once the items have
+    /// begun, it contains everything before them.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.place {
@@ -91,32 +91,32 @@ impl ListSplitter {
         frame
     }
 
-    /// Whether the items have begun.
+    /// Whether the splitter has reached the items. It stays false after them.
     pub(super) fn in_items(&self) -> bool {
         self.place != Place::Frame
     }
 
-    /// Whether the list is closed and complete.
+    /// Whether the list has been received to its end.
     pub(super) fn is_complete(&self) -> bool {
         self.depth == 0 && self.place == Place::Frame && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
-    /// Takes the next chunk up to and including the end of the next item, or up to where the items
-    /// begin: there the frame is looked at before any item is.
+    /// Consumes `chunk` up to the end of the next item. It also stops before the first item, so
+    /// that the caller can read the frame first.
     ///
-    /// Returns the number of bytes consumed and the item that ended there, if one did. Call again
-    /// with the rest until everything is consumed.
+    /// Returns the number of consumed bytes, and the item that ended there, if any. Call it again
+    /// with the rest of the chunk.
     ///
     /// # Errors
     ///
-    /// [`Reason::Malformed`] for what cannot be a list, [`Reason::TooLarge`] for a frame above
-    /// 64 KiB.
+    /// [`Reason::Malformed`] for bytes that cannot be a list, [`Reason::TooLarge`] for a frame
+    /// above 64 KiB.
     pub(super) fn feed<'a>(
         &'a mut self,
         chunk: &'a [u8],
     ) -> Result<(usize, Option<Piece<'a>>), Fault> {
         if self.place != Place::Item && !self.partial.is_empty() {
-            // The item handed out by the last call.
+            // The last call returned this item.
             self.partial.clear();
             self.skipped = 0;
         }
@@ -175,7 +175,7 @@ impl ListSplitter {
         Ok((at, None))
     }
 
-    /// Moves to the end of the string or of the chunk.
+    /// Skips to the end of the string or of the chunk.
     fn pass_string(&mut self, chunk: &[u8], at: usize) -> usize {
         let rest = chunk.get(at..).unwrap_or_default();
         let end = if self.string == InString::Escape {
@@ -226,7 +226,8 @@ impl ListSplitter {
     }
 }
 
-/// Adds to a partial item or line; of one above the cap only the head is kept.
+/// Appends bytes to a partial item or line. Above the size limit, only the first `HEAD` bytes
+/// remain.
 pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes: &[u8]) {
     let cap = if *skipped > 0 { HEAD } else { cap };
     let room = cap.saturating_sub(partial.len()).min(bytes.len());
@@ -239,7 +240,7 @@ pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes
 }
 
 impl fmt::Debug for Piece<'_> {
-    /// How much, never what: it may be a secret.
+    /// Prints the size only, because the content can be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(piece) => write!(f, "Whole({} bytes)", piece.len()),
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_item_is_passed_over_and_its_neighbours_live() {
+    fn an_oversized_item_is_skipped_and_the_other_items_are_returned() {
         let big = format!(r#"{{"big":"{}"}}"#, "x".repeat(20_000));
         let list = format!(r#"{{"items":[{{"a":1}},{big},{{"c":3}}]}}"#);
         for size in [list.len(), 7, 1_000, 6_000] {
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_an_error_or_incomplete() {
+    fn bytes_that_are_not_a_list_are_an_error_or_incomplete() {
         for text in [r#"{"items":[1]}"#, r#"{"items":[[]]}"#, "]"] {
             assert!(items(&mut ListSplitter::new(100), &[text.as_bytes()]).is_err(), "{text}");
         }
@@ -330,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_chunks_end_does_not_matter(cuts in prop::collection::vec(0..LIST.len(), 0..20)) {
+        fn chunk_ends_do_not_matter(cuts in prop::collection::vec(0..LIST.len(), 0..20)) {
             let mut cuts = cuts;
             cuts.extend([0, LIST.len()]);
             cuts.sort_unstable();

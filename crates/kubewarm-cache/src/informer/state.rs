@@ -1,30 +1,29 @@
-//! The steps of an informer's task, pure: which one may follow which.
+//! The steps of an informer's task and the legal transitions between them, without any I/O.
 
-/// What the task does.
+/// What the task does at present.
 ///
 /// ```text
-///   Queued, Backoff ──► Listing              its turn has come
-///   Listing         ──► Queued               the list is complete
+///   Queued, Backoff ──► Listing              after a list slot is free
+///   Listing         ──► Queued               after the list is complete
 ///   Queued          ──► Watching             only with a complete list
-///   any             ──► Queued or Backoff    it has ended, or failed
+///   any             ──► Queued or Backoff    after an end or a failure
 /// ```
 ///
-/// Whether the informer holds a complete list is
-/// [`Status::is_synced`](super::status::Status::is_synced), and stays through failures, relists and pauses.
+/// [`Status::is_synced`](super::status::Status::is_synced) reports whether the informer holds a
+/// complete list. The complete list survives failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It waits for its turn to list, or opens a watch.
+    /// The task waits for a list slot, or opens a watch.
     Queued,
-    /// A list is under way.
     Listing,
-    /// The watch is open.
     Watching,
-    /// The last attempt failed, and the next one is waited for.
+    /// The last attempt failed. The task waits before the next one.
     Backoff,
 }
 
 impl Step {
-    /// Whether `next` may follow in a task whose informer holds a complete list, or does not.
+    /// Whether the task can go from this step to `next`. `is_synced` states whether the informer
+    /// holds a complete list.
     pub(super) fn may_lead_to(self, next: Self, is_synced: bool) -> bool {
         match (next, self) {
             (Self::Queued | Self::Backoff, _) | (Self::Listing, Self::Queued | Self::Backoff) => {
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_watched_before_it_is_listed() {
+    fn a_watch_starts_only_from_the_queue_with_a_complete_list() {
         assert!(!Step::Queued.may_lead_to(Step::Watching, false));
         assert!(Step::Queued.may_lead_to(Step::Watching, true));
         for step in [Step::Listing, Step::Watching, Step::Backoff] {

@@ -1,4 +1,4 @@
-//! What an informer's task writes down of itself, and everyone else reads.
+//! The status that an informer's task records, and that reports and statuses read.
 
 use super::{
     CellFault, CellReport, Phase, RelistReason, ListMethod, Undecodable, Verb, Warmed,
@@ -9,22 +9,24 @@ use kubewarm_api::model::{Fault, ResourceVersion};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most undecodable objects that are named; the counter counts them all.
+/// Maximum number of undecodable objects in a report. The metric counts all of them.
 const MAX_NAMED: usize = 16;
 
-/// The status of one informer, as its task has it. Proofs to readers may move its currency on.
+/// The status of one informer. Its task writes it. Freshness checks also set the time of the last
+/// confirmation.
 #[derive(Debug)]
 pub(super) struct Status {
-    /// When the warm-up began: the declaration, or the purge of what was held before.
+    /// Start of the warm-up: when the informer was created, or when its store was last purged.
     cold_since: (Instant, Timestamp),
     step: Step,
-    /// Without what [`Status::detailed`] adds. What a phase follows from is changed by functions of this type alone.
+    /// The report without the values that [`Status::detailed`] adds. Only methods of `Status`
+    /// change fields that determine the phase.
     pub(super) report: CellReport,
-    /// Why a list is needed that has not been completed.
+    /// Reason of the required relist, until a list completes.
     owed: Option<RelistReason>,
-    /// The epoch of the gate in which the last complete list was sent.
+    /// The gate's epoch when the last complete list was sent.
     epoch: u64,
-    /// What the informer's own requests came to.
+    /// Results of the informer's list requests.
     pub(super) list: Answers,
     pub(super) watch: Answers,
     undecodable: Vec<Undecodable>,
@@ -33,12 +35,13 @@ pub(super) struct Status {
     reads: LatencyWindow,
 }
 
-/// What the informer's own requests of one verb came to.
+/// Results of an informer's own requests of one verb.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answers {
-    /// When the last one that was answered was sent.
+    /// When the last successful request was sent.
     pub(super) allowed_at: Option<Instant>,
-    /// Since when it is refused: until this very verb is allowed, whatever else is wrong meanwhile.
+    /// When the current refusal began, on both clocks. Only a success of the same verb clears it,
+    /// so other errors in between do not hide it.
     pub(super) refused: Option<(Timestamp, Instant)>,
 }
 
@@ -60,7 +63,7 @@ impl Status {
         }
     }
 
-    /// A snapshot with undecodable objects, and with the latencies of the last five minutes.
+    /// Adds the undecodable objects and the latencies of the last five minutes to `report`.
     pub(super) fn detailed(&self, report: CellReport) -> CellReport {
         let now = Instant::now();
         CellReport {
@@ -72,8 +75,8 @@ impl Status {
         }
     }
 
-    /// A snapshot without latencies and undecodable objects. The watch is silent if the store was last proved current
-    /// longer ago than `bound`.
+    /// A snapshot without latencies and undecodable objects. An open watch is `Silent` if the last
+    /// confirmation of the store is older than `bound`.
     pub(super) fn glance(&self, bound: Duration) -> CellReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
@@ -87,7 +90,7 @@ impl Status {
         report
     }
 
-    /// What the task does, told apart by whether there was a list before.
+    /// Derives the phase from the step and from whether a list has completed.
     fn phase(&self) -> Phase {
         match (self.step, self.is_synced()) {
             (Step::Queued, false) => Phase::Queued,
@@ -99,7 +102,7 @@ impl Status {
         }
     }
 
-    /// Changes what the phase follows from.
+    /// Changes fields that determine the phase, and updates `since` if the phase changes.
     fn alter(&mut self, change: impl FnOnce(&mut Self)) {
         let before = self.phase();
         change(self);
@@ -112,12 +115,13 @@ impl Status {
         self.step
     }
 
-    /// Whether a complete list is held.
+    /// Whether the store holds a complete list.
     pub(super) fn is_synced(&self) -> bool {
         self.report.synced_at.is_some()
     }
 
-    /// The task goes on to `next`. `false` if it cannot: then nothing changes.
+    /// Changes the step and returns `true`. Returns `false` without a change if the transition is
+    /// illegal.
     pub(super) fn enter(&mut self, next: Step) -> bool {
         let is_legal = self.step.may_lead_to(next, self.is_synced());
         if is_legal {
@@ -126,7 +130,7 @@ impl Status {
         is_legal
     }
 
-    /// What was held has been dropped: it no longer exists or cannot be trusted.
+    /// Resets the status after the store was purged.
     pub(super) fn purged(&mut self) {
         self.forget_undecodable();
         self.alter(|status| {
@@ -141,38 +145,41 @@ impl Status {
         });
     }
 
-    /// The warm-up begins now: what came before is no part of it.
+    /// Restarts the warm-up clock. Time without access does not count as warm-up.
     pub(super) fn begin_warming(&mut self) {
         self.cold_since = (Instant::now(), Timestamp::now());
     }
 
-    /// The epoch of what is held, if that is complete.
+    /// The gate's epoch of the complete list; `None` if there is no complete list.
     pub(super) fn listed_in(&self) -> Option<u64> {
         self.is_synced().then_some(self.epoch)
     }
 
-    /// The newest version delivered, if a list was ever completed: a watch goes on from it.
+    /// The newest version, from which a watch resumes. `None` until a list completes.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         self.report.version.as_ref()
     }
 
-    /// Whether an event of this version is not newer than what the stream has brought.
+    /// Whether an event's version is not newer than the last delivered version.
     pub(super) fn is_replay(&self, event: Option<&ResourceVersion>) -> bool {
         event.zip(self.version()).is_some_and(|(event, known)| event <= known)
     }
 
-    /// A request of this verb, which was sent `at`, has been answered.
+    /// Records that a request of this verb succeeded. `at` is when the request was sent.
     pub(super) fn allowed(&mut self, verb: Verb, at: Instant) {
         *self.answers(verb) = Answers { allowed_at: Some(at), refused: None };
     }
 
-    /// One of this verb has been answered that says nothing of when.
+    /// Clears a refusal of this verb without changing `allowed_at`. Successful probes call it.
     pub(super) fn refused_no_more(&mut self, verb: Verb) {
         self.answers(verb).refused = None;
     }
 
-    /// A complete list has been applied: returns the warm-up if it was the first since there was nothing. The
-    /// list was sent `asked_at`, in this epoch of the gate: the store is current as of then.
+    /// Records a complete list. Returns the warm-up if this was the first list since the store was
+    /// empty.
+    ///
+    /// The list was sent at `asked_at`, in gate epoch `epoch`. The store is confirmed as of
+    /// `asked_at`.
     pub(super) fn listed(
         &mut self,
         version: &ResourceVersion,
@@ -200,17 +207,16 @@ impl Status {
         report.warmed.filter(|_| is_first)
     }
 
-    /// A list is needed for this reason; until one is complete, no watch helps.
+    /// Records that a list is required. No watch starts before one completes.
     pub(super) fn owe(&mut self, why: RelistReason) {
         self.alter(|status| status.owed = Some(why));
     }
 
-    /// Why a list is still needed.
     pub(super) fn owed(&self) -> Option<RelistReason> {
         self.owed
     }
 
-    /// The store is proven current as of `at`.
+    /// Records that the store contains every change made before `at`.
     pub(super) fn current(&mut self, at: Instant) {
         if self.report.current_at.is_none_or(|known| known < at) {
             let now = Timestamp::now();
@@ -227,8 +233,10 @@ impl Status {
         self.reads.record(Instant::now(), took);
     }
 
-    /// An event of this version was processed. Its version and freshness move with it, unless it is a replay: that
-    /// proves nothing. Returns whether there is a new version.
+    /// Records a processed event. Returns whether the event brought a new version.
+    ///
+    /// A replay does not confirm the store, so it changes neither the version nor the time of
+    /// confirmation.
     pub(super) fn event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
         let (now, time) = (Instant::now(), Timestamp::now());
         self.events.record(now, lag);
@@ -243,7 +251,8 @@ impl Status {
         is_new
     }
 
-    /// Records a fault and when it will be tried again. It moves no phase: also that of a probe.
+    /// Records a fault and the time of the next attempt. The phase stays the same, because failed
+    /// probes also call this method.
     pub(super) fn fault(&mut self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
         let now = Timestamp::now();
         if fault.reason().refuses_identity() {
@@ -261,7 +270,7 @@ impl Status {
         });
     }
 
-    /// Names an object that could not be decoded, as long as there is room for names.
+    /// Adds an object to the undecodable ones, up to the maximum.
     pub(super) fn undecodable(&mut self, object: Undecodable) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
@@ -269,12 +278,12 @@ impl Status {
         }
     }
 
-    /// Whether any object is named that could not be decoded.
     pub(super) fn has_undecodable(&self) -> bool {
         !self.undecodable.is_empty()
     }
 
-    /// Takes an object off the list of those that could not be decoded: it could be now, or is gone.
+    /// Removes an object from the undecodable ones: a later version decoded, or the object was
+    /// deleted.
     pub(super) fn decodable(&mut self, namespace: &str, name: &str) {
         self.undecodable.retain(|known| match known.object.split_once('/') {
             Some(parts) => parts != (namespace, name),
@@ -282,7 +291,7 @@ impl Status {
         });
     }
 
-    /// A new list is about to say which objects cannot be decoded.
+    /// Clears the undecodable objects, because a new list will find them again.
     pub(super) fn forget_undecodable(&mut self) {
         self.undecodable.clear();
     }
@@ -312,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_phase_follows_from_what_the_task_does_and_what_it_has() {
+    async fn the_phase_follows_from_the_step_and_the_sync_state() {
         let mut status = Status::new();
         assert_eq!(phase(&status), Phase::Queued);
         assert_eq!(after(&mut status, Step::Listing), Phase::Listing);
@@ -325,12 +334,12 @@ mod tests {
         tokio::time::advance(BOUND).await;
         assert_eq!(phase(&status), Phase::Silent);
         status.current(Instant::now());
-        assert_eq!(phase(&status), Phase::Watching, "proved current");
+        assert_eq!(phase(&status), Phase::Watching, "confirmed again");
         assert_eq!(after(&mut status, Step::Queued), Phase::Reconnecting);
         status.owe(RelistReason::Gone);
-        assert_eq!(phase(&status), Phase::Relisting, "it waits for its turn");
+        assert_eq!(phase(&status), Phase::Relisting, "it waits for a list slot");
         assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
-        assert_eq!(after(&mut status, Step::Listing), Phase::Relisting, "synced through a failure");
+        assert_eq!(after(&mut status, Step::Listing), Phase::Relisting, "synced after a failure");
         assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_none());
         assert_eq!(phase(&status), Phase::Reconnecting);
         after(&mut status, Step::Backoff);
@@ -340,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_until_that_verb_is_allowed_whatever_else_is_wrong_meanwhile() {
+    fn a_refusal_of_a_verb_ends_only_with_a_success_of_that_verb() {
         let mut status = Status::new();
         let fail = |status: &mut Status, verb, reason| {
             status.fault(verb, &Fault::new(reason, "no"), 1, Duration::ZERO);
@@ -350,7 +359,7 @@ mod tests {
         let refused = fail(&mut status, Verb::Watch, Reason::Forbidden);
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, Reason::Throttled);
-        // An event of the watch that is still open shows nothing.
+        // An event of the watch that is still open is no evidence of access.
         status.report.fault = None;
         status.allowed(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, Reason::Unauthorized), refused);

@@ -1,4 +1,4 @@
-//! Which way to the first state, and which ways have failed for which resource.
+//! Chooses how to list a resource, and remembers which strategies failed.
 
 use super::{ListMethod, Timing};
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -7,20 +7,20 @@ use kubewarm_client::Expiring;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Fallbacks that are remembered. One that is forgotten early costs a failed attempt.
+/// Maximum number of remembered fallbacks. An evicted fallback costs one failed attempt.
 const MAX_REMEMBERED: u64 = 1_000;
 
-/// After a failure to learn the version.
+/// Delay before another request for the server's version, after a failed one.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 
-/// From this minor version on a whole list is encoded as it is sent; before, it is built in the
-/// server's memory first (KEP-5116).
+/// Kubernetes 1.33 and later encode a whole list while sending it. Earlier servers build the
+/// response in memory first (KEP-5116).
 const STREAMED_ENCODING: u32 = 33;
 
-/// Which ways to list a server knows: by its version, and by what it refused.
+/// The list strategies that work with the API server, by its version and by earlier failures.
 #[derive(Debug)]
 pub struct Strategies {
-    /// The minor version, if the server said one, and when it was asked.
+    /// The server's minor version, `None` after a failure, and the time of the response.
     minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
     avoided: Expiring<(Identity, Resource, ListMethod), ()>,
 }
@@ -32,7 +32,6 @@ impl Default for Strategies {
 }
 
 impl Strategies {
-    /// Nothing is known yet.
     pub(super) fn new(timing: &Timing) -> Self {
         Self {
             minor: tokio::sync::Mutex::default(),
@@ -40,20 +39,21 @@ impl Strategies {
         }
     }
 
-    /// The way that would be tried first for an informer. `operator` is asked for the server's version, once.
+    /// Returns the strategy that an informer would try first. `operator` reads the server's
+    /// version, at most once if that succeeds.
     pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> ListMethod {
         let wanted = spec.tuning.lists.strategy;
         let order = self.order(operator, &spec.key, wanted).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }
 
-    /// The ways to try, in order, for a cell. `operator` is asked for the server's version, and what
-    /// one identity was refused is nothing to another.
+    /// Returns the strategies to try for an informer, in order. `operator` reads the server's
+    /// version. Failures of other identities have no effect.
     ///
-    /// `Auto` tries one whole list, then a streaming list, then pages; a server that builds whole
-    /// lists in its memory is only asked for pages. Measured on 1.36 with 50,000 pods: whole 2.5 to
-    /// 3.7 s, streaming 5.0 s, pages of 500 5.2 s. A way that is named comes first, and pages
-    /// remain: they work wherever anything does.
+    /// `Auto` tries a whole list, then a streaming list, then pages. With a server before 1.33, it
+    /// only tries pages. A named strategy comes first, and pages are always the last resort.
+    ///
+    /// Measured on 1.36 with 50,000 pods: whole 2.5 to 3.7 s, streaming 5.0 s, pages of 500 5.2 s.
     pub(super) async fn order(
         &self,
         operator: &kube::Client,
@@ -73,13 +73,16 @@ impl Strategies {
         order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
     }
 
-    /// Remembers that `way` was refused, or late, for the identity and the resource of a cell.
+    /// Remembers for `Timing::remember` that a strategy failed for the informer's identity and
+    /// resource.
     pub(super) fn avoid(&self, cell: &CellKey, way: ListMethod) {
         self.avoided.insert(lane(cell, way), (), Instant::now());
     }
 
-    /// The server's minor version; 0 while it does not say. An answer is kept, a failure for a
-    /// minute: those who wait for the same answer do not each wait anew.
+    /// Returns the server's minor version, or 0 if it is unknown.
+    ///
+    /// A version is cached permanently, a failure for a minute. Concurrent callers wait for one
+    /// request and share its result.
     async fn minor(&self, client: &kube::Client) -> u32 {
         let mut known = self.minor.lock().await;
         match *known {
@@ -89,7 +92,7 @@ impl Strategies {
         }
         let answer = kubewarm_client::get(client, "/version").await;
         let version = answer.and_then(|answer| answer.json::<Info>()).ok();
-        // Some distributions append a plus sign.
+        // Some distributions append `+`.
         let minor = version.and_then(|it| it.minor.trim_end_matches('+').parse().ok());
         *known = Some((minor, Instant::now()));
         minor.unwrap_or(0)
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn old_servers_are_asked_for_pages() {
+    async fn servers_before_1_33_are_listed_in_pages() {
         for (minor, first) in
             [("32", ListMethod::PagedList), ("33+", ListMethod::List), ("x", ListMethod::PagedList)]
         {
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_refused_is_left_out_for_a_while() {
+    async fn a_failed_strategy_is_skipped_until_it_is_forgotten() {
         let (timing, strategies) = (Timing::default(), Strategies::default());
         let client = server("36");
         strategies.avoid(&pods(), ListMethod::List);
@@ -149,11 +152,7 @@ mod tests {
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "b".into() };
         let other = CellKey { identity, ..pods() };
         let order = strategies.order(&client, &other, ListStrategy::Auto).await;
-        assert_eq!(
-            order.first(),
-            Some(&ListMethod::List),
-            "what another was refused is nothing to it"
-        );
+        assert_eq!(order.first(), Some(&ListMethod::List), "another identity is not affected");
         let order = strategies.order(&client, &pods(), ListStrategy::List).await;
         assert_eq!(order, [ListMethod::PagedList]);
         tokio::time::advance(timing.remember).await;

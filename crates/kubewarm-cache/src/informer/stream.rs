@@ -1,4 +1,4 @@
-//! An open watch, how it can end, and the record of it.
+//! An open watch, the ways in which it can end, and its metrics.
 
 use super::{
     ResourceMetrics, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT, upstream::Chunks,
@@ -8,39 +8,39 @@ use kubewarm_api::model::{Fault, Reason};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// An open watch.
 pub(super) struct Stream {
     pub(super) chunks: Chunks,
     pub(super) lines: LineSplitter,
-    /// Received, not yet cut.
+    /// Received bytes that are not split into events yet.
     pub(super) rest: Bytes,
     pub(super) opened: Instant,
-    /// `timeoutSeconds`.
+    /// The `timeoutSeconds` of the request.
     pub(super) asked: Duration,
-    /// When the last bytes came.
+    /// When the last bytes arrived.
     pub(super) heard: Instant,
     pub(super) events: u64,
 }
 
-/// Why a watch is over.
+/// Why a watch ended.
 pub(super) enum End {
-    /// The response ended as it should.
+    /// The response ended normally.
     Clean,
-    /// The connection broke.
     Broken(Fault),
-    /// We gave it up: nothing comes, though something should.
+    /// The informer closed the watch, because it was silent or missed events.
     Dead(&'static str),
-    /// The server said why, in an `ERROR` event.
+    /// The server sent an `ERROR` event.
     Told(Fault),
-    /// Bytes that make no sense, and no name of the object they are of: what is wrong with them.
+    /// The watch sent an event that cannot be decoded and names no object. The text describes the
+    /// problem.
     Nonsense(String),
-    /// An event older than one before it, of an object that is not held.
+    /// An event is older than the one before it, and its object is not in the store.
     Disordered,
-    /// A version lower than the one known: only a consistent read can say why.
+    /// A bookmark has a lower version than the store. Only a rollback check can determine the
+    /// reason.
     WentBack,
-    /// The table is not what a list of its version names.
+    /// A consistency check found that the store differs from a list of the same version.
     Inconsistent,
-    /// The namespace does not exist.
+    /// The informer's namespace does not exist.
     NamespaceGone(Fault),
 }
 
@@ -85,7 +85,8 @@ impl End {
     }
 }
 
-/// Counts a watch as ended when it is dropped: stopped, unless [`OpenWatch::ended`] said why.
+/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`OpenWatch::ended`] set
+/// another.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(super) struct OpenWatch {
     metrics: Arc<ResourceMetrics>,
@@ -110,13 +111,14 @@ impl Drop for OpenWatch {
     }
 }
 
-/// Whether a watch ended before the time it was opened for.
+/// Whether a watch ended before its `timeoutSeconds`.
 pub(super) fn is_early(lasted: Duration, asked: Duration) -> bool {
-    // The server counts from when it got the request, in whole seconds.
+    // The tolerance is needed because the server counts whole seconds from the arrival of the
+    // request.
     lasted + Duration::from_secs(2) < asked
 }
 
-/// A random `timeoutSeconds`.
+/// Returns a random `timeoutSeconds` from `Timing::watch_least` to twice that.
 pub(super) fn lasting(timing: &Timing) -> Duration {
     timing.watch_least.mul_f64(1.0 + fastrand::f64())
 }

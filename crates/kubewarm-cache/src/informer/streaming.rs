@@ -1,4 +1,4 @@
-//! The first state of a cell as the beginning of its watch (`sendInitialEvents`).
+//! Lists an informer's objects as the initial events of a watch (`sendInitialEvents`).
 
 use super::{
     EventKind, Stage, Verb,
@@ -15,10 +15,11 @@ use kubewarm_client::fault;
 use tokio::time::{Instant, timeout_at};
 
 impl Task {
-    /// Lists as a stream, up to the bookmark that ends the initial events.
+    /// Lists as a stream, until the bookmark that ends the initial events.
     ///
-    /// The deadline is for silence: a server that does not know the request sends events but no
-    /// such bookmark. Ten deadlines in all are too long even if something trickles in.
+    /// The deadline applies to silence: a server that does not support the parameter sends events
+    /// but no end bookmark. The whole stream must end within ten deadlines, even if data keeps
+    /// arriving.
     pub(super) async fn list_streaming(&mut self) -> Result<Listed, NotListed> {
         let started = Instant::now();
         let listed = self.receive_initial().await;
@@ -65,7 +66,7 @@ impl Task {
         }
     }
 
-    /// One line before the end bookmark; that bookmark's version if this is it.
+    /// Applies one event of the initial ones. Returns the version if the event is the end bookmark.
     fn take_initial(&mut self, piece: &Piece<'_>) -> Result<Option<ResourceVersion>, NotListed> {
         let nonsense = || Fault::new(Reason::Malformed, "the streaming list sent what is no event");
         let line = match piece {

@@ -1,4 +1,4 @@
-//! The task of one cell: list, watch, fail, wait, again.
+//! The task of one informer: it lists, watches, and retries after failures with a backoff.
 
 use super::{
     Changes, InformerMetrics, RelistReason, ResourceMetrics, Stage, Timing, Undecodable, Verb,
@@ -19,92 +19,99 @@ use kubewarm_client::{Buckets, Existence, Expiring, KeyedSemaphore, existence};
 use std::sync::Arc;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
-/// What all cells of the process share.
+/// State that all informers of the process share.
 pub(super) struct Shared {
-    /// For what is the same whoever asks; nothing else is read as the operator for all.
+    /// Client with kubewarm's own identity. It only reads the server's version, which is the same
+    /// for every identity.
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
-    /// Bounds first lists and relists.
+    /// Limits concurrent lists.
     pub(super) lists: Slots,
-    /// Bounds probes, by the namespace of the profile.
+    /// Limits concurrent probes. The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
-    /// Bounds lists to compare tables with, likewise.
+    /// Limits concurrent consistency checks. The key is the profile's namespace.
     pub(super) comparisons: KeyedSemaphore<Arc<str>>,
-    /// Bounds what is asked for each namespace.
+    /// Limits the rate of requests for each namespace.
     pub(super) buckets: Buckets,
     pub(super) strategies: Strategies,
-    /// The last peek at each resource, by identity: all cells of one share it, since a list's version is
-    /// that of the whole resource. So 2,000 cells of 20 kinds cost one identity 20 requests.
+    /// The last rollback check for each identity and resource.
+    ///
+    /// All informers of one identity and resource use the same result, because a list's resource
+    /// version covers the whole resource. 2,000 informers of 20 resources cost one identity 20
+    /// requests.
     pub(super) peeks: Expiring<(Identity, Resource), ListMeta>,
-    /// The last look at each namespace, likewise. A list of a namespace that does not exist is empty and
-    /// successful, so every cell that holds nothing looks for its namespace now and then.
+    /// The last lookup of each namespace by each identity.
+    ///
+    /// A list in a namespace that does not exist succeeds and is empty. So every informer with an
+    /// empty store checks its namespace from time to time.
     pub(super) namespaces: Expiring<(Identity, Arc<str>), Existence>,
     pub(super) changes: Changes,
     pub(super) timing: Timing,
 }
 
-/// Undecodable objects that are logged since the last list began; the counter counts them all.
+/// Maximum number of undecodable objects that one list and its watch log as warnings. The metric
+/// counts all of them.
 const LOGGED: u64 = 16;
 
-/// One informer's list-and-watch.
+/// One run of an informer's list-and-watch. `supervise` creates one for each run.
 pub(super) struct Task {
     pub(super) informer: Arc<Informer>,
-    /// Wakes the task when the orders change.
     pub(super) control: watch::Receiver<Control>,
-    /// Of the gate, as of which the task began: it ends with a loss.
+    /// The gate's epoch at the start of the run. A refusal raises the epoch and ends the run.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
     pub(super) shared: Arc<Shared>,
     pub(super) decoder: Decoder,
     pub(super) backoff: Backoff,
-    /// Watches in a row that ended at once.
+    /// Consecutive watches that ended within `Timing::at_once` without an event.
     pub(super) closed_at_once: u32,
-    /// Watches in a row that did not last.
+    /// Consecutive watches that lasted less than `Timing::settled`.
     pub(super) short_watches: u32,
-    /// Changes that the watch that is open has brought.
+    /// Events of the open watch with a newer version than the store's.
     pub(super) news: u64,
-    /// Whether others have been told that the watch that is open is silent.
+    /// Whether observers were notified that the open watch is silent.
     pub(super) told_silent: bool,
-    /// Lists in a row that broke off.
+    /// Consecutive lists that failed because the response was cut off or malformed.
     pub(super) broken_lists: u32,
-    /// Whether the controller reads this store: profiles, and namespaces.
+    /// Whether the controller reads this store itself: profiles and namespaces.
     pub(super) is_followed: bool,
-    /// Objects that the list under way has replaced, over all attempts: the next attempt finds them unchanged.
+    /// Objects that the current list found with a new UID, over all attempts. A later attempt finds
+    /// these objects unchanged, so it must not reset the count.
     pub(super) replaced: u64,
-    /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
-    /// When the watch that is open was opened.
+    /// Start of the open watch; `None` between watches.
     pub(super) opened_at: Option<Instant>,
-    /// Undecodable objects since the last list began.
+    /// Undecodable objects since the current list began, its watch included.
     pub(super) rejected: u64,
-    /// Bytes of lists, over all pages, since the limits were last compared.
+    /// Bytes of lists received since the last comparison with the limits.
     pub(super) unchecked_bytes: usize,
-    /// Whether the controller has been notified of the limit that is exceeded now.
+    /// Whether the controller was notified of the limit that is exceeded now.
     pub(super) has_told_excess: bool,
-    /// When the store was last compared with a list, or the task began.
+    /// Start of the last consistency check, or of this run.
     pub(super) compared_at: Instant,
-    /// Of the interval between two comparisons: stores that were opened together are not compared together.
+    /// Random factor from 0.8 to 1.2 for the period of consistency checks. It spreads informers
+    /// that started together.
     pub(super) compared_part: f64,
 }
 
-/// What to do next.
+/// The next activity of the task.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// List; `None`: for the first time.
+    /// List the objects. The reason is `None` for the first list.
     List(Option<RelistReason>),
-    /// Open a watch from the version known.
+    /// Open a watch from the last version.
     Watch,
-    /// The same, after a consistent read has shown that versions have not gone back since.
+    /// Run a rollback check, then open a watch.
     Verify {
-        /// When the connection broke.
+        /// The rollback check must be sent after this time: when the connection broke.
         since: Instant,
     },
     /// Follow a watch that is open already.
     Follow(Box<Stream>),
 }
 
-/// An attempt that failed, and what to try after a wait.
+/// A failed attempt, and the activity that follows after the backoff.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
@@ -146,8 +153,8 @@ impl Task {
         }
     }
 
-    /// Runs until it is dropped. Cancel safe: the table is consistent between any two deltas, and a
-    /// list that breaks off sweeps nothing.
+    /// Runs until the caller drops it. Cancel safe: the store is consistent between any two deltas,
+    /// and an incomplete list deletes no objects.
     pub(super) async fn run(mut self) {
         let mut next = {
             let status = self.informer.status();
@@ -170,7 +177,7 @@ impl Task {
         }
     }
 
-    /// Writes down that a list is needed, so that a cell that is held meanwhile makes up for it.
+    /// Records a required relist in the status, so that a paused informer relists when it resumes.
     fn note(&self, next: Next) -> Next {
         if let Next::List(Some(why)) = next {
             self.informer.status().owe(why);
@@ -178,7 +185,7 @@ impl Task {
         next
     }
 
-    /// Writes a failure down, waits, and says what follows.
+    /// Records a failure, waits for the backoff, and returns the next activity.
     async fn wait(&mut self, failure: Failure) -> Next {
         let Failure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
@@ -203,7 +210,7 @@ impl Task {
         let returns = self.informer.control.borrow().gate.returns;
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            // What was refused may be allowed now.
+            // The access verifier confirmed access, so a refused request can succeed now.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
         if matches!(then, Next::Watch | Next::Verify { .. }) {
@@ -212,10 +219,10 @@ impl Task {
         then
     }
 
-    /// Shows by a consistent read that versions have not gone back, then goes on to watch.
+    /// Runs the rollback check, then continues with a watch.
     ///
-    /// All cells lose their connections in the same moment when a server goes: they do not come back
-    /// in the same moment.
+    /// A random delay of at most `Timing::spread` comes first. All informers lose their
+    /// connections together when an API server stops, and must not reconnect together.
     async fn verify(&mut self, since: Instant) -> Result<Next, Failure> {
         tokio::time::sleep(self.shared.timing.spread.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {
@@ -224,11 +231,12 @@ impl Task {
         Ok(Next::Watch)
     }
 
-    /// Whether a consistent read is older than the table.
+    /// The rollback check: whether a consistent read returns a version older than the store's.
     ///
-    /// After an etcd restore the server accepts a watch from a version that it has not reached yet, and
-    /// stays silent until it has; what happened in between would be lost. So no watch is resumed after
-    /// a broken connection before a consistent read has shown that the version is still of the past.
+    /// After an etcd restore, the API server accepts a watch from a version that it has not reached
+    /// yet. The watch stays silent until the server reaches that version, and the changes before it
+    /// are lost. So a watch resumes after a broken connection only when a consistent read has
+    /// excluded a restore.
     async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
         let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);
@@ -241,14 +249,14 @@ impl Task {
         let peeks = &self.shared.peeks;
         let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
-            // The failure is shared by those who waited for it; the next attempt asks again.
+            // All waiting informers receive this failure. The next attempt must send a new request.
             let then = Next::Verify { since: Instant::now() };
             Failure { fault, verb: Verb::List, then }
         })?;
         Ok(newest.is_older_than(&known))
     }
 
-    /// Drops everything: what is held is of a future that did not happen.
+    /// Purges the store after an etcd restore: its objects belong to a history that was undone.
     pub(super) fn roll_back(&mut self) -> Next {
         tracing::warn!(
             cell = %self.informer.key,
@@ -260,23 +268,24 @@ impl Task {
         Next::List(Some(RelistReason::Rollback))
     }
 
-    /// Drops what is held.
+    /// Purges the store, and resets the count of replaced objects.
     pub(super) fn purge(&mut self) {
         self.replaced = 0;
         self.informer.empty();
     }
 
-    /// The namespace of the profile that decides how the cell runs: what is asked for it counts there.
+    /// Namespace of the profile that determines the tuning. The informer's requests count against
+    /// the limits of this namespace.
     pub(super) fn namespace_of_profile(&self) -> Arc<str> {
         self.informer.tuning(|tuning| Arc::clone(&tuning.member_of.profile.namespace))
     }
 
-    /// The newest version delivered.
+    /// The newest version that a list, an event or a bookmark delivered.
     pub(super) fn version(&self) -> Option<ResourceVersion> {
         self.informer.status().version().cloned()
     }
 
-    /// Counts and names what could not be decoded.
+    /// Counts, logs and reports an object that could not be decoded.
     pub(super) fn reject(&mut self, rejected: Undecodable, stage: Stage) {
         self.metrics.count_decode_error(stage);
         self.rejected += 1;
@@ -290,15 +299,17 @@ impl Task {
         self.shared.changes.notify();
     }
 
-    /// The fault of a cell whose namespace does not exist, as the API server says to a request sent after `since`.
-    /// `None` also where nobody may ask.
+    /// Returns a fault if the API server confirms that the informer's namespace does not exist.
+    /// `None` if the namespace exists, or if the identity cannot read namespaces. The lookup was
+    /// sent after `since`.
     pub(super) async fn absent_namespace(&self, since: Instant) -> Option<Fault> {
         let existence = self.namespace(since).await;
         missing_namespace(&self.informer.key.extent, existence)
             .filter(|_| existence == Existence::Absent)
     }
 
-    /// What the API server says of the cell's namespace.
+    /// Looks up the informer's namespace, or reuses a lookup that was sent after `since`. Returns
+    /// `Unknown` if no profile needs the check.
     async fn namespace(&self, since: Instant) -> Existence {
         let key = &self.informer.key;
         let check = self.informer.tuning(|tuning| tuning.namespace_check);
@@ -308,7 +319,7 @@ impl Task {
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let look = async move {
             let seen = existence(&list_watch.client, &namespace).await;
-            // An error is not remembered, so the next caller asks again.
+            // Errors are not cached, so the next caller sends a request.
             if seen == Existence::Unknown {
                 return Err(Fault::new(Reason::Unreachable, "it does not say"));
             }
@@ -321,13 +332,15 @@ impl Task {
     }
 }
 
-/// Whether the controller acts on every event of such a cell: namespaces and profiles change rarely.
+/// Whether the controller handles every event of this informer. That is affordable because
+/// namespaces and profiles rarely change.
 fn is_followed(key: &CellKey) -> bool {
     let of = key.resource.group_resource();
     key.is_own() || (of.group(), of.resource()) == ("", "namespaces")
 }
 
-/// The fault of a cell whose namespace does not exist, or is being deleted: its roles go first, so they are not missing.
+/// Returns a fault if the namespace does not exist or is being deleted. In a namespace that is
+/// being deleted, Roles disappear first, so a 403 there does not mean a missing permission.
 pub(super) fn missing_namespace(extent: &Extent, existence: Existence) -> Option<Fault> {
     let what = match existence {
         Existence::Absent => "does not exist",

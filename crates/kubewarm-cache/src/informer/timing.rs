@@ -1,46 +1,49 @@
-//! Every time-out of the engine, in one place, each with its reason.
+//! All time limits and intervals of informers, each with its reason.
 
 use std::time::Duration;
 
-/// How long the engine waits for what. Tests against a scripted server shorten it.
+/// Time limits and intervals of informers. Only tests change the defaults, to run faster.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// For the headers of a list: a server that is warming up its own cache may take long, and
-    /// gives up by itself after 60 s.
+    /// Limit for the headers of a list. A server whose watch cache is not ready can respond late;
+    /// it gives up after 60 s.
     pub list_headers: Duration,
-    /// For the headers of a watch, which a server sends before anything happens.
+    /// Limit for the headers of a watch, which a server sends before the first event.
     pub watch_headers: Duration,
-    /// A list must bring at least [`Timing::list_least`] bytes in this time, or end.
+    /// Within this time, a list must receive at least [`Timing::list_least`] bytes, or it fails.
     pub list_window: Duration,
-    /// See [`Timing::list_window`]: below this rate a list never ends and holds a slot for ever.
+    /// Minimum number of bytes per [`Timing::list_window`]. A slower list would occupy its slot
+    /// without end.
     pub list_least: u64,
-    /// Shortest `timeoutSeconds` of a watch; the longest is twice that, as in client-go, so that
+    /// Shortest `timeoutSeconds` of a watch. The longest is twice that, as in client-go, so that
     /// thousands of watches do not end together.
     pub watch_least: Duration,
-    /// A watch that ends sooner than this without an event ended "at once".
+    /// A watch without events that ends sooner ended "at once", which counts as a failure.
     pub at_once: Duration,
-    /// A watch that lasted less, or a list after which another was needed sooner, did not help: the
-    /// next one waits.
+    /// A watch that lasts less does not reset the backoff. A relist that is required sooner after a
+    /// list waits for a backoff.
     pub settled: Duration,
-    /// A watch whose connection brings nothing at all for so long is reopened: servers send a
-    /// bookmark about every minute.
+    /// Maximum silence of a watch before it is reopened. A server sends a bookmark about every
+    /// minute.
     pub watch_dead: Duration,
-    /// `timeoutSeconds` of a probe: the least that makes a 1.36 server send a bookmark.
+    /// `timeoutSeconds` of a probe, in whole seconds. A 1.36 server sends no bookmark for a shorter
+    /// one.
     pub probe: Duration,
-    /// How long before the staleness bound a quiet watch is probed, so that a healthy one never
-    /// crosses it: a probe takes about 2 s, at most `probe` and some.
+    /// How long before the staleness limit a silent watch is probed. A probe takes about 2 s, and
+    /// at most a little more than `probe`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
-    /// How long an event seen by the probe may be missing from the watch.
+    /// How long the watch can take to deliver an event that a probe received.
     pub probe_grace: Duration,
-    /// Between two probes of a cell that do not succeed.
+    /// Minimum delay after a failed probe.
     pub probe_pause: Duration,
-    /// For an empty namespace that may not exist: how often it is asked for.
+    /// Interval of namespace lookups for an informer with an empty store.
     pub namespace_check: Duration,
-    /// Unit of the growing waits: 1, 2, 4 … 30 of it.
+    /// First delay of the exponential backoff. It doubles up to 30 times this value.
     pub backoff: Duration,
-    /// Reconnects after a broken connection are spread over this time.
+    /// Maximum random delay before a reconnect after a broken connection.
     pub spread: Duration,
-    /// How long a fallback to another list strategy is remembered: servers get upgraded.
+    /// How long a failed list strategy is skipped. The time is limited because servers are
+    /// upgraded.
     pub remember: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! One `list` and one `watch` of a cell, as small as they can be: whether the API server allows them.
+//! Access checks: one minimal list and one minimal watch show whether the API server permits both.
 
 use super::{list_watch::ListWatch, task::missing_namespace};
 use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb};
@@ -6,46 +6,51 @@ use kubewarm_client::existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The API server gives up by itself after 60 s; nobody waits that long for an answer to this.
+/// Time limit for each request. The API server's own limit of 60 s is too long for a check.
 const WITHIN: Duration = Duration::from_secs(20);
-/// `timeoutSeconds` of the watch, of which nothing is read.
+/// `timeoutSeconds` of the watch. kubewarm closes it after the headers.
 const MOMENT: Duration = Duration::from_secs(1);
-/// A version that every cluster has left behind: a watch from it is authorized, and ends at once.
+/// A version that every cluster has compacted. A watch from it is authorized and then ends with
+/// 410.
 const ANCIENT: u64 = 1;
 
-/// What the API server said to one request.
+/// The API server's decision on one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is authorized.
+    /// The request was authorized.
     Allowed,
-    /// The identity is refused ([`Reason::refuses_identity`]), or would be if its namespace existed.
+    /// The API server refused the identity ([`Reason::refuses_identity`]), or the namespace does
+    /// not exist.
     Refused(Fault),
-    /// Nothing that has to do with permissions: no answer, 5xx, a kind that is not served.
+    /// The response does not depend on permissions: a timeout, a 5xx, or a resource that is not
+    /// served.
     Undecided(Fault),
 }
 
-/// What a trial came to.
+/// The result of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// When its first request was sent.
+    /// When the first request was sent. The result is evidence of access at this time.
     pub sent: Instant,
-    /// Requests sent: two, or three where a namespace had to be asked for.
+    /// Number of requests sent, at most three: the list, the watch, and a lookup of the namespace.
     pub requests: usize,
-    /// To the list.
+    /// Decision on the list.
     pub list: Answer,
-    /// To the watch.
+    /// Decision on the watch.
     pub watch: Answer,
 }
 
 impl Trial {
-    /// Lists one object of `key` and opens a watch from the list's version, with the very path and
-    /// selectors of the cell; of the object it reads the metadata, of the watch the headers. The watch
-    /// is tried, too, where the list is refused.
+    /// Lists the metadata of one object, and opens a watch from the list's version. Both use the
+    /// informer's path and selectors.
+    ///
+    /// The watch is also tried after a refused list, because RBAC can grant either verb alone. It
+    /// is skipped if the decision on the list does not depend on permissions.
     ///
     /// # Cost
     ///
-    /// Two requests of at most 20 s each, and one for the namespace where it is in question; none for
-    /// a key that no request is built for.
+    /// Two requests of at most 20 s each. A third request looks the namespace up if an identity was
+    /// refused in a namespace that may not exist. Nothing is sent for a key that kubewarm refuses.
     pub async fn of(client: &Arc<kube::Client>, key: &CellKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
@@ -66,7 +71,7 @@ impl Trial {
         let opened = list_watch.open(WITHIN, |endpoint| endpoint.watch(&version, MOMENT)).await;
         let watch = match opened {
             Ok(_ended_by_dropping) => Answer::Allowed,
-            // Authorization comes before anything looks at the version.
+            // The API server authorizes a request before it compares the version.
             Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,
             Err(fault) => Answer::of(fault),
         };
@@ -82,7 +87,7 @@ impl Trial {
         trial
     }
 
-    /// The first refusal, if there is one, and what was refused.
+    /// The refused verb and the reason. The list comes first if both are refused.
     #[must_use]
     pub fn refusal(&self) -> Option<(Verb, &Fault)> {
         fn refused(verb: Verb, answer: &Answer) -> Option<(Verb, &Fault)> {
@@ -94,7 +99,7 @@ impl Trial {
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
-    /// Gives every refusal this reason.
+    /// Replaces the reason of every refusal.
     fn refuse_for(&mut self, fault: &Fault) {
         for answer in [&mut self.list, &mut self.watch] {
             if matches!(answer, Answer::Refused(_)) {
@@ -105,7 +110,7 @@ impl Trial {
 }
 
 impl Answer {
-    /// Why it says nothing, if it does not.
+    /// The fault, if the response does not depend on permissions.
     #[must_use]
     pub fn undecided(&self) -> Option<&Fault> {
         match self {

@@ -1,4 +1,4 @@
-//! Sends the requests of a cell, and turns whatever goes wrong into a fault.
+//! Sends an informer's requests, and converts every error into a fault.
 
 use super::{
     metadata::ListMeta,
@@ -15,18 +15,18 @@ use kubewarm_client::fault;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Most of an error's body that is read: a Status is smaller, and nothing else is looked at.
+/// Maximum number of bytes of an error response that are read. A `Status` object is smaller.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// The bytes of a response as they arrive.
+/// The bytes of a response body as they arrive.
 pub(super) type Chunks = BoxStream<'static, Result<Bytes, Fault>>;
 
 /// Sends `request` and waits for the headers of a successful response.
 ///
 /// # Errors
 ///
-/// [`Reason::TimedOut`] without headers in time, [`Reason::Unreachable`] without a connection, and
-/// whatever the status code means.
+/// [`Reason::TimedOut`] if the headers do not arrive in time; [`Reason::Unreachable`] if the
+/// connection fails; otherwise the fault that the HTTP status means.
 pub(super) async fn open(
     client: &kube::Client,
     request: Request<Vec<u8>>,
@@ -47,12 +47,12 @@ pub(super) async fn open(
     Ok(chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed())
 }
 
-/// Reads a list to its end and shows each of its items; holds one at a time.
+/// Reads a list to its end and passes each item to `each`. Holds one item in memory at a time.
 ///
 /// # Errors
 ///
-/// [`Reason::Malformed`] for what is no whole list, [`Reason::TimedOut`] if it has not ended by `until`, and
-/// those of `each`.
+/// [`Reason::Malformed`] for an incomplete list; [`Reason::TimedOut`] if the list does not end by
+/// `until`; the errors of `each`.
 pub(super) async fn items(
     mut chunks: Chunks,
     until: Instant,
@@ -81,7 +81,7 @@ async fn refused(response: Response<Body>, within: Duration) -> Fault {
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
-        // What the code says is enough.
+        // The HTTP status is enough.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
     fault::of_response(parts.status, &parts.headers, &body, Timestamp::now())

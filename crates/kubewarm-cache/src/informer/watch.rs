@@ -1,4 +1,4 @@
-//! The watch of a cell: opened from a version, followed until it ends.
+//! Opens an informer's watch, reads it until it ends, and decides what follows.
 
 use super::{
     RelistReason, Verb,
@@ -15,12 +15,12 @@ use kubewarm_client::is_builtin_group;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Watches that end at once, in a row, before the version itself is suspected: servers have been
-/// seen to close such a watch without a word instead of answering 410 (kubernetes#104171).
+/// Number of consecutive watches that end at once before the informer relists. Some API servers
+/// close such a watch silently instead of answering 410 for its version (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
 impl Task {
-    /// Opens a watch from the version known.
+    /// Opens a watch from the last version.
     pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
         let Some(from) = self.version() else {
             return Ok(Next::List(None));
@@ -49,7 +49,7 @@ impl Task {
         }
     }
 
-    /// Follows an open watch until it ends, and says what comes next.
+    /// Reads an open watch until it ends, and returns the next activity.
     pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
         self.informer.enter(Step::Watching);
         self.told_silent = false;
@@ -71,7 +71,7 @@ impl Task {
         }
         self.opened_at = None;
         let next = self.after(end, &stream, lasted)?;
-        // However a watch ends, no other is opened in the same moment.
+        // Limit the rate of new watches, however the last one ended.
         if matches!(next, Next::Watch | Next::Verify { .. }) {
             drop(stream);
             sleep(self.pause().saturating_sub(lasted)).await;
@@ -79,15 +79,17 @@ impl Task {
         Ok(next)
     }
 
-    /// The least time between two watches. A server that is out of processor time ends the watch of
-    /// whoever it takes for slow, again and again: one that brings changes gets the table on, and
-    /// waiting would only let more pile up.
+    /// Minimum time from the start of one watch to the start of the next.
+    ///
+    /// An overloaded API server repeatedly ends watches that it considers slow. A watch that
+    /// brought changes is worth a quick retry, because waiting would only increase the backlog. Its
+    /// minimum starts at 1/16 of `Timing::at_once` and doubles with each further short watch.
     fn pause(&self) -> Duration {
         let at_once = self.shared.timing.at_once;
         if self.news == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
     }
 
-    /// What follows the end of a watch.
+    /// Decides what follows the end of a watch.
     fn after(&mut self, end: End, stream: &Stream, lasted: Duration) -> Result<Next, Failure> {
         let failure = |fault, then| Err(Failure { fault, verb: Verb::Watch, then });
         match end {
@@ -102,7 +104,8 @@ impl Task {
                 let message = "the API server ended the watch at once";
                 failure(Fault::new(Reason::ClosedAtOnce, message), then)
             }
-            // A CRD may have been edited: what is stored may read differently at the same version.
+            // An edited CRD ends the watch early, too. The API server can then return other content
+            // for objects with an unchanged version.
             End::Clean
                 if is_early(lasted, stream.asked)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
@@ -164,7 +167,8 @@ impl Task {
         }
     }
 
-    /// A list is needed. At once, unless the last list was just now and did not help.
+    /// Requires a relist: at once, or after a backoff if the last list was less than
+    /// `Timing::settled` ago.
     fn relist(&self, why: RelistReason, fault: Fault) -> Result<Next, Failure> {
         let then = Next::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.settled) {
@@ -173,7 +177,8 @@ impl Task {
         Ok(then)
     }
 
-    /// Reads until the watch is over.
+    /// Reads the watch until it ends. Meanwhile it also runs probes, consistency checks and
+    /// namespace lookups.
     async fn read(&mut self, stream: &mut Stream) -> End {
         let mut probe = Fuse::terminated();
         let mut probe_after = Instant::now();
@@ -225,7 +230,8 @@ impl Task {
                 () = self.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                // Open for a moment: what was wrong before is over, should nothing be heard for long.
+                // A watch that stays open for two `Timing::at_once` clears the last fault, even if
+                // no event arrives.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
                     self.informer.status().report.fault = None;
@@ -237,20 +243,21 @@ impl Task {
                 }
                 () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
-                    // What another cell of the namespace has been told meanwhile will do.
+                    // A lookup that another informer of the namespace sent since then is recent
+                    // enough.
                     if let Some(since) = empty_since.take()
                         && let Some(fault) = self.absent_namespace(since).await
                     {
                         return End::NamespaceGone(fault);
                     }
                 }
-                // It may be a new bound: look at the clock again.
+                // The tuning can have a new staleness limit, so compute the deadlines again.
                 Ok(()) = self.control.changed() => {}
             }
         }
     }
 
-    /// When the table stops being fresh, and when the watch is to be probed before that.
+    /// Returns when the store becomes stale, and when a probe must start to prevent that.
     fn staleness(&self) -> (Instant, Instant) {
         let bound = self.informer.tuning(|tuning| tuning.max_staleness);
         let margin = self.shared.timing.probe_margin.min(bound / 2);
@@ -258,13 +265,13 @@ impl Task {
         (current + bound, current + bound - margin)
     }
 
-    /// Whether the watch has been open for long enough to count as a success: one that works for a
-    /// moment, again and again, is waited for longer and longer.
+    /// Whether the watch has been open long enough to reset the backoff. Watches that repeatedly
+    /// last only a moment must keep increasing it.
     fn has_settled(&self) -> bool {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.settled)
     }
 
-    /// Something proved the watch alive.
+    /// Clears the fault and the silent state, because the watch has just shown that it works.
     pub(super) fn healthy(&mut self) {
         if self.has_settled() {
             self.backoff.succeeded();

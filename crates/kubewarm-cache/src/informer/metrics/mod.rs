@@ -1,4 +1,4 @@
-//! The metrics of informers, by resource.
+//! Metrics of informers, grouped by resource.
 
 mod resource;
 
@@ -14,13 +14,14 @@ use std::{
     sync::Arc,
 };
 
-/// The label value of resources and profiles beyond the bound.
+/// Label value for everything beyond the limit of label values.
 pub const OTHER: &str = "_other";
 
-/// How many resources have series of their own, up to 195 each. Further resources share the series of `_other`.
+/// Maximum number of resources with their own series, up to 195 each. Further resources share the
+/// series of `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// The handles of all resources that have informers.
+/// Metrics of all resources with informers.
 #[derive(Debug)]
 pub struct InformerMetrics {
     resources: Mutex<Resources>,
@@ -30,23 +31,23 @@ pub struct InformerMetrics {
 struct Resources {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
-    /// Whether a resource found no room of its own.
+    /// Whether `other` is in use, because the limit was reached.
     is_full: bool,
 }
 
 impl InformerMetrics {
-    /// No resources yet.
+    /// Creates the metrics without any resource.
     ///
     /// # Errors
     ///
-    /// Never with the names and labels as they are committed.
+    /// Fails only if a metric's name or label is invalid, which is a bug.
     pub fn new() -> prometheus::Result<Self> {
         let other = Arc::new(ResourceMetrics::new([OTHER; 3].map(str::to_owned))?);
         let resources = Resources { own: HashMap::new(), other, is_full: false };
         Ok(Self { resources: Mutex::new(resources) })
     }
 
-    /// The handles of `resource`: its own, or those of `_other` beyond the first 200 resources.
+    /// Returns the metrics of `resource`, or the metrics of `_other` once the limit is reached.
     #[must_use]
     pub fn for_resource(&self, resource: &Resource) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
@@ -68,8 +69,9 @@ impl InformerMetrics {
         Arc::clone(&resources.other)
     }
 
-    /// Ends the series of every resource that is not in `live` and that no informer counts into, and
-    /// those of `_other` likewise once everything in `live` has series of its own.
+    /// Removes the series of resources that are not in `live` and have no informer.
+    ///
+    /// Removes `_other` as well, once no informer uses it and `live` fits within the limit.
     pub fn retain(&self, live: &HashSet<&Resource>) {
         let mut resources = self.resources.lock();
         resources
@@ -79,7 +81,7 @@ impl InformerMetrics {
         resources.is_full &= is_used;
     }
 
-    /// The handles of every resource that has series, in no order.
+    /// Returns the metrics of every resource that has series, in no particular order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<ResourceMetrics>> {
         let resources = self.resources.lock();
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_without_room_share_one_set_of_series() {
+    fn resources_beyond_the_limit_share_one_set_of_series() {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..MAX_RESOURCES + 50).map(resource).collect();
         for resource in &all {
@@ -110,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn series_end_with_the_last_cell() {
+    fn series_end_with_the_last_informer() {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
         let held: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
         metrics.retain(&all.iter().take(1).collect());
-        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "an informer counts into each");
+        assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "each has an informer");
         drop(held);
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), 1);

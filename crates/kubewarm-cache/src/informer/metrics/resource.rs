@@ -1,4 +1,4 @@
-//! The metrics of one resource.
+//! Metrics of one resource.
 
 use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, ListMethod, WatchEnd};
 use kubewarm_api::model::{MetricOutcome, Verb};
@@ -10,7 +10,7 @@ use prometheus::{
 use std::{collections::HashMap, fmt, time::Duration};
 use strum::VariantArray;
 
-/// The labels of a resource.
+/// Names of the labels that identify a resource.
 pub const RESOURCE_LABELS: [&str; 3] = ["group", "version", "resource"];
 
 /// The outcomes of a list or of one page. A success was received and applied completely.
@@ -20,24 +20,25 @@ pub const LIST_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOut
 pub const CONSISTENCY_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Cancelled];
 
-/// The buckets of client-go's `rest_client_request_duration_seconds`, so that dashboards compare.
+/// Buckets of request durations, in seconds. client-go's `rest_client_request_duration_seconds` has
+/// the same buckets, so dashboards can compare both.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// The range of the API server's own cache initialisation.
+/// In seconds. The API server's metric of its own watch cache initialization has the same buckets.
 const WARMUP_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// A watch requests 5 to 10 minutes. Shorter lifetimes show failures.
+/// In seconds. Watches request 5 to 10 minutes; shorter ones are failures.
 const WATCH_DURATION_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 180.0, 300.0, 420.0, 600.0, 1800.0];
-/// From the time on an idle machine to a delay that users notice.
+/// In seconds: from the lag of an idle machine to delays that users notice.
 const EVENT_PROCESSING_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// From an event that just arrived to the largest bound of a profile.
+/// In seconds: from a recent event to the largest staleness limit of a profile.
 const STALENESS_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 3600.0];
 
-/// The handles of one resource. Its series end when it is dropped.
+/// The metrics of one resource. Dropping them ends the series.
 ///
-/// Its fields have the names of the metrics, which `docs/metrics.md` explains.
+/// The fields have the names of the metrics; `docs/metrics.md` describes each.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each help text is below, and would only be repeated")]
 pub struct ResourceMetrics {
@@ -56,7 +57,7 @@ pub struct ResourceMetrics {
     pub upstream_watch_duration: Histogram,
     pub upstream_watch_events: IntCounterVec,
     pub event_processing: Histogram,
-    /// Begins with the first read.
+    /// The series begins with the first read.
     pub read_staleness: HistogramVec,
     pub upstream_request_errors: IntCounterVec,
     pub upstream_decode_errors: IntCounterVec,
@@ -66,7 +67,7 @@ pub struct ResourceMetrics {
     pub consistency_differences: IntCounter,
 }
 
-/// Makes metrics of one resource, and registers them.
+/// Creates metrics with the labels of one resource, and registers them.
 struct Factory {
     registry: Registry,
     key: HashMap<String, String>,
@@ -117,8 +118,10 @@ impl Factory {
 }
 
 impl ResourceMetrics {
-    /// Everything at zero. Closed label sets begin at zero too, so that `increase()` sees the first
-    /// one; histograms by strategy and errors by code begin when there is one.
+    /// Creates all metrics. Counters with a closed set of labels start at zero, so that
+    /// `increase()` counts the first event.
+    ///
+    /// The histogram per strategy and the errors per code start with their first value.
     pub(super) fn new(labels: [String; 3]) -> prometheus::Result<Self> {
         let new = Factory::new(&labels);
         let metrics = Self {
@@ -218,43 +221,45 @@ impl ResourceMetrics {
         Ok(metrics)
     }
 
-    /// The values of [`RESOURCE_LABELS`].
+    /// Values of [`RESOURCE_LABELS`], in this order.
     #[must_use]
     pub fn labels(&self) -> &[String; 3] {
         &self.labels
     }
 
-    /// All series.
+    /// Collects the current values of all series.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
 
-    /// Counts a list or one page, at its end. Its objects and bytes are counted as they arrive.
+    /// Records a completed or failed list, or one page. Objects and bytes are counted separately
+    /// while they arrive.
     pub fn count_list(&self, outcome: MetricOutcome, took: Duration) {
         self.upstream_list_duration.with_label_values(&[outcome]).observe(took.as_secs_f64());
         self.upstream_list_pages.inc();
     }
 
-    /// Observes a first list that was completed.
+    /// Records a completed first list.
     pub fn observe_warmup(&self, method: ListMethod, took: Duration) {
         self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
-    /// Counts a relist, and the changes that it found without an event.
+    /// Records a relist, and the changes that it found but no event had delivered.
     pub fn count_relist(&self, reason: RelistReason, replaced: u64, deleted: u64) {
         self.upstream_relists.with_label_values(&[reason]).inc();
         self.upstream_relist_replaced_objects.inc_by(replaced);
         self.upstream_relist_deleted_objects.inc_by(deleted);
     }
 
-    /// Counts a request that failed with this HTTP status, or without a response.
+    /// Records a failed request with its HTTP status, or `None` if there was no response.
     pub fn count_request_error(&self, verb: Verb, code: Option<u16>) {
         let labels = [verb.as_str(), code_label(code)];
         self.upstream_request_errors.with_label_values(&labels).inc();
     }
 
-    /// Counts a watch event. `took` is the time from its last byte to the store; bookmarks and errors have none.
+    /// Records a watch event. `lag` is the time from its bytes to the end of its processing;
+    /// bookmarks and errors have none.
     pub fn count_event(&self, kind: EventKind, took: Option<Duration>) {
         self.upstream_watch_events.with_label_values(&[kind]).inc();
         if let Some(took) = took {
@@ -262,18 +267,18 @@ impl ResourceMetrics {
         }
     }
 
-    /// Counts a response, or a part of one, that did not decode.
+    /// Records data that could not be decoded.
     pub fn count_decode_error(&self, stage: Stage) {
         self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
-    /// Observes a watch that ended.
+    /// Records the end of a watch.
     pub fn observe_watch_end(&self, reason: WatchEnd, lasted: Duration) {
         self.upstream_watch_ends.with_label_values(&[reason]).inc();
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
 
-    /// Counts a consistency check.
+    /// Records the result of a consistency check.
     pub fn count_consistency_check(&self, result: ConsistencyResult) {
         self.consistency_checks.with_label_values(&[result.outcome()]).inc();
         if result == ConsistencyResult::Different {
@@ -281,7 +286,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// Observes a read. `age` is the age of the store's last confirmation.
+    /// Records a read. `age` is the time since the store was last confirmed.
     pub fn observe_staleness(&self, age: Duration) {
         self.read_staleness.with_label_values::<&str>(&[]).observe(age.as_secs_f64());
     }
@@ -293,8 +298,8 @@ fn begin<L: AsRef<str> + fmt::Debug + VariantArray>(counters: &IntCounterVec) {
     }
 }
 
-/// The label of an HTTP status: those that API servers send by themselves, else their class, so
-/// that a proxy with odd numbers makes no new series.
+/// Returns the label of an HTTP status: the code if API servers send it, otherwise its class. So a
+/// proxy with unusual codes adds no series.
 #[must_use]
 pub fn code_label(code: Option<u16>) -> &'static str {
     match code {
