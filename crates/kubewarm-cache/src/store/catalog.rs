@@ -151,7 +151,7 @@ fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, cell, is_indexed, upsert, version, with_field};
+    use crate::store::samples::{all, body, informer_key, is_indexed, upsert, version, with_field};
     use kubewarm_api::model::{Delta, DeltaSink, Reread};
     use std::thread;
 
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn readers_of_a_replaced_or_closed_table_keep_theirs() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         assert!(catalog.reader(&key).is_none());
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_gauge_follows_its_table_and_no_other_that_had_the_same_key() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn declared_indexes_count_with_their_table() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let paths = [path(".a"), path(".b")];
         let mut writer = catalog.open(&key, &paths[..1].iter().cloned().collect());
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_changes_is_held_too() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_table_takes_so_many_indexes_and_no_more() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let field = body("{}", r#","a":1"#);
         writer.apply(upsert("a/x", 1, "1", &field));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn indexes_that_come_and_go_under_a_busy_writer_miss_nothing() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let busy = thread::spawn(move || {

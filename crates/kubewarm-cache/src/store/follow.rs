@@ -189,7 +189,7 @@ mod tests {
     use crate::store::{
         Catalog, Writer,
         event_log::WINDOW,
-        samples::{body, cell, remove, upsert, version},
+        samples::{body, informer_key, remove, upsert, version},
     };
     use kubewarm_api::model::{Delta, DeltaSink as _, Reread};
     use std::{collections::BTreeSet, time::Instant};
@@ -197,13 +197,13 @@ mod tests {
     /// A table that was listed at version 5.
     fn table() -> (Catalog, Writer, Reader) {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         for name in ["a/x", "a/y"] {
             writer.apply(upsert(name, 1, "4", &body(r#"{"app":"web"}"#, "")));
         }
         writer.apply(Delta::ListDone(version("5")));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         (catalog, writer, reader)
     }
 
@@ -359,7 +359,7 @@ mod tests {
     fn followers_of_a_table_that_nobody_fills_are_told() {
         let (catalog, _writer, reader) = table();
         let mut follower = reader.follow_from_now();
-        catalog.close(&cell("pods"));
+        catalog.close(&informer_key("pods"));
         assert_eq!(news(&mut follower), ["Closed"]);
     }
 

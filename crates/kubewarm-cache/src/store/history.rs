@@ -2,7 +2,9 @@
 
 use super::{
     Catalog, Object, Reader, Writer,
-    samples::{all, body, cell, is_indexed, labelled, remove, uid, upsert, version, with_field},
+    samples::{
+        all, body, informer_key, is_indexed, labelled, remove, uid, upsert, version, with_field,
+    },
 };
 use kubewarm_api::model::{
     Delta, DeltaSink, FieldPath, LabelRequirement, LabelSelector, ObjectKey, Operator, Outcome,
@@ -164,7 +166,7 @@ fn perform(
         Step::Purge => writer.apply(Delta::Purge),
         Step::Declare(on) => {
             let paths = on.then(node_path);
-            catalog.set_indexes(&cell("pods"), &paths.into_iter().collect());
+            catalog.set_indexes(&informer_key("pods"), &paths.into_iter().collect());
             return None;
         }
     })
@@ -232,8 +234,8 @@ proptest! {
     #[test]
     fn a_table_agrees_with_a_map(steps in steps()) {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut model, mut indexed) = (Model::default(), false);
         let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {

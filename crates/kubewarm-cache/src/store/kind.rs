@@ -169,13 +169,13 @@ impl Kind {
 mod tests {
     use crate::store::{
         Catalog, Reader, Writer,
-        samples::{all, body, cell, remove, upsert, version},
+        samples::{all, body, informer_key, remove, upsert, version},
     };
     use kubewarm_api::model::{CellKey, Delta, DeltaSink, Extent, Reread};
     use std::{collections::BTreeSet, sync::Arc};
 
     fn namespace(name: &str) -> CellKey {
-        CellKey { extent: Extent::Namespace(name.into()), ..cell("pods") }
+        CellKey { extent: Extent::Namespace(name.into()), ..informer_key("pods") }
     }
 
     fn pod(n: u32) -> String {
@@ -228,7 +228,7 @@ mod tests {
             .into();
         fill(&mut writers[0].1, "a", 0..1000);
         catalog.settle();
-        let kind = catalog.kind(&cell("pods"));
+        let kind = catalog.kind(&informer_key("pods"));
         let dictionary = kind.current().unwrap();
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
         let alone = total();
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn kubewarms_own_tables_share_with_no_profiles() {
         let catalog = Catalog::new();
-        let own = cell("pods");
+        let own = informer_key("pods");
         let declared =
             |namespace: &str| CellKey { declared_in: Some(namespace.into()), ..own.clone() };
         let [of_own, of_a, of_b] =
@@ -263,12 +263,12 @@ mod tests {
     #[test]
     fn few_objects_get_no_dictionary() {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         for _ in 0..5 {
             fill(&mut writer, "a", 0..250);
             writer.apply(Delta::Purge);
         }
         catalog.settle();
-        assert!(catalog.kind(&cell("pods")).current().is_none());
+        assert!(catalog.kind(&informer_key("pods")).current().is_none());
     }
 }

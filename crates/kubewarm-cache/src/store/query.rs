@@ -259,7 +259,7 @@ mod tests {
     use crate::store::{
         Catalog,
         record::{PackedRecord, Packing, Record},
-        samples::{all, body, cell, keys, remove, upsert},
+        samples::{all, body, informer_key, keys, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink;
     use std::collections::BTreeSet;
@@ -271,8 +271,8 @@ mod tests {
         let there = body("{}", "");
         for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
             let catalog = Catalog::new();
-            let mut writer = catalog.open(&cell("namespaces"), &declared);
-            let reader = catalog.reader(&cell("namespaces")).unwrap();
+            let mut writer = catalog.open(&informer_key("namespaces"), &declared);
+            let reader = catalog.reader(&informer_key("namespaces")).unwrap();
             assert_eq!(reader.keys_without(&path), None);
             let names = || {
                 let keys = reader.keys_without(&path).unwrap();
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn a_record_that_does_not_decode_is_absent_and_counted() {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let web = body(r#"{"app":"web"}"#, "");
         for key in ["a/x", "a/y"] {
             writer.apply(upsert(key, 1, "5", &web));

@@ -77,7 +77,7 @@ impl Weight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, cell};
+    use crate::store::samples::{all, body, informer_key};
     use kubewarm_api::model::{ResourceVersion, Uid};
 
     /// A pod of about 2 KB, with what differs and what repeats.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_thousand_objects_tell_what_ten_thousand_weigh() {
-        let key = cell("pods");
+        let key = informer_key("pods");
         let catalog = Catalog::new();
         let mut writer = catalog.open(&key, &std::collections::BTreeSet::new());
         let mut sample = Sample::default();

@@ -8,7 +8,7 @@ use kubewarm_api::model::{
 use std::ops::ControlFlow;
 
 /// All objects of a kind of the core group.
-pub(super) fn cell(resource: &str) -> CellKey {
+pub(super) fn informer_key(resource: &str) -> CellKey {
     CellKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
         Extent::AllNamespaces,

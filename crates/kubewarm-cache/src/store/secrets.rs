@@ -3,7 +3,7 @@
 use super::{
     Catalog,
     record::Packing,
-    samples::{body, cell, upsert},
+    samples::{body, informer_key, upsert},
 };
 use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SensitiveData};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> CellKey {
-    let key = CellKey { sensitive_data: SensitiveData::Allow, ..cell("secrets") };
+    let key = CellKey { sensitive_data: SensitiveData::Allow, ..informer_key("secrets") };
     assert!(matches!(key.projection, Projection::Full(_)), "whole");
     key
 }

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::store::{
         Catalog, Reader,
-        samples::{body, cell, remove, upsert},
+        samples::{body, informer_key, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink as _;
     use std::collections::BTreeSet;
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn all_lists_share_the_tables_records_whatever_happens_to_it() {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let keys = ["a/x", "a/y", "b/x"];
         let text = "text".repeat(64);
         let first = body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#));
@@ -191,7 +191,7 @@ mod tests {
             writer.apply(remove(key, "7"));
         }
         drop(writer);
-        catalog.close(&cell("pods"));
+        catalog.close(&informer_key("pods"));
         let expected = keys.map(|key| format!("{key}: {first}"));
         for rows in &taken {
             assert_eq!(shown(rows, &reader), expected);

@@ -3,15 +3,15 @@
 use super::*;
 use crate::store::{
     Catalog, Usage,
-    samples::{self, all, body, cell, remove, uid, upsert, version},
+    samples::{self, all, body, informer_key, remove, uid, upsert, version},
 };
 use kubewarm_api::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
 use std::collections::BTreeSet;
 
 fn table() -> (Writer, Reader) {
     let catalog = Catalog::new();
-    let writer = catalog.open(&cell("pods"), &BTreeSet::new());
-    (writer, catalog.reader(&cell("pods")).unwrap())
+    let writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+    (writer, catalog.reader(&informer_key("pods")).unwrap())
 }
 
 fn keys(reader: &Reader) -> Vec<String> {

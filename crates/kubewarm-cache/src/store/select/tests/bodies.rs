@@ -40,7 +40,7 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
 #[test]
 fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     // Four of them are a turn.
     let large = "x".repeat(256 << 10);
     for n in 0..20 {
@@ -51,7 +51,7 @@ fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
     for n in 0..300 {
         writer.apply(upsert(&format!("b/x{n:03}"), 1, "5", &body("{}", "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let goes = |namespace: &str, value: &str, limit: Option<usize>| {
         let namespace = Some(namespace.into());
         let wanted = Wanted { namespace, ..of([phase(IS, value)]) };

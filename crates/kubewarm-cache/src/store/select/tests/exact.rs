@@ -12,10 +12,10 @@ fn an_earlier_version_is_what_there_was_then() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         writer.apply(Delta::ListDone(version("5")));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut now, mut moments) = (Moment::new(), vec![(5, Moment::new())]);
         for at in 6..120_u64 {
             let name = format!("{}/x{}", random.choice(["a", "a-a", "b"]).unwrap(), random.u8(..9));

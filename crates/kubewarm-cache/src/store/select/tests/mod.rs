@@ -7,7 +7,7 @@ use super::*;
 use crate::store::{
     Catalog,
     record::VALUES_PER_OBJECT,
-    samples::{body, cell, remove, upsert, version},
+    samples::{body, informer_key, remove, upsert, version},
 };
 use kubewarm_api::model::{
     Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
@@ -70,7 +70,7 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
     let path = FieldPath::parse(".phase").unwrap();
     for declared in [BTreeSet::from([path]), BTreeSet::new()] {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &declared);
+        let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
             // Namespaces of which one is the beginning of the others.
@@ -83,7 +83,7 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
             writer.apply(upsert(&name, 1, "5", &text));
         }
         objects.sort_by(|one, other| one.0.cmp(&other.0));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let selectors = [
             LabelSelector::default(),
             label("app", Operator::In, &["v1", "v2"]),
@@ -151,7 +151,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
     let path = FieldPath::parse(".ports[*].name").unwrap();
     for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("services"), &declared);
+        let mut writer = catalog.open(&informer_key("services"), &declared);
         // Of more values than one object may have in an index, the first count.
         let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
         for (name, ports) in [
@@ -165,7 +165,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
             let ports = format!(r#","ports":[{}]"#, ports.join(","));
             writer.apply(upsert(name, 1, "5", &body("{}", &ports)));
         }
-        let reader = catalog.reader(&cell("services")).unwrap();
+        let reader = catalog.reader(&informer_key("services")).unwrap();
         for (is_equality, value, expected) in [
             (IS, "web", &["a/both", "a/one"] as &[_]),
             (IS_NOT, "web", &["a/many", "a/none"]),
@@ -188,7 +188,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
 #[test]
 fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     let names = [
         "team-a/b",
         "team-a/x",
@@ -204,7 +204,7 @@ fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
         let name = names[number * 5 % names.len()];
         writer.apply(upsert(name, 1, "5", &body("{}", "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let wanted = Wanted::default();
     assert_eq!(names_of(&reader, &wanted, None), names);
     for (at, name) in names.iter().enumerate() {
@@ -228,11 +228,11 @@ fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<
 #[test]
 fn a_name_is_found_in_one_namespace_and_in_all() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for name in ["a/x", "a/y", "b/x"] {
         writer.apply(upsert(name, 1, "5", &body(r#"{"app":"web"}"#, "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
         let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
@@ -251,12 +251,12 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
 #[test]
 fn pages_say_whether_anything_stands_behind_them() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         let labels = if n < 200 { r#"{"app":"web"}"# } else { "{}" };
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body(labels, "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let page = |wanted: &Wanted, after: Option<&ObjectKey>, limit: usize| {
         let selected = all(reader.select(wanted, after, Some(limit)));
         (selected.objects(), selected.has_more(), selected.rows())
@@ -276,12 +276,12 @@ fn pages_say_whether_anything_stands_behind_them() {
 #[test]
 fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
     }
     writer.apply(Delta::Progress(version("5")));
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let wanted = Wanted::default();
     let selected = reader.select(&wanted, None, Some(usize::MAX));
     for n in 100..300 {
