@@ -1,4 +1,4 @@
-//! What is selected, and in which order.
+//! Tests which objects a query selects, and in which order.
 
 mod bodies;
 mod exact;
@@ -19,7 +19,7 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: name.into() }
 }
 
-/// That a value is there, and that it is not.
+/// The values of `is_equality`.
 const IS: bool = true;
 const IS_NOT: bool = false;
 
@@ -46,7 +46,7 @@ fn all(mut selected: Selected) -> Selected {
     selected
 }
 
-/// Names and bodies, in parts of 7 objects.
+/// Returns names and bodies, read 7 objects at a time.
 fn shown(mut selected: Selected) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut goes_on = true;
@@ -66,14 +66,14 @@ fn names(selected: Selected) -> Vec<String> {
 }
 
 #[test]
-fn what_is_selected_is_what_each_object_says_of_itself() {
+fn a_query_selects_exactly_the_matching_objects() {
     let path = FieldPath::parse(".phase").unwrap();
     for declared in [BTreeSet::from([path]), BTreeSet::new()] {
         let catalog = Catalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
-            // Namespaces of which one is the beginning of the others.
+            // One namespace is a prefix of the others.
             let namespace = ["a", "aa", "a-a"][n as usize % 3];
             let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
             let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
@@ -147,12 +147,12 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
 }
 
 #[test]
-fn of_several_values_any_counts_with_an_index_and_without() {
+fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
     let path = FieldPath::parse(".ports[*].name").unwrap();
     for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
         let catalog = Catalog::new();
         let mut writer = catalog.open(&informer_key("services"), &declared);
-        // Of more values than one object may have in an index, the first count.
+        // Only the first 64 values of an object count, which is the limit of an index.
         let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
         for (name, ports) in [
             ("a/both", vec!["web".to_owned(), "admin".to_owned()]),
@@ -186,7 +186,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
 }
 
 #[test]
-fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
+fn lists_and_pages_are_in_the_order_of_etcd_keys() {
     let catalog = Catalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     let names = [
@@ -209,7 +209,7 @@ fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
     assert_eq!(names_of(&reader, &wanted, None), names);
     for (at, name) in names.iter().enumerate() {
         let after = key(name);
-        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "behind {name}");
+        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "after {name}");
     }
     for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])] {
         let wanted = Wanted { namespace: Some(namespace.into()), ..Wanted::default() };
@@ -249,7 +249,7 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
 }
 
 #[test]
-fn pages_say_whether_anything_stands_behind_them() {
+fn a_page_reports_whether_more_objects_follow() {
     let catalog = Catalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
@@ -265,7 +265,7 @@ fn pages_say_whether_anything_stands_behind_them() {
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
-    // As the API server has it: whatever stands behind may be selected.
+    // As in the API server, any later object counts, even if the query does not select it.
     let labels = label("app", Operator::Exists, &[]);
     let web = Wanted { labels, ..Wanted::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
@@ -274,7 +274,7 @@ fn pages_say_whether_anything_stands_behind_them() {
 }
 
 #[test]
-fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
+fn a_selection_is_unchanged_by_later_writes() {
     let catalog = Catalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
