@@ -1,4 +1,4 @@
-//! Proof that tables keep whole Secrets apart from what compression remembers.
+//! Tests that stores keep Secrets uncompressed and out of dictionaries.
 
 use super::{
     Catalog,
@@ -12,7 +12,7 @@ const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> CellKey {
     let key = CellKey { sensitive_data: SensitiveData::Allow, ..informer_key("secrets") };
-    assert!(matches!(key.projection, Projection::Full(_)), "whole");
+    assert!(matches!(key.projection, Projection::Full(_)), "the payload is kept");
     key
 }
 
@@ -22,7 +22,7 @@ fn payload(n: usize) -> String {
 }
 
 #[test]
-fn secrets_are_not_compressed_nor_learnt_from() {
+fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
     let catalog = Catalog::new();
     let mut writer = catalog.open(&secrets(), &BTreeSet::new());
     let names: Vec<_> = (0..2_000).map(|n| format!("a/x{n}")).collect();
