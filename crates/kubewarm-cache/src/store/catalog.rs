@@ -1,4 +1,4 @@
-//! All tables by cell, and what those of one kind share.
+//! Opens, finds and closes the stores of the process, one for each `CellKey`.
 
 use super::{
     codec::Codec,
@@ -15,23 +15,23 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Declared indexes that one table takes; further ones are left out, in the order of their paths.
+/// Maximum number of declared indexes in one store. The first ones in path order are kept. The others are left out
+/// with a warning in the log.
 pub const INDEXES_PER_TABLE: usize = 32;
 
-/// Kinds by what makes objects alike, and by whether kubewarm reads them for itself: its own share nothing with those of
-/// profiles.
+/// The `Kind` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
+/// dictionaries, so that text from a tenant's objects never enters them.
 type Kinds = BTreeMap<(Resource, Projection, bool), Weak<Kind>>;
 
-/// Gauges of tables that are open, or that somebody is about to open.
+/// The usage gauge of each store. A gauge can exist before its store is opened and after it is closed.
 #[derive(Debug, Default)]
 struct Gauges {
     by_key: BTreeMap<CellKey, Weak<Gauge>>,
-    /// Those that nobody has any more are forgotten once there are so many: twice as many as were
-    /// left the last time.
+    /// Number of entries above which dropped gauges are removed: twice as many as remained last time, plus 64.
     sweep_at: usize,
 }
 
-/// The tables of the process. Cloning is cheap, and clones see the same tables.
+/// The stores of the process. A clone is cheap and refers to the same stores.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     tables: Arc<RwLock<BTreeMap<CellKey, Arc<Table>>>>,
@@ -43,7 +43,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Without tables.
+    /// Creates a catalog without stores, and starts its maintenance thread.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -56,7 +56,7 @@ impl Catalog {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
-    /// Opens an empty table, in the place of any other under this key; readers of that one keep it.
+    /// Opens an empty store. An older store under the same key is closed, and its readers keep its last objects.
     #[must_use]
     pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
         let kind = self.kind(key);
@@ -73,7 +73,7 @@ impl Catalog {
         Writer::new(table)
     }
 
-    /// What tables of this kind share; the kinds of closed tables are forgotten.
+    /// Returns the `Kind` for this key, and creates it if no store uses it. Also removes entries that no store uses.
     pub(super) fn kind(&self, key: &CellKey) -> Arc<Kind> {
         let mut kinds = self.kinds.lock();
         kinds.retain(|_, kind| kind.strong_count() > 0);
@@ -88,7 +88,7 @@ impl Catalog {
         kind
     }
 
-    /// What the table under this key holds, also before it is opened and after it is closed.
+    /// Returns the usage gauge of this key. A budget can be charged through it before the store is opened.
     #[must_use]
     pub fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
         let mut gauges = self.gauges.lock();
@@ -104,13 +104,13 @@ impl Catalog {
         gauge
     }
 
-    /// A reader of the table under this key.
+    /// Returns a reader, or `None` if no store is open under this key.
     #[must_use]
     pub fn reader(&self, key: &CellKey) -> Option<Reader> {
         self.tables.read().get(key).map(Arc::clone).map(Reader::new)
     }
 
-    /// Closes a table; its memory goes with its writer and its last reader.
+    /// Closes the store, which ends its followers. The memory is freed with the writer and the last reader.
     pub fn close(&self, key: &CellKey) {
         let old = self.tables.write().remove(key);
         if let Some(table) = old {
@@ -118,11 +118,11 @@ impl Catalog {
         }
     }
 
-    /// Changes which indexes an open table has. Dropped ones go at once; new ones are completed in
-    /// the background, and are not answered from before.
+    /// Changes the declared indexes of an open store. Removed indexes are dropped at once. The maintenance thread
+    /// completes new indexes, and queries do not use them before.
     ///
-    /// Cost: constant here; then about 4 µs a row and index on the store's own thread, with the
-    /// table locked for well under a millisecond at a time.
+    /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
+    /// than a millisecond at a time.
     pub fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
         let table = self.tables.read().get(key).map(Arc::clone);
         if let Some(table) = table {
@@ -130,13 +130,15 @@ impl Catalog {
         }
     }
 
-    /// Waits until indexes are complete and records are packed as they should be: for tests and
-    /// measurements, which want one answer.
+    /// Waits until the maintenance jobs queued so far are done. Afterwards indexes are complete and objects are
+    /// packed with the newest dictionary.
+    ///
+    /// Tests, benchmarks and `Sample::weigh` call it to get repeatable sizes.
     pub fn settle(&self) {
         self.upkeep.settle();
     }
 
-    /// What every table holds, in the order of the keys.
+    /// Returns the usage of every open store, ordered by key.
     #[must_use]
     pub fn usage(&self) -> Vec<(CellKey, Usage)> {
         let tables: Vec<_> = self
@@ -149,7 +151,7 @@ impl Catalog {
     }
 }
 
-/// As many of `indexes` as a table takes.
+/// Returns the first [`INDEXES_PER_TABLE`] paths, and logs a warning if there are more.
 fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_TABLE {
         let declared = indexes.len();
@@ -161,7 +163,7 @@ fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, cell, is_indexed, upsert, version, with_field};
+    use crate::store::samples::{all, body, informer_key, is_indexed, upsert, version, with_field};
     use kubewarm_api::model::{Delta, DeltaSink, Reread};
     use std::thread;
 
@@ -170,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_a_replaced_or_closed_table_keep_theirs() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn readers_of_a_replaced_or_closed_store_keep_its_objects() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         assert!(catalog.reader(&key).is_none());
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
@@ -188,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_follows_its_table_and_no_other_that_had_the_same_key() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn a_usage_gauge_counts_only_its_own_store() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
@@ -207,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn declared_indexes_count_with_their_table() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn declared_indexes_count_as_memory_of_their_store() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let paths = [path("a"), path("b")];
         let mut writer = catalog.open(&key, &paths[..1].iter().cloned().collect());
@@ -220,7 +222,7 @@ mod tests {
         let held = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
         let with_one = gauge.bytes();
         assert_eq!(with_one, held());
-        // In the background.
+        // The maintenance thread completes the new index.
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
         catalog.settle();
         let with_two = gauge.bytes();
@@ -237,8 +239,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_changes_is_held_too() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn the_event_log_counts_as_memory_of_its_store() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
@@ -253,15 +255,15 @@ mod tests {
         assert!(after > before, "{after} after {before}");
     }
 
-    /// Text that does not compress.
+    /// Returns random text, which zstd cannot compress.
     fn sequence(length: usize) -> String {
         let mut random = fastrand::Rng::with_seed(1);
         std::iter::repeat_with(|| random.alphanumeric()).take(length).collect()
     }
 
     #[test]
-    fn a_table_takes_so_many_indexes_and_no_more() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn a_store_rejects_indexes_above_its_maximum() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let field = body("{}", r#","a":1"#);
         writer.apply(upsert("a/x", 1, "1", &field));
@@ -282,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn indexes_that_come_and_go_under_a_busy_writer_miss_nothing() {
-        let (catalog, key) = (Catalog::new(), cell("pods"));
+    fn indexes_declared_during_writes_contain_every_object() {
+        let (catalog, key) = (Catalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let busy = thread::spawn(move || {

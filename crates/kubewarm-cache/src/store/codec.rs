@@ -1,4 +1,4 @@
-//! Packs bodies and unpacks them, with contexts that all tables share.
+//! Packs and unpacks the bodies of objects with zstd. All stores of a catalog use the same contexts.
 
 use super::{
     dictionary::Dictionary,
@@ -8,39 +8,40 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Bodies above this stay as they are, and no frame may claim more: the API server's own limit for
-/// one object is 1.5 MiB in etcd, a few times that over the wire.
+/// Bodies with more bytes stay uncompressed. A frame that declares more bytes is rejected.
+///
+/// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times as large.
 pub(super) const MAX_BODY: usize = 256 << 20;
 
-/// Level 1: with a dictionary, higher ones cost more and save nothing (docs/performance.md).
+/// zstd level. With a dictionary, higher levels take more time and save no memory.
 pub(super) const LEVEL: i32 = 1;
 
-/// Bodies below this are not worth a frame of their own.
+/// Size in bytes below which a body stays uncompressed, because a frame would save nothing.
 const TINY: usize = 64;
 
-/// Contexts kept while idle: a context weighs some hundred KiB, and there are rarely more threads
-/// at work in the store than this.
+/// Maximum number of idle contexts. A context takes some hundred KiB, and rarely more threads than this use the store
+/// at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Scratch memory that a context keeps between uses; a huge object's is given back.
+/// Bytes of scratch memory that each buffer of an idle context keeps. Memory for a larger object is freed.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// What every zstd frame begins with; not stored.
+/// Magic number of a zstd frame. Packed bodies omit it, which saves 4 bytes each.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The contexts of the process. Tables hold none of their own, so an idle table costs nothing here.
+/// The idle contexts. A store holds no context of its own, so an idle store costs no context memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Codec {
     idle: Arc<Mutex<Vec<Context>>>,
 }
 
-/// Memory to pack and unpack with.
+/// A zstd compressor and decompressor with scratch buffers.
 pub(super) struct Context {
     compress: CCtx<'static>,
     decompress: DCtx<'static>,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// Scratch memory for one unpacked body.
+    /// Scratch buffer for one unpacked body.
     body: Vec<u8>,
 }
 
@@ -51,7 +52,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Codec {
-    /// Runs `work` with a context of its own, and with memory for a body that is unpacked only to be read.
+    /// Runs `work` with a context that no other thread uses, and with a scratch buffer for an unpacked body.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context, &mut Vec<u8>) -> T) -> T {
         let idle = self.idle.lock().pop();
         let mut context = idle.unwrap_or_else(Context::new);
@@ -81,7 +82,8 @@ impl Context {
         }
     }
 
-    /// Packs a body, with the dictionary if there is one, into exactly the memory it needs.
+    /// Packs a body, with the dictionary if there is one. The body stays plain if it is below [`TINY`], above
+    /// [`MAX_BODY`], or does not shrink.
     pub(super) fn pack(
         &mut self,
         name: &str,
@@ -107,11 +109,11 @@ impl Context {
         PackedRecord { record: Record::new(name, Packing::Plain, body), dictionary: None }
     }
 
-    /// Unpacks a body into `into`, whose contents go.
+    /// Unpacks a body, and replaces the contents of `into` with it.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the record; `into` then holds nothing of use.
+    /// Returns the reason if the body does not decode. `into` then holds no usable bytes.
     pub(super) fn unpack(
         &mut self,
         record: &Record,
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_makes_records_smaller() {
+    fn a_dictionary_makes_packed_bodies_smaller() {
         let body =
             r#"{"metadata":{"name":"app-1","labels":{"app":"a1"}},"spec":{"nodeName":"node-9"}}"#;
         let with = trained();
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn small_or_random_bodies_stay_as_they_are() {
+    fn small_or_random_bodies_stay_uncompressed() {
         let random: Vec<u8> =
             (0..200_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         for body in [&b"{}"[..], b"", &[b'a'; TINY - 1], &random] {
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_records_are_an_error() {
+    fn damaged_frames_are_an_error() {
         let body = "a body that is long enough to be packed, ".repeat(8);
         let with = trained();
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
@@ -216,7 +218,7 @@ mod tests {
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
-            // A single segment of 2^63 bytes: refused before memory is asked for.
+            // The frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
             let huge = Record::new("x", Packing::Zstd, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_used_again_and_bounded() {
+    fn idle_contexts_are_reused_and_bounded() {
         let codec = Codec::default();
         codec.with(|_, _| {
             codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| ()))));
@@ -239,14 +241,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_body_comes_back(body: Vec<u8>, text in "[a-c\":{}]{0,2000}", some: bool) {
+        fn every_body_unpacks_unchanged(body: Vec<u8>, text in "[a-c\":{}]{0,2000}", some: bool) {
             let with = some.then(trained);
             prop_assert_eq!(round_trip(&body, with.as_ref()).1, body);
             prop_assert_eq!(round_trip(text.as_bytes(), with.as_ref()).1, text.as_bytes());
         }
 
         #[test]
-        fn any_bytes_unpack_or_are_an_error(packed: Vec<u8>) {
+        fn arbitrary_bytes_unpack_or_return_an_error(packed: Vec<u8>) {
             let with = trained();
             Codec::default().with(|context, into| {
                 for packing in [Packing::Plain, Packing::Zstd, Packing::Dictionary(1)] {

@@ -1,4 +1,4 @@
-//! What a table holds, and how rows go in and out of it.
+//! The data of one store: rows, key order, indexes and event log.
 
 use super::{
     dictionary::Dictionaries,
@@ -15,43 +15,43 @@ use kubewarm_wire::json::Paths;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// Sweeping more rows than this goes through the indexes once instead of unpacking every row.
+/// Maximum number of rows that a sweep removes one by one. A larger sweep goes through the indexes once and unpacks
+/// no row.
 const SWEPT_ONE_BY_ONE: u64 = 64;
 
-/// What a table holds.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) slab: Slab,
     pub(super) order: Order,
     pub(super) namespaces: Namespaces,
-    /// Identities that do not fit into a row, by its number.
+    /// Identities that do not fit into a row, by row number. The UID is not a UUID, or the version is not a number.
     odd: BTreeMap<u32, Identity>,
     pub(super) labels: LabelIndex,
     pub(super) declared: Vec<DeclaredIndex>,
-    /// The paths of `declared`, shared with whoever looks for values outside the lock.
+    /// The paths of `declared`. A writer reads field values outside the lock, then compares this pointer to detect a
+    /// new declaration.
     pub(super) paths: Arc<Paths>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) dictionaries: Dictionaries,
     pub(super) log: EventLog,
-    /// Of the rows' records.
+    /// Bytes of the packed objects in the rows, without the event log.
     pub(super) record_bytes: usize,
     odd_bytes: usize,
 }
 
-/// Which object a row is, and in which version.
+/// The UID and the resource version of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// `metadata.uid`.
     pub(super) uid: Uid,
-    /// `metadata.resourceVersion`.
+    /// `None` if the server sent none.
     pub(super) version: Option<ResourceVersion>,
 }
 
-/// Values of one object in the declared indexes, in the order of [`Contents::paths`].
+/// The values of one object in each declared index, in the order of [`Contents::paths`].
 pub(super) type FieldValues = Vec<Vec<Box<str>>>;
 
 impl Contents {
-    /// Bytes held: what was asked of the allocator for records, rows, order, names and indexes.
+    /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, dictionaries and event log.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
         self.record_bytes
@@ -65,7 +65,7 @@ impl Contents {
             + self.log.bytes()
     }
 
-    /// Where the object is in key order, or where it belongs.
+    /// Returns the object's position in key order as `Ok`, or the position at which to insert it as `Err`.
     ///
     /// Cost: about 16 comparisons at 50,000 rows; one if `hint` is right.
     pub(super) fn find(&self, namespace: &str, name: &str, hint: Place) -> Result<Place, Place> {
@@ -74,9 +74,9 @@ impl Contents {
         self.order.find(hint, order)
     }
 
-    /// Where the rows of a namespace begin in key order, and where they end.
+    /// Returns the positions in key order at which the rows of a namespace begin and end.
     pub(super) fn bounds(&self, namespace: &str) -> [Place; 2] {
-        // Of those within neither is said to be it, so that what is found is one end of them.
+        // No row of the namespace compares as equal. So each search finds one boundary of the namespace.
         [Ordering::Greater, Ordering::Less].map(|within| {
             let found = self.order.find(Place::default(), |row| {
                 let own = self.object(row).map_or("", |(namespace, _)| namespace);
@@ -87,13 +87,12 @@ impl Contents {
         })
     }
 
-    /// Key order of two rows.
+    /// Compares two rows in key order.
     pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
         let objects = self.object(a).zip(self.object(b));
         objects.map_or(Ordering::Equal, |(a, b)| object_order(a, b))
     }
 
-    /// Which object a row is.
     pub(super) fn identity(&self, number: u32) -> Option<Identity> {
         let row = self.slab.get(number)?;
         if row.is_odd {
@@ -103,18 +102,18 @@ impl Contents {
         Some(Identity { uid: Uid::from(row.uid), version })
     }
 
-    /// The namespace that a row is in.
+    /// Returns the namespace of a row. It is empty for a cluster-scoped object and for a missing row.
     pub(super) fn namespace_of(&self, number: u32) -> Arc<str> {
         let row = self.slab.get(number);
         row.map_or_else(|| Arc::from(""), |row| Arc::clone(self.namespaces.name(row.namespace)))
     }
 
-    /// Every row's number.
+    /// Returns the numbers of all rows.
     pub(super) fn all(&self) -> RoaringBitmap {
         self.slab.numbers_from(0).collect()
     }
 
-    /// Puts a new object in; `None` once 2^32 rows are held, which no memory allows.
+    /// Adds an object at `place`. Returns its position and row number, or `None` when no row number is free.
     pub(super) fn insert(
         &mut self,
         place: Place,
@@ -130,7 +129,7 @@ impl Contents {
         Some((self.order.insert(place, number), number))
     }
 
-    /// Puts another body and identity into a row; answers the old record, to be dropped outside the lock.
+    /// Gives a row a new body and identity. Returns the old packed object, which the caller drops outside the lock.
     pub(super) fn replace(
         &mut self,
         number: u32,
@@ -141,7 +140,8 @@ impl Contents {
         self.repack(number, packed)
     }
 
-    /// Puts the same body in another packing into a row; answers the old record.
+    /// Gives a row the same body in another packing. Returns the old packed object, which the caller drops outside
+    /// the lock.
     pub(super) fn repack(&mut self, number: u32, packed: PackedRecord) -> Option<PackedRecord> {
         let old = self.packed(number)?;
         let record = self.admit(packed);
@@ -150,20 +150,20 @@ impl Contents {
         Some(old)
     }
 
-    /// Counts a record in.
+    /// Adds a packed object to the counts of bytes and dictionary users.
     fn admit(&mut self, packed: PackedRecord) -> Record {
         self.record_bytes += packed.record.bytes();
         self.dictionaries.enter(&packed);
         packed.record
     }
 
-    /// Counts a record out.
+    /// Removes a packed object from the counts of bytes and dictionary users.
     fn dismiss(&mut self, record: &Record) {
         self.record_bytes -= record.bytes();
         self.dictionaries.leave(record);
     }
 
-    /// Notes which object a row is.
+    /// Sets the identity of a row.
     pub(super) fn identify(&mut self, number: u32, identity: Identity) {
         let Some(row) = self.slab.get_mut(number) else { return };
         if row.is_odd {
@@ -179,7 +179,7 @@ impl Contents {
         }
     }
 
-    /// Takes a row out of everything but the indexes; answers it, to be dropped outside the lock.
+    /// Removes a row, but not its index entries. Returns the row, which the caller drops outside the lock.
     pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
         if let Ok(place) = self.order.find(Place::default(), |row| self.compare(row, number)) {
             self.order.remove(place);
@@ -197,14 +197,16 @@ impl Contents {
         Some(row)
     }
 
-    /// Whether sweeping so many rows is better done by [`Contents::sweep`].
+    /// Whether [`Contents::sweep`] is cheaper for these rows than removal one by one.
     pub(super) fn is_bulk(gone: &RoaringBitmap) -> bool {
         gone.len() > SWEPT_ONE_BY_ONE
     }
 
-    /// Takes all of `gone` out, of the indexes too, in one pass over rows and values.
+    /// Removes rows and their index entries in one pass. Returns the rows, which the caller drops outside the lock.
     ///
-    /// Cost: about 0.2 µs a row held and 0.1 µs a value indexed, under the lock.
+    /// The event log does not receive the single removals. It starts again when the list ends.
+    ///
+    /// Cost, under the write lock: about 0.2 µs for each row of the store and 0.1 µs for each indexed value.
     pub(super) fn sweep(&mut self, gone: &RoaringBitmap) -> Vec<Row> {
         self.log.list_changed();
         self.forget(gone);
@@ -212,7 +214,7 @@ impl Contents {
         gone.iter().filter_map(|number| self.take(number)).collect()
     }
 
-    /// Takes rows out of every index, whatever their values were.
+    /// Removes rows from all indexes when their values are not known. Cost: one step for each indexed value.
     pub(super) fn forget(&mut self, gone: &RoaringBitmap) {
         self.labels.subtract(gone);
         for index in &mut self.declared {
@@ -220,7 +222,7 @@ impl Contents {
         }
     }
 
-    /// Adds a row to the declared indexes; `values` as [`Contents::paths`] says.
+    /// Adds a row to the declared indexes. `values` has one entry for each path of [`Contents::paths`].
     pub(super) fn index(&mut self, number: u32, values: &FieldValues) {
         for (index, values) in self.declared.iter_mut().zip(values) {
             for value in values {
@@ -229,7 +231,7 @@ impl Contents {
         }
     }
 
-    /// Takes a row out of the declared indexes.
+    /// Removes a row from the declared indexes. `values` has one entry for each path of [`Contents::paths`].
     pub(super) fn unindex(&mut self, number: u32, values: &FieldValues) {
         for (index, values) in self.declared.iter_mut().zip(values) {
             for value in values {
@@ -238,8 +240,10 @@ impl Contents {
         }
     }
 
-    /// Drops the declared indexes that are not wanted, to be freed outside the lock, and begins
-    /// those that are missing; they are complete if there is no row yet.
+    /// Changes the declared indexes to `wanted`. Returns the removed indexes, which the caller drops outside the
+    /// lock.
+    ///
+    /// A new index is complete at once only if the store has no rows.
     pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<DeclaredIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
@@ -256,22 +260,25 @@ impl Contents {
         gone
     }
 
-    /// The record of a row, to be read outside the lock.
+    /// Returns the packed object of a row, to be read outside the lock.
     pub(super) fn packed(&self, number: u32) -> Option<PackedRecord> {
         let record = self.slab.get(number)?.record.clone();
         let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
         Some(PackedRecord { record, dictionary })
     }
 
-    /// Raises the version; it never goes back where versions have an order.
+    /// Sets the store's version, unless `version` is older. A version without an order always replaces the old
+    /// version.
     pub(super) fn raise(&mut self, version: ResourceVersion) {
         if !self.version.as_ref().is_some_and(|held| version.is_older_than(held)) {
             self.version = Some(version);
         }
     }
 
-    /// Everything goes but the declarations of indexes; answers what there was, to be dropped
-    /// outside the lock.
+    /// Removes all objects, the version and the changes in the event log. The declared indexes stay, empty and
+    /// complete.
+    ///
+    /// Returns the old contents, which the caller drops outside the lock.
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
         let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };
@@ -285,12 +292,12 @@ impl Contents {
 }
 
 impl Identity {
-    /// What it weighs beside a row.
+    /// Bytes of an entry in `Contents::odd`.
     fn bytes(&self) -> usize {
         size_of::<(u32, Self)>() + self.text_bytes()
     }
 
-    /// Bytes allocated for what is neither a UUID nor a number.
+    /// Bytes of the parts that are stored as text: a UID that is not a UUID, and a version that is not a number.
     pub(super) fn text_bytes(&self) -> usize {
         let text = |has: bool, length: usize| if has { length } else { 0 };
         let uid = text(self.uid.as_uuid().is_none(), self.uid.to_string().len());

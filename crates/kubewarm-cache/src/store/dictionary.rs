@@ -1,4 +1,4 @@
-//! Dictionaries: what the objects of one kind have in common, so that records need not repeat it.
+//! Compression dictionaries: text that many objects of a resource contain, stored once for all of them.
 
 use super::{
     codec::LEVEL,
@@ -10,17 +10,17 @@ use std::sync::{
 };
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
-/// One trained dictionary, ready for both directions. Shared by the tables of its kind, and kept as
-/// long as one record needs it.
+/// One trained dictionary, prepared for compression and decompression. It stays in memory while it is the newest of
+/// its `Kind` or a packed object needs it.
 pub(super) struct Dictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
     generation: u8,
-    /// How many [`Dictionaries`] have it.
+    /// Number of [`Dictionaries`] that contain it.
     users: AtomicUsize,
 }
 
-/// The dictionaries of the records in a table's rows, or in its event log. Usually there is one.
+/// The dictionaries that the rows of one store need, or its event log. Usually there is one.
 #[derive(Debug, Default)]
 pub(super) struct Dictionaries(Vec<DictionaryUse>);
 
@@ -37,10 +37,10 @@ impl std::fmt::Debug for Dictionary {
 }
 
 impl Dictionary {
-    /// Of trained bytes; `None` if zstd does not take them.
+    /// Prepares a trained dictionary. Returns `None` if zstd rejects its bytes.
     pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
-        // The number that a trained dictionary carries would be repeated in every frame; records
-        // know their dictionary already.
+        // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame. Packed
+        // objects identify their dictionary by generation.
         trained.get_mut(4..8)?.fill(0);
         Some(Self {
             compress: CDict::try_create(&trained, LEVEL)?,
@@ -50,17 +50,17 @@ impl Dictionary {
         })
     }
 
-    /// Which of its kind's dictionaries this is; 1 and up.
+    /// Number of the dictionary within its `Kind`, from 1 to 253.
     pub(super) fn generation(&self) -> u8 {
         self.generation
     }
 
-    /// Bytes allocated, both directions together.
+    /// Bytes allocated for compression and decompression together.
     pub(super) fn bytes(&self) -> usize {
         self.compress.sizeof() + self.decompress.sizeof()
     }
 
-    /// Writes a frame over what `into` holds.
+    /// Replaces the contents of `into` with a zstd frame of `body`.
     pub(super) fn compress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut CCtx<'static>,
@@ -70,7 +70,7 @@ impl Dictionary {
         context.compress_using_cdict(into, body, &self.compress)
     }
 
-    /// Writes a frame's contents over what `into` holds.
+    /// Replaces the contents of `into` with the unpacked frame.
     pub(super) fn decompress<W: WriteBuf + ?Sized>(
         &self,
         context: &mut DCtx<'static>,
@@ -82,7 +82,7 @@ impl Dictionary {
 }
 
 impl Dictionaries {
-    /// Counts one more record.
+    /// Counts one more packed object, if it needs a dictionary.
     pub(super) fn enter(&mut self, packed: &PackedRecord) {
         let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
@@ -94,7 +94,7 @@ impl Dictionaries {
         self.0.push(DictionaryUse { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
-    /// Counts one record less; a dictionary that no record needs is dropped.
+    /// Counts one packed object less. A dictionary that no counted object needs is dropped.
     pub(super) fn leave(&mut self, record: &Record) {
         let Packing::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {
@@ -108,14 +108,14 @@ impl Dictionaries {
         }
     }
 
-    /// The dictionary that a record of this packing needs.
+    /// Returns the dictionary of this packing, or `None` if the packing uses no dictionary.
     pub(super) fn get(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
         let Packing::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);
         all.find(|dictionary| dictionary.generation == generation)
     }
 
-    /// The share of these users: each dictionary's bytes divided by its number of users.
+    /// Bytes charged to the owner: each dictionary's bytes divided by its number of users.
     pub(super) fn bytes(&self) -> usize {
         let share = |held: &DictionaryUse| {
             held.dictionary.bytes() / held.dictionary.users.load(Ordering::Relaxed).max(1)

@@ -1,4 +1,4 @@
-//! Where the indexes have an object: found in its body outside the lock, changed under it.
+//! The index entries of one object: read outside the lock, applied to the indexes under the write lock.
 
 use super::{
     contents::{Contents, FieldValues},
@@ -6,7 +6,6 @@ use super::{
 };
 use kubewarm_wire::json::Paths;
 
-/// Where the indexes have one object.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     labels: Vec<(Box<str>, Box<str>)>,
@@ -14,19 +13,19 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Of a body: its labels, and its values at `paths`.
+    /// Reads the labels and the values at `paths` from a body.
     pub(super) fn of(encoding: Encoding, body: &[u8], paths: &Paths) -> Self {
         let mut labels = Vec::new();
         encoding.for_each_label(body, |key, value| labels.push((key.into(), value.into())));
         Self { labels, ..Self::of_fields(encoding, body, paths) }
     }
 
-    /// The same without labels, for a change that keeps them.
+    /// Reads only the values at `paths`, for a change that keeps the labels.
     pub(super) fn of_fields(encoding: Encoding, body: &[u8], paths: &Paths) -> Self {
         Self { labels: Vec::new(), values: encoding.field_values(body, paths) }
     }
 
-    /// Puts them into the indexes.
+    /// Adds row `number` to the indexes.
     pub(super) fn put_in(&self, number: u32, contents: &mut Contents) {
         for (key, value) in &self.labels {
             contents.labels.insert(key, value, number);
@@ -34,7 +33,7 @@ impl Entries {
         contents.index(number, &self.values);
     }
 
-    /// Takes them out of the indexes.
+    /// Removes row `number` from the indexes.
     pub(super) fn take_out(&self, number: u32, contents: &mut Contents) {
         for (key, value) in &self.labels {
             contents.labels.remove(key, value, number);

@@ -1,4 +1,4 @@
-//! The event log of a table: its latest changes. Watches go on from it, and lists of earlier versions are made with it.
+//! The event log of a store: its latest changes, for watches and for lists of earlier versions.
 
 use super::{
     contents::Contents,
@@ -13,76 +13,79 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Age at which a change is dropped, unless it is kept by [`KEPT_CHANGES`]: as in the API server, the time between two
-/// bookmarks and a quarter more.
+/// Age at which a change is dropped, unless [`KEPT_CHANGES`] keeps it. The API server's watch cache uses the same
+/// age: its bookmark period of 60 s and a quarter more.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
-/// Changes in a log: the API server's limit.
+/// Maximum number of changes in a log, as in the API server's watch cache.
 const MAX_CHANGES: usize = 102_400;
 
-/// Limits of the bytes of a log's records, which may be half of what the table itself has. So a table that changes
-/// completely is half as large again, and a small table has some hundred changes in its log.
+/// Range of the limit on packed bytes that only the log holds. Within the range, the limit is half of the store's
+/// packed bytes.
+///
+/// So a store that changes completely grows by half, and a small store keeps some hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Changes that stay whatever their age is, as in the API server: clients of a kind that hardly ever changes come back
-/// with old versions.
+/// Number of changes that stay at any age, as in the API server's watch cache. Clients of a resource that rarely
+/// changes return with old versions.
 const KEPT_CHANGES: usize = 100;
 
-/// Bytes of records up to which [`KEPT_CHANGES`] stay, so that an idle cell weighs next to nothing.
+/// Packed bytes up to which [`KEPT_CHANGES`] applies, so that an idle store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// One change of one object: before, after, and the version that it made. Its records are packed.
+/// One change of one object: the packed object before and after it, and its resource version.
 pub struct Change {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
-    /// `None`: there was no object.
+    /// `None` if the change created the object.
     pub(super) before: Option<PackedRecord>,
-    /// `None`: there is no object any more.
+    /// `None` if the change deleted the object.
     pub(super) now: Option<PackedRecord>,
-    /// Whether the change replaced the object by another one of the same name.
+    /// Whether the UID changed: the object was deleted and created again with the same name.
     pub(super) is_other: bool,
 }
 
-/// The latest changes of a table, oldest first. It is complete from one version on.
+/// The latest changes of a store, oldest first. No change after the version `since` is missing.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<Change>>,
     /// The number of the next change. No number is used twice.
     next: u64,
-    /// Grows when the log begins again after changes were lost.
+    /// Increases when changes are lost, so that followers notice the loss.
     pub(super) epoch: u64,
-    /// The log has all changes after this version. `None`: of no version.
+    /// The log contains all changes after this version. `None` until the first list ends, and after a purge.
     pub(super) since: Option<ResourceVersion>,
-    /// The log lacks what happened between these versions, and that left no trace: a list found no change.
+    /// The log can lack changes between these two versions. A list after them found no change, but an object can have
+    /// been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the rows match the table's version. They stop matching when a list finds a change, and match again when
-    /// the list is done.
+    /// Whether the rows match the store's version. A list that finds a change clears this flag, and the end of the
+    /// list sets it.
     is_complete: bool,
-    /// Whether a list is under way. A list says neither the order nor the time of changes.
+    /// Whether a full list is running. A list shows neither the order nor the time of changes.
     is_listing: bool,
     record_bytes: usize,
     dictionaries: Dictionaries,
 }
 
-/// Bytes of a change besides its records.
+/// Bytes of a change, without the packed objects.
 const CHANGE_BYTES: usize = taken(size_of::<Change>() + 2 * size_of::<usize>());
 
 impl Change {
-    /// The namespace of the object; empty for a cluster-scoped object.
+    /// Namespace of the object; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name of the object, as its bytes.
+    /// Name of the object, as UTF-8.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         let packed = self.now.as_ref().or(self.before.as_ref());
         packed.map_or(b"", |packed| packed.record.name())
     }
 
-    /// The version that the change gave the object; for a deletion, the version of the deletion.
+    /// Resource version of the object after the change. For a deletion, the version of the deletion.
     #[must_use]
     pub fn version(&self) -> &ResourceVersion {
         &self.version
@@ -100,13 +103,13 @@ impl Change {
         self.now.is_some()
     }
 
-    /// Whether the change replaced the object by another one of the same name.
+    /// Whether the UID changed: the object was deleted and created again with the same name.
     #[must_use]
     pub fn is_other(&self) -> bool {
         self.is_other
     }
 
-    /// Whether the change has the payload of a Secret.
+    /// Whether the change contains a Secret with its payload.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.records().any(|packed| packed.record.packing() == Packing::Secret)
@@ -116,15 +119,16 @@ impl Change {
         self.before.iter().chain(&self.now)
     }
 
-    /// Bytes of the record that only the log holds. The record after the change is the table's own or the next change's
-    /// record before, unless the table has packed it again.
+    /// Bytes of the packed object before the change, which only the log holds.
+    ///
+    /// The packed object after the change is counted by the store or the next change. The exception is an object that
+    /// the store has packed again.
     fn record_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
 }
 
 impl EventLog {
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.changes.capacity() * size_of::<Arc<Change>>()
             + self.changes.len() * CHANGE_BYTES
@@ -132,23 +136,21 @@ impl EventLog {
             + self.dictionaries.bytes()
     }
 
-    /// The number that the next change will have.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether the rows match the table's version.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The changes from number `from` on; `None` if the log has dropped some of them.
+    /// Returns the changes from number `from`, or `None` if the log has dropped some of them.
     pub(super) fn from(&self, from: u64) -> Option<impl Iterator<Item = &Arc<Change>>> {
         let skipped = usize::try_from(from.checked_sub(self.first())?).ok()?;
         Some(self.changes.iter().skip(skipped))
     }
 
-    /// The number of the first change after `version`; `None` if the log does not have all of them.
+    /// Returns the number of the first change after `version`, or `None` if the log lacks some of those changes.
     pub(super) fn behind(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
@@ -171,19 +173,21 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// The log of the same table after it was emptied.
+    /// Returns the log for a purged store: without changes, in a new epoch, with the same next number.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
     }
 
-    /// A list begins.
     pub(super) fn begin_list(&mut self) {
         self.is_listing = true;
     }
 
-    /// A list is done, which was of the version `now`. The table had the version `before` until then. If the list found
-    /// no change, a watch from `before` on has missed nothing. Returns what the log drops.
+    /// Ends a list. The store had the version `before` and now has the version `now`. Returns the changes that the
+    /// log drops.
+    ///
+    /// If the list found no change, the log keeps its changes, and watches from `before` continue. Otherwise the log
+    /// starts again.
     pub(super) fn end_list(
         &mut self,
         before: Option<ResourceVersion>,
@@ -195,19 +199,20 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // One gap is enough: it begins where the first one did.
+            // One gap is enough: it starts where the first gap started.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
         Vec::new()
     }
 
-    /// A list has found a change.
+    /// Notes that the running list has found a change.
     pub(super) fn list_changed(&mut self) {
         self.is_complete = false;
     }
 
-    /// Drops all changes. The log is complete from `since` on; `None`: it has nothing until the next list is done.
+    /// Drops and returns all changes. The log then contains all changes after `since`. With `None`, it stays empty
+    /// until the next list ends.
     fn begin_again(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<Change>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -232,7 +237,7 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops changes that are too old at `now`, and those beyond `max_bytes` of records. Returns what it drops.
+    /// Drops and returns the changes that are too old at `now` or exceed `max_bytes` or [`MAX_CHANGES`].
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
@@ -258,8 +263,8 @@ impl EventLog {
 }
 
 impl Contents {
-    /// Adds `change` to the log, before the table's version is raised to that of the change. Returns what the log drops
-    /// for it, for the caller to free outside the lock.
+    /// Adds `change` to the log. The caller raises the store's version afterwards. Returns the changes that the log
+    /// drops, which the caller frees outside the lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
@@ -281,7 +286,7 @@ impl Contents {
             })
         };
         let Some(version) = version.filter(is_next).cloned() else {
-            // A change that is not newer than the table has no place in the order of versions.
+            // A change that is not newer than the store does not fit into the order of versions.
             return self.log.begin_again(self.version.clone());
         };
         let change = change(version);
@@ -290,7 +295,7 @@ impl Contents {
         self.trim_log(arrived)
     }
 
-    /// Drops changes from the log that are too old at `now`, or too many. Returns them, for the caller to free outside
+    /// Drops changes that are too old at `now` or exceed the limits. Returns them, and the caller frees them outside
     /// the lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<Change>> {
         let max_bytes = (self.record_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
@@ -299,7 +304,7 @@ impl Contents {
 }
 
 impl fmt::Debug for Change {
-    /// Which object, never its contents: it may be a Secret.
+    /// Prints namespace, version and sizes, but not the bodies, which can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, version, before, now, .. } = self;
         write!(f, "change at {version:?} in {namespace:?}: {before:?} to {now:?}")

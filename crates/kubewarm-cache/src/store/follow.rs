@@ -1,4 +1,4 @@
-//! Follows a table: its changes one after another, from a version on or from a moment on.
+//! Followers, which read the changes of a store one by one from its event log.
 
 use super::{
     contents::Contents,
@@ -18,52 +18,51 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Follows the changes of one table, each once and in their order. It holds none of them: one that falls
-/// too far behind is told so.
+/// Reads each change of one store once, in order. [`News::Overtaken`] ends a follower that falls too far behind.
 pub struct Follower {
     lag: Lag,
     epoch: u64,
-    /// What is not newer than this is known.
+    /// Changes up to this version are skipped. Set if the follower started ahead of the store.
     after: Option<ResourceVersion>,
 }
 
-/// How far a [`Follower`] is behind its table, for those who look on.
+/// A handle with which other tasks count the changes that a [`Follower`] has not read.
 #[derive(Clone)]
 pub struct Lag {
     table: Arc<Table>,
-    /// The number of the change that the follower takes next.
+    /// Number of the change that the follower reads next.
     next: Arc<AtomicU64>,
 }
 
-/// What a follower finds next.
+/// The result of [`Follower::take`].
 #[derive(Debug)]
 pub enum News {
     /// The next change.
     Change(Arc<Change>),
-    /// Nothing: the table is true at this version. `None`: at no version, while a list has found a change and is not done.
+    /// There is no new change, and the store is complete at this version. `None` during a list that found a change.
     None(Option<ResourceVersion>),
-    /// The event log has dropped the next change, because it had too many.
+    /// The event log has dropped the next change, because the follower was too slow.
     Overtaken,
-    /// What happened is not known: a list has found a change, or the table was emptied.
+    /// Changes are missing, because a list found a change or the store was purged. The client must list again.
     Lost,
-    /// Nobody fills the table any more.
+    /// The store was closed or replaced.
     Closed,
 }
 
-/// What happened after that version is not remembered.
+/// The event log lacks changes after the requested version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what happened after that version is not remembered")]
 pub struct Forgotten {
-    /// The oldest version from which on everything is; `None`: there is none.
+    /// The oldest version after which no change is missing; `None` if there is none.
     pub oldest: Option<ResourceVersion>,
 }
 
 impl Reader {
-    /// Follows what happens after `version`, which may be one that the table has not come to yet.
+    /// Follows the changes after `version`, which can be newer than the store.
     ///
     /// # Errors
     ///
-    /// [`Forgotten`].
+    /// [`Forgotten`] if the event log lacks changes after `version`.
     pub fn follow(&self, version: &ResourceVersion) -> Result<Follower, Forgotten> {
         let contents = self.table.contents.read();
         let next = contents.log.behind(version);
@@ -73,7 +72,7 @@ impl Reader {
         Ok(Follower { after, ..self.follower(&contents, next) })
     }
 
-    /// What `wanted` selects now, as [`Reader::select`] does, and what happens after that moment.
+    /// Selects objects as [`Reader::select`] does, and follows the changes after the same moment.
     #[must_use]
     pub fn select_and_follow(&self, wanted: &Wanted) -> (Selected, Follower) {
         let contents = self.table.contents.read();
@@ -81,7 +80,7 @@ impl Reader {
         (selected, self.follower(&contents, contents.log.next()))
     }
 
-    /// Follows what happens after this moment.
+    /// Follows the changes after this moment.
     #[must_use]
     pub fn follow_from_now(&self) -> Follower {
         let contents = self.table.contents.read();
@@ -96,13 +95,14 @@ impl Reader {
 }
 
 impl Follower {
-    /// Wakes whoever waits on it as often as there may be news.
+    /// Returns a notifier of changes. It wakes only waiters that exist at the time of a change, so create the
+    /// `Notified` future before calling [`Follower::take`].
     #[must_use]
     pub fn told(&self) -> Arc<Notify> {
         Arc::clone(&self.lag.table.told)
     }
 
-    /// Takes the next change. Cost: the table's lock for some 20 ns.
+    /// Reads the next change. Cost: the store's lock for about 20 ns.
     pub fn take(&mut self) -> News {
         let Lag { table, next } = &self.lag;
         let contents = table.contents.read();
@@ -126,36 +126,37 @@ impl Follower {
         }
     }
 
-    /// Whether it was begun from a version that the table has not come to with this one.
+    /// Whether [`Reader::follow`] was called with a version newer than `version`. A bookmark at `version` would then
+    /// go back.
     #[must_use]
     pub fn awaits(&self, version: &ResourceVersion) -> bool {
         self.after.as_ref().is_some_and(|after| version.is_older_than(after))
     }
 
-    /// How far it is behind, whoever asks.
+    /// Returns a handle that counts the changes that the follower has not read.
     #[must_use]
     pub fn lag(&self) -> Lag {
         self.lag.clone()
     }
 
-    /// The body after a change; `None` if the object is gone, or its record does not decode.
+    /// Returns the body after a change, or `None` if the object was deleted or its body does not decode.
     #[must_use]
     pub fn body_after(&self, change: &Change) -> Option<Bytes> {
         self.lag.table.body(change.now.as_ref()?)
     }
 
-    /// The body before a change; `None` if the object was not there, or its record does not decode.
+    /// Returns the body before a change, or `None` if the object did not exist or its body does not decode.
     #[must_use]
     pub fn body_before(&self, change: &Change) -> Option<Bytes> {
         self.lag.table.body(change.before.as_ref()?)
     }
 
-    /// Whether `wanted` selects an object of which this is the body; `said` is what has been read of this body.
+    /// Whether a body matches the labels and tests of `wanted`. `said` caches values of this body.
     ///
     /// # Cost
     ///
-    /// Of all who ask with the same `said`, together: one walk of the body for its labels, and no more walks
-    /// than there are paths that anybody asks for, which are fields that the kind has and declared indexes.
+    /// All calls with the same `said` together scan the body once for its labels, and at most once for each path. The
+    /// paths are the selectable fields of the resource and the declared indexes.
     #[must_use]
     pub fn selects(&self, wanted: &Wanted, body: &[u8], said: &mut Said) -> bool {
         wanted.selects(self.lag.table.encoding, body, said)
@@ -163,7 +164,7 @@ impl Follower {
 }
 
 impl Lag {
-    /// Changes that it has not taken.
+    /// Returns the number of changes that the follower has not read.
     #[must_use]
     pub fn changes(&self) -> u64 {
         let next = self.table.contents.read().log.next();
@@ -189,21 +190,21 @@ mod tests {
     use crate::store::{
         Catalog, Writer,
         event_log::WINDOW,
-        samples::{body, cell, remove, upsert, version},
+        samples::{body, informer_key, remove, upsert, version},
     };
     use kubewarm_api::model::{Delta, DeltaSink as _, Reread};
     use std::{collections::BTreeSet, time::Instant};
 
-    /// A table that was listed at version 5.
-    fn table() -> (Catalog, Writer, Reader) {
+    /// Returns a store whose list completed at version 5.
+    fn listed_store() -> (Catalog, Writer, Reader) {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         for name in ["a/x", "a/y"] {
             writer.apply(upsert(name, 1, "4", &body(r#"{"app":"web"}"#, "")));
         }
         writer.apply(Delta::ListDone(version("5")));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         (catalog, writer, reader)
     }
 
@@ -211,7 +212,7 @@ mod tests {
         body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
     }
 
-    /// What is new, as `version namespace/name before>after`; or why nothing is.
+    /// Returns changes as `version namespace/name before>after`, then the reason if the follower ended.
     fn news(follower: &mut Follower) -> Vec<String> {
         let there = |body: Option<Bytes>| match body {
             Some(body) => {
@@ -219,7 +220,7 @@ mod tests {
             }
             None => String::new(),
         };
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         loop {
             match follower.take() {
                 News::Change(change) => {
@@ -227,19 +228,19 @@ mod tests {
                     let (version, namespace) = (change.version(), change.namespace());
                     let (before, now) =
                         (there(follower.body_before(&change)), there(follower.body_after(&change)));
-                    told.push(format!("{version} {namespace}/{name} {before}>{now}"));
+                    events.push(format!("{version} {namespace}/{name} {before}>{now}"));
                 }
-                News::None(_) => return told,
+                News::None(_) => return events,
                 other @ (News::Overtaken | News::Lost | News::Closed) => {
-                    return [told, vec![format!("{other:?}")]].concat();
+                    return [events, vec![format!("{other:?}")]].concat();
                 }
             }
         }
     }
 
     #[test]
-    fn every_change_is_told_once_and_in_order() {
-        let (_catalog, mut writer, reader) = table();
+    fn a_follower_receives_every_change_once_and_in_order() {
+        let (_catalog, mut writer, reader) = listed_store();
         let mut from_list = reader.follow(&version("5")).unwrap();
         let mut from_here = reader.follow_from_now();
         let mut ahead = reader.follow(&version("7")).unwrap();
@@ -250,7 +251,7 @@ mod tests {
         let all = ["6 a/x web>one", "7 b/z >new", "9 a/x one>"];
         assert_eq!(news(&mut from_list), all);
         assert_eq!(news(&mut from_here), all);
-        assert_eq!(news(&mut ahead), all[2..], "of what it awaits");
+        assert_eq!(news(&mut ahead), all[2..], "changes up to version 7 are skipped");
         assert_eq!(news(&mut from_list), [""; 0]);
         for (at, known) in [("5", 0), ("6", 1), ("7", 2), ("8", 2), ("9", 3), ("99", 3)] {
             let mut follower = reader.follow(&version(at)).unwrap();
@@ -261,25 +262,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_weighs_what_nothing_else_holds() {
-        let (_catalog, mut writer, reader) = table();
+    fn the_event_log_counts_each_body_once() {
+        let (_catalog, mut writer, reader) = listed_store();
         let mut random = fastrand::Rng::with_seed(7);
         let before = reader.usage().bytes;
         for n in 6..16 {
             let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
             writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
         }
-        // Each of ten records once, though nine of them are the end of one change and the begin of the next.
+        // The log counts each of ten bodies once, although nine of them belong to two changes.
         let one = reader.place_of(0).1 as u64;
         let held = reader.usage().bytes - before;
-        assert!((one * 10..one * 11).contains(&held), "{held} bytes, of {one} each");
+        assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
         writer.apply(Delta::Purge);
         assert_eq!(reader.usage(), crate::store::Usage::default());
     }
 
     #[test]
-    fn what_is_selected_and_what_happens_next_meet_without_a_gap() {
-        let (_catalog, mut writer, reader) = table();
+    fn select_and_follow_leaves_no_gap_before_the_first_change() {
+        let (_catalog, mut writer, reader) = listed_store();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
         let (selected, mut follower) = reader.select_and_follow(&Wanted::default());
         assert_eq!(selected.version(), Some(&version("6")));
@@ -291,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_finds_something_new_ends_the_log_and_one_that_does_not_keeps_it() {
-        let (_catalog, mut writer, reader) = table();
+    fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
+        let (_catalog, mut writer, reader) = listed_store();
         let mut follower = reader.follow(&version("5")).unwrap();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
         let relist = |writer: &mut Writer, y: &str, at: &str| {
@@ -304,7 +305,7 @@ mod tests {
         relist(&mut writer, "4", "10");
         assert_eq!(news(&mut follower), ["6 a/x web>one"]);
         assert!(reader.follow(&version("5")).is_ok());
-        // An object may have come and gone between 6 and 10.
+        // An object can have been created and deleted between versions 6 and 10.
         for (at, is_known) in [("6", true), ("7", false), ("9", false), ("10", true), ("11", true)]
         {
             assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "{at}");
@@ -317,11 +318,11 @@ mod tests {
         }
         assert_eq!(reader.follow(&version("19")).unwrap_err().oldest, Some(version("20")));
         assert!(reader.follow(&version("20")).is_ok());
-        // What is gone was not told either.
+        // While a list runs, a follower returns a version until the list finds a change.
         let mut follower = reader.follow(&version("20")).unwrap();
         writer.apply(Delta::ListStarted(Reread::Changed));
         let at = |follower: &mut Follower| {
-            let News::None(version) = follower.take() else { panic!("nothing is new") };
+            let News::None(version) = follower.take() else { panic!("expected no change") };
             version
         };
         assert_eq!(at(&mut follower), Some(version("20")), "the list has found no change");
@@ -333,20 +334,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_purged_is_never_told_to_anybody_who_comes_later() {
-        let (_catalog, mut writer, reader) = table();
+    fn a_later_follower_never_receives_purged_changes() {
+        let (_catalog, mut writer, reader) = listed_store();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
         let mut follower = reader.follow(&version("5")).unwrap();
         writer.apply(Delta::Purge);
         assert_eq!(news(&mut follower), ["Lost"]);
         assert_eq!(reader.follow(&version("5")).unwrap_err().oldest, None);
         writer.apply(upsert("a/x", 1, "9", &web("later")));
-        assert!(reader.follow(&version("9")).is_err(), "nothing is known until it is listed");
+        assert!(reader.follow(&version("9")).is_err(), "the log is empty until a list completes");
     }
 
     #[test]
-    fn what_has_no_place_in_the_order_ends_the_log() {
-        let (_catalog, mut writer, reader) = table();
+    fn a_change_out_of_version_order_restarts_the_event_log() {
+        let (_catalog, mut writer, reader) = listed_store();
         writer.apply(Delta::Progress(version("9")));
         let mut follower = reader.follow(&version("9")).unwrap();
         writer.apply(upsert("a/x", 1, "7", &web("late")));
@@ -356,16 +357,16 @@ mod tests {
     }
 
     #[test]
-    fn followers_of_a_table_that_nobody_fills_are_told() {
-        let (catalog, _writer, reader) = table();
+    fn followers_of_a_store_without_a_writer_are_closed() {
+        let (catalog, _writer, reader) = listed_store();
         let mut follower = reader.follow_from_now();
-        catalog.close(&cell("pods"));
+        catalog.close(&informer_key("pods"));
         assert_eq!(news(&mut follower), ["Closed"]);
     }
 
     #[test]
-    fn the_log_is_bounded_in_time_and_in_bytes_and_is_counted() {
-        let (_catalog, mut writer, reader) = table();
+    fn the_event_log_is_bounded_by_age_and_bytes_and_counted() {
+        let (_catalog, mut writer, reader) = listed_store();
         let began = Instant::now();
         let mut random = fastrand::Rng::with_seed(1);
         let mut text = |length| -> String {
@@ -385,10 +386,10 @@ mod tests {
         writer.apply(Delta::Arrived(began + WINDOW * 2));
         writer.apply(Delta::Progress(version("1000")));
         let quiet = reader.usage().bytes;
-        assert!(quiet < empty + (48 << 10), "{quiet} bytes after a while");
+        assert!(quiet < empty + (48 << 10), "{quiet} bytes after the log dropped old changes");
         assert!(reader.follow(&version("405")).is_ok());
-        // Of what hardly changes even old versions are known.
-        let (_catalog, mut writer, reader) = table();
+        // A store that rarely changes keeps old changes.
+        let (_catalog, mut writer, reader) = listed_store();
         writer.apply(Delta::Arrived(began));
         writer.apply(upsert("a/x", 1, "6", &web("one")));
         writer.apply(Delta::Arrived(began + WINDOW * 100));

@@ -1,8 +1,10 @@
-//! A table against a plain map: random histories, compared at intervals.
+//! Compares a store with a plain map after random deltas.
 
 use super::{
     Catalog, Object, Reader, Writer,
-    samples::{all, body, cell, is_indexed, labelled, remove, uid, upsert, version, with_field},
+    samples::{
+        all, body, informer_key, is_indexed, labelled, remove, uid, upsert, version, with_field,
+    },
 };
 use kubewarm_api::model::{
     Delta, DeltaSink, FieldPath, LabelRequirement, LabelSelector, ObjectKey, Operator, Outcome,
@@ -14,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the map knows of an object: UID, version (0 is none), labels, node.
+/// An object in the map: UID, version (0 is none), labels, node.
 type Plain = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ enum Step {
     ListDone,
     Purge,
     Declare(bool),
-    /// So many milliseconds after the last.
+    /// Milliseconds since the previous `Arrived`.
     Arrived(u8),
 }
 
@@ -42,7 +44,7 @@ enum Step {
 struct Model {
     rows: BTreeMap<(u8, u8), Plain>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
-    /// The time, in milliseconds.
+    /// Milliseconds since the test started.
     now: u64,
 }
 
@@ -164,7 +166,7 @@ fn perform(
         Step::Purge => writer.apply(Delta::Purge),
         Step::Declare(on) => {
             let paths = on.then(node_path);
-            catalog.set_indexes(&cell("pods"), &paths.into_iter().collect());
+            catalog.set_indexes(&informer_key("pods"), &paths.into_iter().collect());
             return None;
         }
     })
@@ -203,16 +205,16 @@ fn compare(reader: &Reader, model: &Model, indexed: bool) -> Result<(), TestCase
         ("k2", Operator::Exists, vec![]),
         ("k0", Operator::DoesNotExist, vec![]),
     ] {
-        let asked = LabelRequirement::new(key, operator, values).unwrap();
+        let term = LabelRequirement::new(key, operator, values).unwrap();
         let k2 = LabelRequirement::new("k2", Operator::NotIn, ["v3"]).unwrap();
-        let meets = |plain: &Plain, asked: &LabelRequirement| {
-            let number: u8 = asked.key().get(1..).unwrap().parse().unwrap();
+        let meets = |plain: &Plain, term: &LabelRequirement| {
+            let number: u8 = term.key().get(1..).unwrap().parse().unwrap();
             let value = plain.2.get(&number).map(|value| format!("v{value}"));
-            asked.matches(value.as_deref())
+            term.matches(value.as_deref())
         };
-        let expected = model.rows.iter().filter(|(_, it)| meets(it, &asked) && meets(it, &k2));
+        let expected = model.rows.iter().filter(|(_, it)| meets(it, &term) && meets(it, &k2));
         let expected: Vec<_> = expected.map(|(key, _)| *key).collect();
-        let selector = LabelSelector::new([asked, k2]);
+        let selector = LabelSelector::new([term, k2]);
         prop_assert_eq!(keys_of(&labelled(reader, selector.clone())), expected, "{}", selector);
     }
     for node in 0..5 {
@@ -230,10 +232,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_table_agrees_with_a_map(steps in steps()) {
+    fn a_store_matches_a_model_under_random_deltas(steps in steps()) {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut model, mut indexed) = (Model::default(), false);
         let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {

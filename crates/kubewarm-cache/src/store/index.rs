@@ -1,52 +1,51 @@
-//! Inverted indexes: from a label or a field's value to the numbers of the rows that have it.
+//! Inverted indexes, which map a label or a field value to the numbers of the rows that have it.
 
 use super::record::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, Operator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
-/// Row numbers, in the form that is smallest for how many they are.
+/// A set of row numbers, in the form that takes the least memory for its size.
 #[derive(Debug)]
 enum Rows {
     One(u32),
-    /// Sorted, exactly as long as needed.
+    /// Sorted, without spare capacity.
     Few(Box<[u32]>),
     Many(Box<RoaringBitmap>),
 }
 
-/// Above this a bitmap is smaller; it goes back to a list at half of it.
+/// Maximum number of rows in `Rows::Few`. Above it, a bitmap takes less memory. A bitmap becomes a list again at half
+/// this number.
 const FEW: usize = 32;
 
-/// What a bitmap weighs beside what it writes: the struct, its containers' headers and slack.
+/// Bytes of a bitmap in addition to its serialized size: the struct, the headers of its containers, and spare
+/// capacity.
 const BITMAP_BYTES: usize = 96;
 
-/// The rows of every value of one label or one field.
+/// Maps each value of one label key or one field to its rows.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     rows: HashMap<Box<str>, Rows>,
     bytes: usize,
 }
 
-/// All labels of a table.
+/// Maps each label of a store to the rows that have it.
 #[derive(Debug, Default)]
 pub(super) struct LabelIndex {
     keys: BTreeMap<Box<str>, Values>,
     bytes: usize,
 }
 
-/// One declared index.
+/// The index of a field path that a profile declares.
 #[derive(Debug)]
 pub(super) struct DeclaredIndex {
-    /// What it indexes.
     pub(super) path: FieldPath,
-    /// Its rows.
     pub(super) values: Values,
-    /// Whether every row is in it. Only then it answers.
+    /// Whether the index contains every row. Queries use it only then.
     pub(super) is_complete: bool,
 }
 
 impl Rows {
-    /// Bytes allocated.
     fn bytes(&self) -> usize {
         match self {
             Self::One(_) => 0,
@@ -72,7 +71,7 @@ impl Rows {
         }
     }
 
-    /// Takes a row out. Returns whether any are left.
+    /// Removes a row. Returns whether any rows are left.
     fn remove(&mut self, row: u32) -> bool {
         let remove = |rows: &mut RoaringBitmap| {
             rows.remove(row);
@@ -80,12 +79,13 @@ impl Rows {
         self.retain(|held| held != row, remove)
     }
 
-    /// Takes all of `gone` out. Returns whether any are left.
+    /// Removes all rows in `gone`. Returns whether any rows are left.
     fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the rows that `keep` says, for which `cut` changes a bitmap. Returns whether any are left.
+    /// Keeps the rows for which `keep` returns true. For a bitmap, `cut` does the same. Returns whether any rows are
+    /// left.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -105,7 +105,7 @@ impl Rows {
         true
     }
 
-    /// At least one row, sorted.
+    /// `rows` must be sorted and not empty.
     fn of(rows: Vec<u32>) -> Self {
         match *rows {
             [row] => Self::One(row),
@@ -126,13 +126,12 @@ impl Rows {
 }
 
 impl Values {
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
-        // A hash table has a byte of control for every place, and an eighth of its places free.
+        // A `HashMap` has a control byte for each slot, and keeps an eighth of its slots free.
         self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, Rows)>() + 1)
     }
 
-    /// Notes that `row` has `value`; a second time changes nothing.
+    /// Adds `row` to the rows of `value`. A second call has no effect.
     pub(super) fn insert(&mut self, value: &str, row: u32) {
         if let Some(rows) = self.rows.get_mut(value) {
             let before = rows.bytes();
@@ -144,7 +143,6 @@ impl Values {
         }
     }
 
-    /// Notes that `row` no longer has `value`.
     pub(super) fn remove(&mut self, value: &str, row: u32) {
         let Some(rows) = self.rows.get_mut(value) else { return };
         let before = rows.bytes();
@@ -157,7 +155,7 @@ impl Values {
         }
     }
 
-    /// Takes all of `gone` out, whatever values they had. Cost: one step a value.
+    /// Removes all rows in `gone` from every value. Cost: one step for each value.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.rows.retain(|value, rows| {
@@ -173,7 +171,6 @@ impl Values {
         self.shrink();
     }
 
-    /// The rows that have `value`.
     pub(super) fn get(&self, value: &str) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         if let Some(rows) = self.rows.get(value) {
@@ -182,7 +179,7 @@ impl Values {
         all
     }
 
-    /// The rows that have any value. Cost: one step a value.
+    /// Returns the rows that have any value. Cost: one step for each value.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {
@@ -201,12 +198,10 @@ impl Values {
 }
 
 impl LabelIndex {
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Notes that `row` has this label.
     pub(super) fn insert(&mut self, key: &str, value: &str, row: u32) {
         if !self.keys.contains_key(key) {
             self.bytes += entry_bytes(key);
@@ -219,7 +214,6 @@ impl LabelIndex {
         }
     }
 
-    /// Notes that `row` no longer has this label.
     pub(super) fn remove(&mut self, key: &str, value: &str, row: u32) {
         let Some(values) = self.keys.get_mut(key) else { return };
         let before = values.bytes();
@@ -231,7 +225,7 @@ impl LabelIndex {
         }
     }
 
-    /// Takes all of `gone` out, whatever labels they had. Cost: one step a label and value.
+    /// Removes all rows in `gone` from every label. Cost: one step for each label and value.
     pub(super) fn subtract(&mut self, gone: &RoaringBitmap) {
         let bytes = &mut self.bytes;
         self.keys.retain(|key, values| {
@@ -244,7 +238,8 @@ impl LabelIndex {
         });
     }
 
-    /// The rows that `selector` selects, of those that `all` gives.
+    /// Returns the rows that `selector` matches. `all` returns all rows; it is called only if no requirement is `In`
+    /// or `Exists`.
     pub(super) fn select(
         &self,
         selector: &LabelSelector,
@@ -279,7 +274,7 @@ impl LabelIndex {
     }
 }
 
-/// What a label key weighs beside its values.
+/// Bytes of a label key's entry, without its values.
 fn entry_bytes(key: &str) -> usize {
     taken(key.len()) + size_of::<(Box<str>, Values)>()
 }

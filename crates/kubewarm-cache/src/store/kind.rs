@@ -1,4 +1,4 @@
-//! What the tables of one kind share: when a dictionary is trained for them, and from what.
+//! Decides when the stores of one resource get a compression dictionary, and trains it.
 
 use super::{
     codec::{Codec, Context},
@@ -17,37 +17,42 @@ use std::{
     },
 };
 
-/// Bytes of a dictionary; more brings nothing (docs/performance.md).
+/// Maximum size of a dictionary, in bytes. Larger dictionaries save no more memory.
 const DICTIONARY_BYTES: usize = 16 << 10;
 
-/// A first dictionary is trained from so many objects; fewer are not worth its memory.
+/// Minimum number of objects for a first dictionary. With fewer objects, it takes more memory than it saves.
+///
+/// It is also the minimum number of objects that are packed between two trainings.
 const FIRST_OBJECTS: u64 = 256;
 
-/// They must hold at least this much together: with less, the dictionary weighs more than it saves.
+/// Minimum number of sample bytes for a dictionary. With fewer bytes, it takes more memory than it saves.
 const FIRST_BYTES: usize = 128 << 10;
 
-/// The next one is tried when the kind holds so many times the objects that the last one was trained
-/// from: the first objects of a list are of one namespace, and say little of the others.
+/// A new dictionary is trained when the number of objects has grown by this factor. The first objects of a list come
+/// from one namespace and are not typical of the others.
 const GROWTH: u64 = 16;
 
-/// Bytes trained from. Few at first: what arrives while the first dictionary is trained is packed
-/// five times as large, and a list brings thousands of objects in those milliseconds.
+/// Maximum number of sample bytes for a first dictionary, and for later ones.
+///
+/// The first sample is small to keep training short. Objects that arrive before training ends are packed without a
+/// dictionary, which takes five times as much memory. A list delivers thousands of objects in that time.
 const FIRST_SAMPLE_BYTES: usize = 256 << 10;
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Objects kept aside to try a dictionary on.
-const TRIALS: usize = 32;
+/// Maximum number of sampled objects that measure whether a new dictionary packs better. They are not trained from.
+const HELD_OUT: usize = 32;
 
-/// Whoever shares a kind: tables of the same resource, version and projection. kubewarm's own tables are kinds of their own.
+/// The stores that use the same dictionaries because their resource, version and projection are equal. kubewarm's own
+/// stores form separate groups.
 #[derive(Debug)]
 pub(super) struct Kind {
     current: RwLock<Option<Arc<Dictionary>>>,
-    /// Records packed since the process started.
+    /// Number of objects packed so far.
     packed: AtomicU64,
-    /// How many of them are to be packed before training is tried; while it is, none.
+    /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
     next: AtomicU64,
     tables: Mutex<Vec<Weak<Table>>>,
-    /// Objects held when the last dictionary was trained.
+    /// Number of objects at the last training; 0 before the first dictionary.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
@@ -66,7 +71,6 @@ impl fmt::Debug for DecodeErrorCounter {
 }
 
 impl Kind {
-    /// Without tables.
     pub(super) fn new(
         resource: Resource,
         codec: Codec,
@@ -86,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Adds a table, and forgets those that are gone.
+    /// Adds a store, and removes stores that were freed.
     pub(super) fn join(&self, table: &Arc<Table>) {
         let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
@@ -100,12 +104,12 @@ impl Kind {
         }
     }
 
-    /// What records are to be packed with now.
+    /// Returns the newest dictionary, which packs new objects.
     pub(super) fn current(&self) -> Option<Arc<Dictionary>> {
         self.current.read().clone()
     }
 
-    /// Counts a record that was packed, and has a dictionary trained when it is time.
+    /// Counts a packed object, and queues a training when the count reaches `next`.
     pub(super) fn count(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -119,8 +123,10 @@ impl Kind {
         }
     }
 
-    /// Trains a dictionary if there are enough objects and it saves enough, and packs the tables again with it.
-    /// To copy samples, it locks one table after another.
+    /// Trains a dictionary if there are enough objects and it saves enough, then packs the objects of all stores
+    /// again with it.
+    ///
+    /// To copy samples, it locks one store after another.
     fn train(&self) {
         let all = self.tables.lock().clone();
         let tables: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
@@ -146,14 +152,15 @@ impl Kind {
         };
         let packed = self.packed.load(Ordering::Relaxed);
         self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // A table that is closed meanwhile is freed at once.
+        // The strong references end here, so a store that is closed from now on is freed at once.
         drop(tables);
         if is_new {
             all.iter().filter_map(Weak::upgrade).for_each(|table| repack(&table));
         }
     }
 
-    /// A dictionary that packs at least a tenth better than what there is.
+    /// Trains a dictionary from samples. Returns it if it packs the held-out objects at least a tenth smaller than
+    /// the current dictionary.
     fn make(
         &self,
         tables: &[Arc<Table>],
@@ -164,15 +171,15 @@ impl Kind {
         let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
-        let mut trials: Vec<Vec<u8>> = Vec::new();
-        let share = |table: &Table| table.usage().objects.saturating_mul(512).div_ceil(objects);
+        let mut held_out: Vec<Vec<u8>> = Vec::new();
+        let wanted = |table: &Table| table.usage().objects.saturating_mul(512).div_ceil(objects);
         for table in tables {
-            let copies = table.spread(usize::try_from(share(table)).unwrap_or(usize::MAX));
+            let copies = table.spread(usize::try_from(wanted(table)).unwrap_or(usize::MAX));
             for (at, PackedRecord { record, dictionary }) in copies.iter().enumerate() {
                 let with = dictionary.as_deref();
                 let Some(body) = table.unpack(record, with, context, body) else { continue };
-                if at % 8 == 4 && trials.len() < TRIALS {
-                    trials.push(body.to_vec());
+                if at % 8 == 4 && held_out.len() < HELD_OUT {
+                    held_out.push(body.to_vec());
                 } else if samples.len() + body.len() <= limit {
                     samples.extend_from_slice(body);
                     sizes.push(body.len());
@@ -186,7 +193,7 @@ impl Kind {
         zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
         let dictionary = Arc::new(Dictionary::new(trained, generation)?);
         let mut size = |with: Option<&Arc<Dictionary>>| -> usize {
-            trials.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
+            held_out.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
         };
         let before = size(self.current().as_ref());
         let after = size(Some(&dictionary));
@@ -199,13 +206,13 @@ impl Kind {
 mod tests {
     use crate::store::{
         Catalog, Reader, Writer,
-        samples::{all, body, cell, remove, upsert, version},
+        samples::{all, body, informer_key, remove, upsert, version},
     };
     use kubewarm_api::model::{CellKey, Delta, DeltaSink, Extent, Reread};
     use std::{collections::BTreeSet, sync::Arc};
 
     fn namespace(name: &str) -> CellKey {
-        CellKey { extent: Extent::Namespace(name.into()), ..cell("pods") }
+        CellKey { extent: Extent::Namespace(name.into()), ..informer_key("pods") }
     }
 
     fn pod(n: u32) -> String {
@@ -228,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_gets_a_dictionary_once_its_tables_together_hold_enough() {
+    fn stores_of_a_kind_get_a_dictionary_once_they_hold_enough_objects() {
         let catalog = Catalog::new();
         let open = |name| {
             let writer = catalog.open(&namespace(name), &BTreeSet::new());
@@ -240,7 +247,7 @@ mod tests {
         let before = bytes_each(&of_a);
         fill(&mut b, "b", 200..1000);
         catalog.settle();
-        // What was packed before is packed again.
+        // The objects that were packed before the training are packed again.
         let packings = |reader: &Reader| all(reader).len();
         assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
@@ -251,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn the_dictionary_is_counted_once_however_many_tables_share_it() {
+    fn a_shared_dictionary_is_counted_once() {
         let catalog = Catalog::new();
         let mut writers: Vec<_> = ["a", "b", "c"]
             .map(|name| (name, catalog.open(&namespace(name), &BTreeSet::new())))
             .into();
         fill(&mut writers[0].1, "a", 0..1000);
         catalog.settle();
-        let kind = catalog.kind(&cell("pods"));
+        let kind = catalog.kind(&informer_key("pods"));
         let dictionary = kind.current().unwrap();
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
         let alone = total();
@@ -279,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn kubewarms_own_tables_share_with_no_profiles() {
+    fn kubewarms_own_stores_share_no_dictionary_with_profiles() {
         let catalog = Catalog::new();
-        let own = cell("pods");
+        let own = informer_key("pods");
         let declared =
             |namespace: &str| CellKey { declared_in: Some(namespace.into()), ..own.clone() };
         let [of_own, of_a, of_b] =
@@ -291,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn few_objects_get_no_dictionary() {
+    fn a_few_objects_get_no_dictionary() {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         for _ in 0..5 {
             fill(&mut writer, "a", 0..250);
             writer.apply(Delta::Purge);
         }
         catalog.settle();
-        assert!(catalog.kind(&cell("pods")).current().is_none());
+        assert!(catalog.kind(&informer_key("pods")).current().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Compact tables: the objects of each cell, packed, with one writer and many readers.
+//! The store of each informer: its objects packed in memory, with one writer and any number of readers.
 
 mod catalog;
 mod codec;

@@ -1,15 +1,15 @@
-//! The namespaces of a table, each name held once.
+//! The namespace names of a store, so that each name is stored once instead of in every row.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Names of namespaces by number, as long as a row is in them.
+/// Namespace names by number. A name stays while the store has a row in that namespace.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     numbers: BTreeMap<Arc<str>, u32>,
     held: Vec<NamespaceRows>,
     free: Vec<u32>,
     bytes: usize,
-    /// The name of no namespace.
+    /// The empty name, which is returned for unused numbers.
     empty: Arc<str>,
 }
 
@@ -20,22 +20,21 @@ struct NamespaceRows {
 }
 
 impl Namespaces {
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The number of a namespace that has rows.
+    /// Returns the number of a namespace, or `None` if it has no rows.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
 
-    /// The name of a namespace that has rows; else the empty one.
+    /// Returns the name of a namespace, or an empty name if the number is not in use.
     pub(super) fn name(&self, number: u32) -> &Arc<str> {
         self.held.get(number as usize).map_or(&self.empty, |held| &held.name)
     }
 
-    /// Counts one more row in `name`; answers its number.
+    /// Counts one more row in a namespace. Returns the namespace's number.
     pub(super) fn enter(&mut self, name: &str) -> u32 {
         if let Some(number) = self.number(name) {
             if let Some(held) = self.held.get_mut(number as usize) {
@@ -56,7 +55,7 @@ impl Namespaces {
         number
     }
 
-    /// Counts one row less; a namespace without rows is forgotten.
+    /// Counts one row less. A namespace without rows is removed, and its number becomes free.
     pub(super) fn leave(&mut self, number: u32) {
         let Some(held) = self.held.get_mut(number as usize) else { return };
         held.rows = held.rows.saturating_sub(1);
@@ -73,7 +72,7 @@ impl Namespaces {
     }
 }
 
-/// The name, the counts in front of it, and its places in both directions.
+/// Bytes of one namespace: its name with two reference counts, an entry in `numbers` and an entry in `held`.
 fn weight(name: &str) -> usize {
     name.len() + 2 * size_of::<usize>() + size_of::<NamespaceRows>() + size_of::<(Arc<str>, u32)>()
 }
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_lives_as_long_as_its_rows() {
+    fn a_namespace_is_removed_with_its_last_row() {
         let mut namespaces = Namespaces::default();
         let (a, b) = (namespaces.enter("a"), namespaces.enter("b"));
         assert_eq!(namespaces.enter("a"), a);

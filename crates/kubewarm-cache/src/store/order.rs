@@ -1,21 +1,22 @@
-//! Row numbers in key order: leaves of bounded length, so that an insertion moves little.
+//! The rows of a store in key order, in leaves of bounded length, so that an insertion moves few row numbers.
 
 use std::cmp::Ordering;
 
-/// Row numbers a leaf. A full leaf is 2 KiB: one insertion moves at most that.
+/// Maximum number of row numbers in a leaf. A full leaf takes 2 KiB, which is the most that one insertion moves.
 const LEAF: usize = 512;
 
-/// Row numbers, ordered by the keys of their rows. The keys stay in the rows; whoever searches
-/// brings the comparison.
+/// Row numbers in key order: the order in which the API server lists objects, by the bytes of `<namespace>/<name>`.
+///
+/// The keys stay in the rows. A caller that searches passes a function that compares them.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Never an empty one.
+    /// No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
 }
 
-/// A place in an [`Order`]; good until the next insertion or removal.
+/// A position in an [`Order`]. It is valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     leaf: usize,
@@ -23,30 +24,29 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place behind this one in the same leaf: where the next key of a list in order will be.
+    /// Returns the next position in the same leaf. A list in key order usually has its next object there.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
 }
 
 impl Order {
-    /// Rows.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The row at `place`.
     pub(super) fn get(&self, place: Place) -> Option<u32> {
         self.leaves.get(place.leaf)?.get(place.at).copied()
     }
 
-    /// Where the key is, or where it belongs. `compare` answers how a row's key compares to it;
-    /// `hint` and the end are tried first, which is where a list in key order needs them.
+    /// Returns the position of a key as `Ok`, or the position at which to insert it as `Err`. `compare` compares a
+    /// row with the key.
+    ///
+    /// The search tries `hint` and the end first, because a list arrives in key order.
     pub(super) fn find(
         &self,
         hint: Place,
@@ -66,13 +66,14 @@ impl Order {
         found.map(|at| Place { leaf, at }).map_err(|at| Place { leaf, at })
     }
 
-    /// Puts `row` at a place that [`Order::find`] gave; answers where it is now.
+    /// Inserts `row` at a position that [`Order::find`] returned. Returns its new position, which differs if the leaf
+    /// was split.
     pub(super) fn insert(&mut self, mut place: Place, row: u32) -> Place {
         self.len += 1;
         let leaves = self.leaves.len();
         if self.leaves.get(place.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
             let split = if place.leaf + 1 == leaves && place.at >= LEAF {
-                // Keys that come in order fill leaf after leaf.
+                // Keys that arrive in order fill one leaf after another.
                 Vec::with_capacity(LEAF)
             } else {
                 let upper = self
@@ -104,7 +105,6 @@ impl Order {
         place
     }
 
-    /// Takes the row at `place` out.
     pub(super) fn remove(&mut self, place: Place) {
         let Some(leaf) = self.leaves.get_mut(place.leaf) else { return };
         if place.at >= leaf.len() {
@@ -121,7 +121,7 @@ impl Order {
         }
     }
 
-    /// Keeps the rows that `keep` says; memory that is no longer needed is given back.
+    /// Keeps the rows for which `keep` returns true. Joins small leaves, and frees the memory that they used.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for leaf in &mut self.leaves {
             leaf.retain(|&row| keep(row));
@@ -139,12 +139,12 @@ impl Order {
         self.leaves = packed;
     }
 
-    /// The place behind the last row.
+    /// Returns the position after the last row.
     pub(super) fn end(&self) -> Place {
         Place { leaf: self.leaves.len(), at: 0 }
     }
 
-    /// The rows from one place up to another one.
+    /// Returns the rows from `from` to `to`, without the row at `to`.
     pub(super) fn range(
         &self,
         from: Place,
@@ -158,12 +158,12 @@ impl Order {
         })
     }
 
-    /// The rows from `place` on.
+    /// Returns the rows from `place` to the end.
     pub(super) fn from(&self, place: Place) -> impl Iterator<Item = u32> + use<'_> {
         self.range(place, self.end())
     }
 
-    /// How many rows stand before `place`.
+    /// Returns the number of rows before `place`. Cost: one step for each leaf.
     pub(super) fn rank(&self, place: Place) -> usize {
         self.leaves.iter().take(place.leaf).map(Vec::len).sum::<usize>() + place.at
     }
@@ -176,7 +176,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn keys_in_order_fill_their_leaves() {
+    fn keys_inserted_in_order_fill_every_leaf() {
         let mut order = Order::default();
         for row in 0..10_000_u32 {
             let place = order.find(Place::default(), |held| held.cmp(&row)).unwrap_err();
@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn it_agrees_with_a_set(
+        fn a_row_order_matches_a_btree_set(
             steps in proptest::collection::vec((0..3000_u32, any::<bool>()), 0..2500),
             sweep in 0..3000_u32,
         ) {

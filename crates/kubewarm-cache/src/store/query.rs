@@ -1,4 +1,4 @@
-//! What readers ask of a table: one object, keys and versions in key order.
+//! Reads of a store: single objects, keys, versions and memory usage.
 
 use super::{
     contents::{Contents, Identity},
@@ -11,52 +11,54 @@ use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, nam
 use serde::Serialize;
 use std::{cmp::Ordering, fmt, sync::Arc};
 
-/// Sees every delta that the table's writer has applied. Cloning is cheap; a reader of a table that
-/// was replaced or closed goes on seeing its last contents.
+/// Reads the objects of one store, including every delta that its writer has applied. A clone is cheap.
 ///
-/// Lock hold: a read shares packed records, about 0.1 µs an object, and unpacks them after the lock.
+/// A reader of a closed or replaced store keeps its last objects. A read holds the lock while it collects packed
+/// objects, about 0.1 µs each, and unpacks them afterwards.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) table: Arc<Table>,
 }
 
-/// One object as it is held.
+/// One object of a store, unpacked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its name.
+    /// Namespace and name of the object.
     pub key: ObjectKey,
-    /// Which object it is.
+    /// `metadata.uid`. It changes when the object is deleted and created again.
     pub uid: Uid,
-    /// Its version; `None` from servers that give none.
+    /// `metadata.resourceVersion`; `None` if the server sent none.
     pub version: Option<ResourceVersion>,
-    /// The body as it was delivered: JSON without `apiVersion` and `kind`.
+    /// The object as the server sent it, after the projection: JSON without `apiVersion` and `kind`.
     pub body: Bytes,
 }
 
-/// One object while it is looked at: nothing of it is copied.
+/// A borrowed view of one unpacked object. Nothing is copied.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
-    /// Its namespace; empty of what is cluster-scoped.
+    /// Namespace of the object; empty for a cluster-scoped object.
     pub namespace: &'a str,
-    /// Its name, which is UTF-8.
+    /// Name of the object, as UTF-8.
     pub name: &'a [u8],
-    /// The body, as of [`Object`].
+    /// JSON of the object, as in [`Object`].
     pub body: &'a [u8],
 }
 
-/// What a table holds.
+/// Number of objects and memory of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes taken of the allocator: records (name and packed body), rows, key order, namespaces,
-    /// labels, declared indexes, and this table's share of its kind's dictionaries; within a tenth
-    /// of what the process grows by. An emptied table holds 0.
+    /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, event log, and a proportional part
+    /// of dictionaries.
+    ///
+    /// The value differs from the growth of the process by at most a tenth. A store without objects and changes has 0
+    /// bytes.
     pub bytes: u64,
 }
 
 impl fmt::Debug for Object {
-    /// Which object, never what it says: it may be a secret.
+    /// Prints the identity of the object, but not its body, which can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
         let length = body.len();
@@ -65,7 +67,7 @@ impl fmt::Debug for Object {
 }
 
 impl fmt::Debug for Seen<'_> {
-    /// As of [`Object`].
+    /// Prints the identity of the object, but not its body, which can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
         write!(f, "{}/{name} of {length} bytes", self.namespace)
@@ -73,55 +75,56 @@ impl fmt::Debug for Seen<'_> {
 }
 
 impl Reader {
-    /// Of the table.
     pub(super) fn new(table: Arc<Table>) -> Self {
         Self { table }
     }
 
-    /// How much the table holds. Cost: constant, up to the number of declared indexes.
+    /// Returns the number of objects and the memory. Cost: one step for each declared index.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.table.usage()
     }
 
-    /// Objects held.
+    /// Returns the number of objects.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.table.contents.read().order.len() as u64
     }
 
-    /// Whether an object of that name is held.
+    /// Whether the store contains an object of this namespace and name.
     #[must_use]
     pub fn holds(&self, namespace: &str, name: &str) -> bool {
         self.table.contents.read().find(namespace, name, Place::default()).is_ok()
     }
 
-    /// Calls `each` with every object that is held, all of one moment, and returns the version of that moment.
+    /// Calls `each` with every object, all from the same moment, and returns the store's version at that moment.
+    /// Holds the read lock until the last call returns.
     pub fn visit(&self, mut each: impl FnMut(Named<'_>)) -> Option<ResourceVersion> {
         let contents = self.table.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
             let Some(((namespace, name), Identity { uid, version })) = row else { continue };
-            // Names came in as text.
+            // The writer stores names from `str`, so they are UTF-8.
             let name = str::from_utf8(name).unwrap_or_default();
             each(Named { namespace, name, uid, version });
         }
         contents.version.clone()
     }
 
-    /// The version up to which the table is complete: of the last list, bookmark or event.
+    /// Returns the version up to which the store is complete. Lists, bookmarks and events raise it. `None` before the
+    /// first of them.
     #[must_use]
     pub fn version(&self) -> Option<ResourceVersion> {
         self.table.contents.read().version.clone()
     }
 
-    /// One object. Cost: about 3 µs for a pod.
+    /// Returns one object, or `None` if it is absent or does not decode. Cost: about 3 µs for a pod.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Object> {
         self.get_at(key).0
     }
 
-    /// The same, and the table's version at that moment.
+    /// Returns one object as [`Reader::get`] does, and the store's version at the same moment.
     #[must_use]
     pub fn get_at(&self, key: &ObjectKey) -> (Option<Object>, Option<ResourceVersion>) {
         let contents = self.table.contents.read();
@@ -136,13 +139,13 @@ impl Reader {
         (object, version)
     }
 
-    /// The keys of the objects that have no value at `path`, in key order, all from the same moment. `None` while the
-    /// table is not complete.
+    /// Returns the keys of the objects without a value at `path`, in key order, all from the same moment. Returns
+    /// `None` while the store has no version.
     ///
     /// # Cost
     ///
-    /// About 0.1 µs an object, under the lock, where that index is declared and complete. Otherwise the lock
-    /// is held for about 0.1 µs an object, and then it takes about 2 µs an object to unpack.
+    /// With a complete index of `path`: about 0.1 µs an object, under the lock. Without it: about 0.1 µs an object
+    /// under the lock, then about 2 µs an object to unpack it.
     #[must_use]
     pub fn keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
         let contents = self.table.contents.read();
@@ -167,8 +170,8 @@ impl Reader {
         })
     }
 
-    /// Keys and versions of up to `limit` objects behind `after`, in key order; no body is touched.
-    /// For those who look again only at what has changed.
+    /// Returns keys and versions of up to `limit` objects after `after`, in key order. It unpacks no body, so a
+    /// caller finds changed objects cheaply.
     #[must_use]
     pub fn versions(
         &self,
@@ -181,7 +184,7 @@ impl Reader {
             .collect()
     }
 
-    /// Address and length of a row's record.
+    /// Returns the address and the length of a row's packed body.
     #[cfg(test)]
     pub(super) fn place_of(&self, number: u32) -> (usize, usize) {
         let contents = self.table.contents.read();
@@ -189,7 +192,6 @@ impl Reader {
         (packed.as_ptr() as usize, packed.len())
     }
 
-    /// How a row's record is packed.
     #[cfg(test)]
     pub(super) fn packing_of(&self, number: u32) -> super::record::Packing {
         self.table.contents.read().slab.get(number).unwrap().record.packing()
@@ -197,18 +199,17 @@ impl Reader {
 }
 
 impl Contents {
-    /// The namespace and the name of a row.
+    /// Returns the namespace and the name of a row.
     pub(super) fn object(&self, number: u32) -> Option<(&str, &[u8])> {
         let row = self.slab.get(number)?;
         Some((self.namespaces.name(row.namespace), row.record.name()))
     }
 
-    /// The key of a row.
     pub(super) fn key(&self, number: u32) -> Option<ObjectKey> {
         self.object(number).map(|(namespace, name)| key(namespace, name))
     }
 
-    /// Where the first key behind `after` is.
+    /// Returns the position of the first key after `after`.
     pub(super) fn behind(&self, after: Option<&ObjectKey>) -> Place {
         let Some(after) = after else { return Place::default() };
         match self.find(&after.namespace, &after.name, Place::default()) {
@@ -218,26 +219,26 @@ impl Contents {
     }
 }
 
-/// Whether a namespace and a name stand behind a key.
+/// Whether an object, given as namespace and name, comes after a key.
 pub(super) fn is_behind(object: (&str, &[u8]), after: &ObjectKey) -> bool {
     key_order(object, after).is_gt()
 }
 
-/// Key order of a namespace with a name, and a key.
+/// Compares an object, given as namespace and name, with a key in key order.
 pub(super) fn key_order(object: (&str, &[u8]), key: &ObjectKey) -> Ordering {
     object_order(object, (&key.namespace, key.name.as_bytes()))
 }
 
-/// Key order of two objects, each a namespace with a name.
+/// Compares two objects, each given as namespace and name, in key order.
 pub(super) fn object_order(one: (&str, &[u8]), other: (&str, &[u8])) -> Ordering {
-    // Most are of one namespace, which is found sooner than an order.
+    // Most comparisons are within one namespace, and a test for equality is faster than `namespace_order`.
     if one.0 == other.0 {
         return one.1.cmp(other.1);
     }
     namespace_order(one.0, other.0)
 }
 
-/// Of a namespace and a name, which is UTF-8.
+/// Creates a key from a namespace and a name in UTF-8.
 pub(super) fn key(namespace: &str, name: &[u8]) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: String::from_utf8_lossy(name).into() }
 }
@@ -248,7 +249,7 @@ mod tests {
     use crate::store::{
         Catalog,
         record::{PackedRecord, Packing, Record},
-        samples::{all, body, cell, keys, remove, upsert},
+        samples::{all, body, informer_key, keys, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink;
     use std::{
@@ -257,14 +258,14 @@ mod tests {
     };
 
     #[test]
-    fn objects_without_a_field_are_the_same_with_and_without_its_index() {
+    fn keys_without_a_field_are_equal_with_and_without_an_index() {
         let path = FieldPath::parse("metadata.deletionTimestamp").unwrap();
         let leaving = r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let there = body("{}", "");
         for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
             let catalog = Catalog::new();
-            let mut writer = catalog.open(&cell("namespaces"), &declared);
-            let reader = catalog.reader(&cell("namespaces")).unwrap();
+            let mut writer = catalog.open(&informer_key("namespaces"), &declared);
+            let reader = catalog.reader(&informer_key("namespaces")).unwrap();
             assert_eq!(reader.keys_without(&path), None);
             let names = || {
                 let keys = reader.keys_without(&path).unwrap();
@@ -276,22 +277,22 @@ mod tests {
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
             writer.apply(upsert("/b", 1, "6", leaving));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
-            // Another namespace of that name.
+            // The namespace was deleted and created again with the same name.
             writer.apply(upsert("/b", 2, "7", &there));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
         }
     }
 
     #[test]
-    fn a_record_that_does_not_decode_is_absent_and_counted() {
+    fn an_object_that_does_not_unpack_is_absent_and_counted() {
         let counted = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&counted);
         let catalog = Catalog::new().with_error_counter(move |resource| {
             assert_eq!(*resource, cell("pods").resource);
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let web = body(r#"{"app":"web"}"#, "");
         for key in ["a/x", "a/y"] {
             writer.apply(upsert(key, 1, "5", &web));

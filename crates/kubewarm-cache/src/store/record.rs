@@ -1,82 +1,82 @@
-//! A stored object: its name and its body as bytes, and what the encoding of the body lets one find.
+//! Packed objects, and the search for labels and field values in their bodies.
 
 use super::dictionary::Dictionary;
 use kubewarm_wire::json::{Cursor, Paths};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
-/// Values of one object that one declared index takes; the rest are left out, so that one object
-/// cannot fill an index.
+/// Maximum number of values that one object adds to one declared index, so that one object cannot fill an index.
+/// Further values are left out.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
 
-/// How the bodies of a table are written: a property of its cell. Everything that looks into a body
-/// goes through here, so that another encoding is another variant and nothing else.
+/// How the bodies of a store are encoded. All code that reads inside a body goes through this type, so that a new
+/// encoding needs only a new variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// As the API server writes JSON.
+    /// JSON, as the API server writes it.
     #[default]
     Json,
 }
 
-/// How the body of a record is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// As it is: small, or it does not shrink.
+    /// Uncompressed, because the body is small or does not shrink.
     Plain,
     /// A zstd frame without its magic number.
     Zstd,
-    /// The same, with the dictionary of this generation of the kind; 1 to 253.
+    /// A zstd frame without its magic number, compressed with the dictionary of this generation, 1 to 253.
     Dictionary(u8),
-    /// As it is, because it is a whole Secret: a zstd context or a dictionary would keep copies of it.
+    /// Uncompressed, because the body is a Secret with its payload. A zstd context or a dictionary would keep copies
+    /// of the payload.
     Secret,
 }
 
-/// One allocation an object: a byte for the packing, the name's length, the name, the packed body.
-/// Clones share it: tables, what they remember, and the lists that are being sent.
+/// A packed object in one allocation: a byte for the packing, the name's length, the name, the packed body.
+///
+/// Clones share the allocation. The store, its event log and lists that are being sent hold such clones.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Record(ThinArc<(), u8>);
 
-/// A record and the dictionary that it needs. It stays readable after its table has dropped both.
+/// A packed object with the dictionary that it needs. It stays readable after its store has dropped both.
 #[derive(Clone)]
 pub(super) struct PackedRecord {
     pub(super) record: Record,
     pub(super) dictionary: Option<Arc<Dictionary>>,
 }
 
-/// What stands for the packing of a secret.
+/// The packing byte of [`Packing::Secret`].
 const SECRET: u8 = u8::MAX;
-/// What an allocation holds before the bytes: how often it is shared, and its length.
+/// Bytes of an allocation before the slice: a reference count and a length.
 const HEAD: usize = 2 * size_of::<usize>();
 
 impl Encoding {
-    /// Whether both bodies have the same labels, byte for byte: a cheap answer that may be `false`
-    /// for equal labels in another order.
+    /// Whether both bodies have the same labels, compared byte for byte. The comparison is cheap, but returns `false`
+    /// for equal labels in a different order.
     pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
         match self {
             Self::Json => raw_labels(a) == raw_labels(b),
         }
     }
 
-    /// Calls `each` with every label of a body. Where labels are not strings, with those before the
-    /// fault, always the same ones for the same body.
+    /// Calls `each` with every label of a body. It stops at the first label whose value is not a string.
     pub(super) fn for_each_label(self, body: &[u8], mut each: impl FnMut(&str, &str)) {
         match self {
             Self::Json => {
                 #[cfg(test)]
                 WALKS.set(WALKS.get() + 1);
-                // Whoever delivered the object has counted the fault already.
+                // The informer's decoder has already counted this error.
                 let _ = labels(body).and_then(|at| at.strings(&mut each));
             }
         }
     }
 
-    /// The values at each of `paths`: sorted, each once, at most [`VALUES_PER_OBJECT`] of a path; strings as
-    /// they are, numbers and booleans as their text.
+    /// Returns the values at each path: sorted, without duplicates, at most [`VALUES_PER_OBJECT`]. Numbers and
+    /// booleans become text.
     ///
     /// # Cost
     ///
-    /// One walk of the body, however many paths there are: about 1 ns a byte; and at the most six comparisons
-    /// and a copy a value.
+    /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and a
+    /// copy.
     pub(super) fn field_values(self, body: &[u8], paths: &Paths) -> Vec<Vec<Box<str>>> {
         let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
         if paths.is_empty() {
@@ -86,7 +86,7 @@ impl Encoding {
             Self::Json => {
                 #[cfg(test)]
                 WALKS.set(WALKS.get() + 1);
-                // A body that is not JSON has the values before the fault.
+                // If the body is not valid JSON, the values before the error are returned.
                 let _ = Cursor::new(body).values(paths, &mut |path, value| {
                     if let Some(values) = values.get_mut(path)
                         && values.len() < VALUES_PER_OBJECT
@@ -101,7 +101,7 @@ impl Encoding {
     }
 }
 
-/// The place of `metadata.labels`.
+/// Returns a cursor at `metadata.labels`.
 fn labels(body: &[u8]) -> Option<Cursor<'_>> {
     let mut at = Cursor::new(body);
     (at.seek("metadata")? && at.seek("labels")?).then_some(at)
@@ -123,7 +123,7 @@ impl Packing {
 }
 
 impl Record {
-    /// Of a body that is packed already.
+    /// Combines a name and a body that is already packed.
     pub(super) fn new(name: &str, packing: Packing, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
@@ -142,13 +142,12 @@ impl Record {
         Self(ThinArc::from_header_and_slice((), &bytes))
     }
 
-    /// Of a body as it is.
+    /// Combines a name and a body without compression.
     #[cfg(test)]
     pub(super) fn plain(name: &str, body: &[u8]) -> Self {
         Self::new(name, Packing::Plain, body)
     }
 
-    /// How the body is packed.
     pub(super) fn packing(&self) -> Packing {
         match self.held().first() {
             None | Some(0) => Packing::Plain,
@@ -158,17 +157,16 @@ impl Record {
         }
     }
 
-    /// The object's name.
+    /// The name of the object, as UTF-8.
     pub(super) fn name(&self) -> &[u8] {
         self.parts().0
     }
 
-    /// The packed body.
     pub(super) fn packed(&self) -> &[u8] {
         self.parts().1
     }
 
-    /// Bytes taken of the allocator, by whomever it is shared.
+    /// Bytes of the allocation, however many clones share it.
     pub(super) fn bytes(&self) -> usize {
         taken(HEAD + self.held().len())
     }
@@ -191,9 +189,11 @@ impl Record {
     }
 }
 
-/// Bytes that the allocator takes for `size`, so that what tables report is what the process grows by: a header of 8,
-/// whole steps of 16, at least 32. Of glibc, where the operator is measured. Others round in steps of an eighth, which
-/// is about the same for records of some hundred bytes.
+/// Bytes that the allocator uses for `size` bytes. With this rounding, the reported memory matches the growth of the
+/// process.
+///
+/// The function follows glibc's malloc, with which the operator is measured: an 8-byte header, steps of 16, at least
+/// 32 bytes. Other allocators round in steps of an eighth, which is similar for some hundred bytes.
 pub(super) const fn taken(size: usize) -> usize {
     match size {
         0 => 0,
@@ -203,14 +203,14 @@ pub(super) const fn taken(size: usize) -> usize {
 }
 
 impl fmt::Debug for PackedRecord {
-    /// How much, never what.
+    /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
 impl fmt::Debug for Record {
-    /// How much, never what.
+    /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
     }
@@ -218,7 +218,7 @@ impl fmt::Debug for Record {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has walked a body for its labels or values.
+    /// Number of passes over bodies for labels or values on this thread.
     pub(super) static WALKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn labels_are_found_where_the_server_writes_them() {
+    fn labels_are_read_only_from_the_metadata() {
         let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
         let mut seen = Vec::new();
         Encoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_read_in_order_unescaped_and_up_to_the_first_fault() {
+    fn labels_are_read_in_order_unescaped_and_up_to_the_first_error() {
         let cases: [(&str, &[&str]); 6] = [
             (r#"{"app":"web", "a/b" : "","q":"\u0041"}"#, &["app=web", "a/b=", "q=A"]),
             ("{}", &[]),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_takes_each_value_once_and_no_more_than_its_share() {
+    fn an_index_stores_each_value_once_within_its_bound() {
         let paths: Paths =
             ["a[*]", "b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
@@ -277,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn small_allocations_take_more_than_they_hold() {
+    fn allocation_sizes_are_rounded_as_in_glibc() {
         assert_eq!([0, 1, 24, 25, 40, 41, 250].map(taken), [0, 32, 32, 48, 48, 64, 272]);
     }
 
     proptest! {
         #[test]
-        fn a_record_is_its_parts(
+        fn a_packed_object_returns_the_parts_it_was_made_of(
             name in ".{0,300}",
             tag in 0..=255_u8,
             packed: Vec<u8>,

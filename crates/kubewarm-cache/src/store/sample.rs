@@ -1,32 +1,33 @@
-//! A catalog of its own for some objects of each kind: what all of them would weigh.
+//! Stores a sample of objects in a separate catalog, to forecast the memory that all objects will take.
 
 use super::{Catalog, Writer};
 use kubewarm_api::model::{CellKey, CellSpec, Delta, DeltaSink as _, Item, Projection, Resource};
 use std::collections::BTreeMap;
 
-/// What makes objects alike: they share dictionaries.
+/// The resource and projection of sampled objects. Stores with equal keys use the same dictionaries.
 pub type Alike = (Resource, Projection);
 
-/// Objects of several cells, held as the tables of the process would hold them, and dropped with it.
+/// A sample of objects from several informers. It packs and indexes them as the operator's stores do, and frees them
+/// when it is dropped.
 #[derive(Debug, Default)]
 pub struct Sample {
     catalog: Catalog,
     writers: BTreeMap<CellKey, Writer>,
 }
 
-/// What the objects of one kind weigh in a sample.
+/// Memory of the sampled objects of one resource and projection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Objects in the sample.
+    /// Number of objects in the sample.
     pub objects: u64,
-    /// Bytes that grow with them.
+    /// Bytes that grow with the number of objects: all memory except the dictionary.
     pub bytes: u64,
-    /// Bytes of the dictionary, however many objects there are.
+    /// Bytes of the dictionary, independent of the number of objects.
     pub fixed: u64,
 }
 
 impl Sample {
-    /// Holds an object as the table of this cell would.
+    /// Stores one object with the key and the declared indexes of `spec`.
     pub fn put(&mut self, spec: &CellSpec, item: &Item<'_>) {
         let writer = self
             .writers
@@ -35,12 +36,12 @@ impl Sample {
         writer.apply(Delta::Upsert(item.clone()));
     }
 
-    /// What it came to, by kind.
+    /// Returns the memory of the sample by resource and projection.
     ///
     /// # Cost
     ///
-    /// Blocks until a dictionary has been trained and every record is packed with it: tens of
-    /// milliseconds for a thousand objects.
+    /// Blocks until the maintenance thread has trained dictionaries and packed all objects with them. This takes tens
+    /// of milliseconds for a thousand objects.
     #[must_use]
     pub fn weigh(self) -> BTreeMap<Alike, Weight> {
         self.catalog.settle();
@@ -62,8 +63,10 @@ impl Sample {
 }
 
 impl Weight {
-    /// What so many objects would weigh: exact for those of the sample, which count the dictionary
-    /// too; 0 if nothing was sampled.
+    /// Estimates the bytes of `objects` objects, including the dictionary. Returns 0 for 0 objects or an empty
+    /// sample.
+    ///
+    /// The result is exact if `objects` is the number of sampled objects.
     #[must_use]
     pub fn of(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {
@@ -77,10 +80,10 @@ impl Weight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::samples::{all, body, cell};
+    use crate::store::samples::{all, body, informer_key};
     use kubewarm_api::model::{ResourceVersion, Uid};
 
-    /// A pod of about 2 KB, with what differs and what repeats.
+    /// Returns a pod of about 2 KB, in which some text repeats and some differs.
     fn pod(n: u32) -> String {
         let random = n.wrapping_mul(0x9e37_79b9);
         let words = "a container of the shop, its ports, its probes, and where its volumes are";
@@ -92,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_objects_tell_what_ten_thousand_weigh() {
-        let key = cell("pods");
+    fn a_sample_of_1000_objects_predicts_the_memory_of_10000() {
+        let key = informer_key("pods");
         let catalog = Catalog::new();
         let mut writer = catalog.open(&key, &std::collections::BTreeSet::new());
         let mut sample = Sample::default();

@@ -1,4 +1,4 @@
-//! Cells and objects for the tests of this layer.
+//! Informer keys, deltas and queries for the tests of the store.
 
 use super::{Object, Reader, Test, Wanted};
 use kubewarm_api::model::{
@@ -7,8 +7,8 @@ use kubewarm_api::model::{
 };
 use std::ops::ControlFlow;
 
-/// All objects of a kind of the core group.
-pub(super) fn cell(resource: &str) -> CellKey {
+/// Returns the key of an informer for all objects of a core resource, in all namespaces.
+pub(super) fn informer_key(resource: &str) -> CellKey {
     CellKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
         Extent::AllNamespaces,
@@ -16,17 +16,17 @@ pub(super) fn cell(resource: &str) -> CellKey {
     )
 }
 
-/// `metadata.uid` number `n`.
+/// Returns a UID in which all 16 bytes are `n`.
 pub(super) fn uid(n: u8) -> Uid {
     Uid::from([n; 16])
 }
 
-/// A body with these labels, and with `rest` behind the metadata.
+/// Returns an object as JSON, with these labels. `rest` follows after the metadata.
 pub(super) fn body(labels: &str, rest: &str) -> String {
     format!(r#"{{"metadata":{{"labels":{labels}}}{rest}}}"#)
 }
 
-/// An upsert of `<namespace>/<name>`.
+/// Returns an upsert of the object `<namespace>/<name>`.
 pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Upsert(Item {
@@ -38,7 +38,7 @@ pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> 
     })
 }
 
-/// The removal of `<namespace>/<name>`.
+/// Returns a removal of the object `<namespace>/<name>`.
 pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Remove(Tombstone {
@@ -48,17 +48,16 @@ pub(super) fn remove<'a>(key: &'a str, version: &str) -> Delta<'a> {
     })
 }
 
-/// A version.
 pub(super) fn version(text: &str) -> ResourceVersion {
     ResourceVersion::parse(text).unwrap()
 }
 
-/// The keys of all objects, in key order.
+/// Returns the keys of all objects, in key order.
 pub(super) fn keys(reader: &Reader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
 
-/// The objects that `wanted` selects, in key order. Nobody may write meanwhile.
+/// Returns the objects that `wanted` selects, in key order. The caller must not write to the store at the same time.
 pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
     let mut selected = reader.select(wanted, None, None);
     while selected.step() {}
@@ -71,24 +70,24 @@ pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
     keys.iter().filter_map(|key| reader.get(key)).collect()
 }
 
-/// All objects, in key order.
+/// Returns all objects, in key order.
 pub(super) fn all(reader: &Reader) -> Vec<Object> {
     selected(reader, &Wanted::default())
 }
 
-/// Those whose labels match.
+/// Returns the objects that a label selector matches.
 pub(super) fn labelled(reader: &Reader, labels: LabelSelector) -> Vec<Object> {
     selected(reader, &Wanted { labels, ..Wanted::default() })
 }
 
-/// Those with this value at `path`.
+/// Returns the objects with this value at `path`.
 pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<Object> {
     let (path, value) = (path.clone(), value.into());
     let test = Test::Field { path, absent: "".into(), is_equality: true, value };
     selected(reader, &Wanted { tests: [test].into_iter().collect(), ..Wanted::default() })
 }
 
-/// Whether the table has a complete index of this field.
+/// Whether the store has a complete index of `path`.
 pub(super) fn is_indexed(reader: &Reader, path: &FieldPath) -> bool {
     let contents = reader.table.contents.read();
     contents.declared.iter().any(|index| index.path == *path && index.is_complete)

@@ -1,9 +1,9 @@
-//! Proof that tables keep whole Secrets apart from what compression remembers.
+//! Tests that stores keep Secrets uncompressed and out of dictionaries.
 
 use super::{
     Catalog,
     record::Packing,
-    samples::{body, cell, upsert},
+    samples::{body, informer_key, upsert},
 };
 use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SecretData};
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
 fn secrets() -> CellKey {
-    let key = CellKey { secret_data: SecretData::Allow, ..cell("secrets") };
-    assert!(matches!(key.projection, Projection::Full(_)), "whole");
+    let key = CellKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
+    assert!(matches!(key.projection, Projection::Full(_)), "the payload is kept");
     key
 }
 
@@ -22,7 +22,7 @@ fn payload(n: usize) -> String {
 }
 
 #[test]
-fn secrets_are_not_compressed_nor_learnt_from() {
+fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
     let catalog = Catalog::new();
     let mut writer = catalog.open(&secrets(), &BTreeSet::new());
     let names: Vec<_> = (0..2_000).map(|n| format!("a/x{n}")).collect();

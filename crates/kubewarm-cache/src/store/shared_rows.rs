@@ -1,4 +1,4 @@
-//! Rows of one moment: taken under the table's lock, and read outside of it.
+//! The packed objects of one moment, collected under the store's lock and read without it.
 
 use super::{
     codec::Context,
@@ -11,28 +11,30 @@ use super::{
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Rows in the order in which they were taken. They share their records with the table: a row takes 16 bytes, and no
-/// body is copied. A record stays as it is whatever happens to the table.
+/// Packed objects in the order of their collection. A row takes 16 bytes, including a pointer to the store's packed
+/// object. No body is copied.
+///
+/// Later changes of the store do not change these rows.
 #[derive(Debug, Default)]
 pub(super) struct SharedRows {
     rows: VecDeque<SharedRow>,
     namespaces: Vec<Arc<str>>,
-    /// Rarely more than one.
+    /// The dictionaries that the rows need, rarely more than one.
     dictionaries: Vec<Arc<Dictionary>>,
 }
 
 #[derive(Debug)]
 struct SharedRow {
     record: Record,
-    /// An index of [`SharedRows::namespaces`].
+    /// Index into `SharedRows::namespaces`.
     namespace: u32,
 }
 
-/// Records that are fetched together.
+/// Number of packed objects that are fetched into the processor's cache at the same time.
 const AHEAD: usize = 16;
 
 impl SharedRows {
-    /// The rows of these numbers.
+    /// Collects the rows with these numbers.
     pub(super) fn of(contents: &Contents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
         let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
@@ -45,14 +47,14 @@ impl SharedRows {
         rows
     }
 
-    /// Takes one more row, if it exists.
+    /// Adds one row, if it exists.
     pub(super) fn take(&mut self, contents: &Contents, number: u32) {
         let Some(row) = contents.slab.get(number) else { return };
         let dictionary = contents.dictionaries.get(row.record.packing());
         self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
     }
 
-    /// Takes a record that the table had earlier.
+    /// Adds an earlier state of an object, from the event log.
     pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &PackedRecord) {
         self.push(namespace, &packed.record, packed.dictionary.as_ref());
     }
@@ -68,7 +70,7 @@ impl SharedRows {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // Rows in key order are grouped by namespace.
+        // In key order, all rows of a namespace follow each other.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -76,12 +78,11 @@ impl SharedRows {
         self.rows.push_back(SharedRow { record: record.clone(), namespace });
     }
 
-    /// Rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// One row, unpacked into `body`; `None` if its record does not decode.
+    /// Unpacks one row into `body`. Returns `None` if the body does not decode.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
@@ -94,30 +95,27 @@ impl SharedRows {
         Some(Seen { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
-    /// The key of a row.
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
         let SharedRow { record, namespace } = self.rows.get(row)?;
         Some(key(self.namespace(*namespace), record.name()))
     }
 
-    /// Has the first records fetched each time [`AHEAD`] rows have been dropped.
+    /// Fetches the next [`AHEAD`] packed objects into the processor's cache. A reader calls it before each row, and
+    /// only every [`AHEAD`]th call fetches.
     pub(super) fn fetch_ahead(&self) {
         if self.rows.len().is_multiple_of(AHEAD) {
             fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));
         }
     }
 
-    /// Drops the first row.
     pub(super) fn drop_first(&mut self) {
         self.rows.pop_front();
     }
 
-    /// Puts one row in the place of another one, which comes there.
     pub(super) fn swap(&mut self, one: usize, other: usize) {
         self.rows.swap(one, other);
     }
 
-    /// Drops all rows but the first `len`.
     pub(super) fn truncate(&mut self, len: usize) {
         self.rows.truncate(len);
     }
@@ -133,8 +131,10 @@ impl SharedRows {
     }
 }
 
-/// Has the processor fetch the beginnings of records. The records of a large table are in no cache, and each fetch takes
-/// long; fetches at the same time take little longer than one.
+/// Reads the first byte of each packed object, so that the processor fetches all of them from memory at the same
+/// time.
+///
+/// The objects of a large store are in no cache. Fetches in parallel take little longer than one fetch.
 fn fetch<'a>(records: impl Iterator<Item = &'a Record>) {
     for record in records {
         black_box(record.packing());
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::store::{
         Catalog, Reader,
-        samples::{body, cell, remove, upsert},
+        samples::{body, informer_key, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink as _;
     use std::collections::BTreeSet;
@@ -171,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn all_lists_share_the_tables_records_whatever_happens_to_it() {
+    fn a_list_keeps_its_objects_whatever_happens_to_the_store() {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let keys = ["a/x", "a/y", "b/x"];
         let text = "text".repeat(64);
         let first = body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#));
@@ -191,7 +191,7 @@ mod tests {
             writer.apply(remove(key, "7"));
         }
         drop(writer);
-        catalog.close(&cell("pods"));
+        catalog.close(&informer_key("pods"));
         let expected = keys.map(|key| format!("{key}: {first}"));
         for rows in &taken {
             assert_eq!(shown(rows, &reader), expected);

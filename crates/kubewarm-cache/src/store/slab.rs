@@ -1,31 +1,30 @@
-//! Rows by number, in chunks: growing never copies the rows that are there.
+//! The rows of a store by number, in chunks, so that growth never copies existing rows.
 
 use super::record::Record;
 use std::collections::BTreeSet;
 
-/// Rows a chunk, 10 KiB: what a table of any size may waste at its end.
+/// Rows in a chunk. A chunk takes 10 KiB, which is the most that a store wastes after its last row.
 const CHUNK: usize = 256;
 
-/// One object: 40 bytes, and its record behind a pointer.
+/// One object of a store. A row takes 40 bytes, including a pointer to the packed object.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The UID, unless the row is odd.
+    /// The UID as 16 bytes. Unused if `is_odd` is true.
     pub(super) uid: [u8; 16],
-    /// The version, unless the row is odd.
+    /// The resource version. Unused if `is_odd` is true.
     pub(super) version: u64,
-    /// Name and body.
     pub(super) record: Record,
-    /// Which of the table's namespaces.
+    /// Number of the namespace in `Namespaces`.
     pub(super) namespace: u32,
-    /// Whether the UID is no UUID or the version no number. The table then holds both in its odd identities.
+    /// Whether the UID is not a UUID or the version is not a number. `Contents` then stores both outside the row.
     pub(super) is_odd: bool,
 }
 
-/// Rows by number. Numbers of removed rows are given out again, lowest chunk first.
+/// Rows by number. The number of a removed row is used again; the lowest chunk is filled first.
 #[derive(Debug, Default)]
 pub(super) struct Slab {
     chunks: Vec<Chunk>,
-    /// Chunks with a free place.
+    /// Indexes of chunks with a free row number.
     open: BTreeSet<u32>,
     bytes: usize,
 }
@@ -37,24 +36,22 @@ struct Chunk {
 }
 
 impl Slab {
-    /// Bytes allocated, without the records.
+    /// Bytes allocated for rows, without the packed objects.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The row of this number.
     pub(super) fn get(&self, number: u32) -> Option<&Row> {
         let (chunk, at) = split(number);
         self.chunks.get(chunk)?.rows.get(at)?.as_ref()
     }
 
-    /// The row of this number, to be changed.
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Row> {
         let (chunk, at) = split(number);
         self.chunks.get_mut(chunk)?.rows.get_mut(at)?.as_mut()
     }
 
-    /// Stores a row and answers its number; `None` once all 2^32 numbers are taken.
+    /// Stores a row and returns its number, or `None` when no number is free.
     pub(super) fn insert(&mut self, row: Row) -> Option<u32> {
         let index = match self.open.first() {
             Some(&index) => index,
@@ -86,7 +83,7 @@ impl Slab {
         u32::try_from(at * CHUNK + place).ok()
     }
 
-    /// Takes a row out; a chunk without rows gives its memory back.
+    /// Removes a row, and frees the memory of its chunk if the chunk is empty.
     pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
         let (index, at) = split(number);
         let chunk = self.chunks.get_mut(index)?;
@@ -106,7 +103,7 @@ impl Slab {
         Some(row)
     }
 
-    /// The numbers of all rows from `from` on, ascending.
+    /// Returns the numbers of all rows from `from`, in ascending order.
     pub(super) fn numbers_from(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
         let (first, at) = split(from);
         let chunks = self.chunks.iter().enumerate().skip(first);
@@ -144,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_used_again_and_memory_is_given_back() {
+    fn row_numbers_are_reused_and_memory_is_freed() {
         let mut slab = Slab::default();
         let numbers: Vec<_> = (0..2000).map(|_| slab.insert(row()).unwrap()).collect();
         assert_eq!(numbers, (0..2000).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! A table: its contents behind a lock, and what is done with them from outside.
+//! One store: its data behind a lock, and the operations of the writer, the readers and the maintenance thread.
 
 use super::{
     codec::Context,
@@ -19,29 +19,27 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// The objects of one cell: one writer, any number of readers.
+/// The objects of one informer, with one writer and any number of readers.
 ///
-/// Locking: every reader and the writer take this one lock and no other table's with it. The writer
-/// holds it for a few microseconds a delta, packing and unpacking outside; readers while they take
-/// packed records, about 0.1 µs an object.
+/// Locking: a thread holds the lock of at most one store. The writer holds it for a few microseconds a delta, and
+/// packs and unpacks outside it. A reader holds it while it collects packed objects, about 0.1 µs each.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) contents: RwLock<Contents>,
     pub(super) encoding: Encoding,
-    /// Whether it holds the payload of Secrets, which is not packed.
+    /// Whether the store contains Secrets with their payload, which are never compressed.
     is_secret: bool,
-    /// What it shares with the tables of its kind.
+    /// Dictionary, codec and job queue, which the stores with the same resource and projection use together.
     pub(super) kind: Arc<Kind>,
-    /// What it holds, for whoever bounds it.
+    /// Reports objects and bytes to the budgets that limit them.
     gauge: Arc<Gauge>,
-    /// Changed under the lock of the contents.
+    /// Changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// Wakes those who follow it.
+    /// Wakes the followers after each change and when the store is closed.
     pub(super) told: Arc<Notify>,
 }
 
 impl Table {
-    /// An empty one.
     pub(super) fn new(kind: Arc<Kind>, is_secret: bool, gauge: Arc<Gauge>) -> Self {
         Self {
             contents: RwLock::default(),
@@ -54,8 +52,9 @@ impl Table {
         }
     }
 
-    /// The write lock, and what `entries` finds for the declared indexes. It searches outside the lock, and once more if
-    /// indexes are declared meanwhile.
+    /// Runs `entries` outside the lock to find index entries, then takes the write lock. Returns both.
+    ///
+    /// If the declared indexes have changed in between, `entries` runs again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&Paths) -> T,
@@ -71,14 +70,14 @@ impl Table {
         }
     }
 
-    /// See [`Contents::raise`]; takes the write lock only if that changes anything.
+    /// Raises the version as [`Contents::raise`] does. Takes the write lock only if the version differs.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
             self.contents.write().raise(version.clone());
         }
     }
 
-    /// Unpacks a record of this table into `into`. A record that does not decode is counted and logged.
+    /// Unpacks a body into `into`. If the body does not decode, logs and counts the error and returns `None`.
     pub(super) fn unpack<'a>(
         &self,
         record: &Record,
@@ -96,7 +95,6 @@ impl Table {
         }
     }
 
-    /// Unpacks the body of a row into `into`.
     pub(super) fn unpack_row<'a>(
         &self,
         number: u32,
@@ -107,7 +105,7 @@ impl Table {
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
-    /// The body of a record; `None` if it does not decode.
+    /// Unpacks a body into new memory. Returns `None` if the body does not decode.
     pub(super) fn body(&self, packed: &PackedRecord) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.kind.codec.with(|context, _| {
@@ -116,21 +114,21 @@ impl Table {
         })
     }
 
-    /// Up to `limit` rows from number `from` on.
+    /// Returns up to `limit` rows with numbers from `from`.
     pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, PackedRecord)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
         numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
-    /// The records of up to `count` rows from all over the table.
+    /// Returns up to `count` packed objects, evenly spread over the store.
     pub(super) fn spread(&self, count: usize) -> Vec<PackedRecord> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
         contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
     }
 
-    /// Declares which indexes there are, and has those completed that are new.
+    /// Changes the declared indexes, and queues the job that completes new ones.
     pub(super) fn declare(self: &Arc<Self>, wanted: &[FieldPath]) {
         let mut contents = self.contents.write();
         let gone = contents.declare(wanted);
@@ -146,33 +144,35 @@ impl Table {
         }
     }
 
-    /// How much it holds.
     pub(super) fn usage(&self) -> Usage {
         let contents = self.contents.read();
         Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
-    /// Whether nobody fills it any more.
+    /// Whether the store was closed or replaced.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change: sets the gauge, and wakes those who follow the table.
+    /// Ends a change: updates the gauge, releases the lock and wakes the followers.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, Contents>) {
         self.measure(&contents);
         drop(contents);
         self.told.notify_waiters();
     }
 
-    /// Sets the gauge to the objects and bytes of `contents`. The caller holds the table's lock, so two calls cannot
-    /// overtake each other. A closed table leaves the gauge to its successor.
+    /// Sets the gauge to the objects and bytes of `contents`. The caller holds the store's lock, so a newer value is
+    /// never overwritten by an older one.
+    ///
+    /// A closed store does not set the gauge, because its successor uses the same gauge.
     pub(super) fn measure(&self, contents: &Contents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
         }
     }
 
-    /// Counts what it holds no more: it goes with its writer and its last reader.
+    /// Marks the store as closed, sets the gauge to 0 and wakes the followers. The writer and the readers still hold
+    /// the memory.
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
@@ -181,7 +181,8 @@ impl Table {
         self.told.notify_waiters();
     }
 
-    /// Packs a body as the kind's records are packed now; a secret not at all.
+    /// Packs a body with the newest dictionary, and counts it for the next training. A Secret stays uncompressed and
+    /// is not counted.
     pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> PackedRecord {
         if self.is_secret {
             let record = Record::new(name, Packing::Secret, body);

@@ -1,34 +1,35 @@
-//! How long one looks into bodies before others have their turn.
+//! Limits how many bytes of bodies a task reads before it yields to the other tasks of its thread.
 
 use tokio::task::yield_now;
 
-/// Bytes of bodies, as they are unpacked, that are looked into in one go.
+/// Unpacked bytes that a task reads before it yields.
 ///
-/// Bytes and not objects: what is done with a body, to unpack it, to walk it, to write it, takes as long as it
-/// is, and of two objects one may be a thousand times the other: 1.5 MiB, what etcd takes, and 1.5 KiB. At some
-/// 1 ns a byte for each of these a turn is 2 to 5 ms, and more only by its last body: short for whoever
-/// shares the thread, and long against what it costs to go on later.
+/// The limit counts bytes, because the time to unpack, scan and write a body depends on its size. A body can have 1.5
+/// KiB, or 1.5 MiB, which is etcd's default limit.
+///
+/// Each of these steps takes about 1 ns a byte, so a task reaches the limit after 2 to 5 ms. Only the last body can
+/// exceed it. This is short for other tasks of the thread, and long compared with the cost of a yield.
 const BYTES: usize = 1 << 20;
 
-/// What may still be looked into.
+/// The bytes that a task can still read before it must yield.
 #[derive(Debug)]
 pub struct Turn {
     left: usize,
 }
 
 impl Turn {
-    /// Counts a body of so many bytes, which has been looked into.
+    /// Subtracts a body of `bytes` bytes that the task has read.
     pub fn count(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 
-    /// Whether others are to have theirs now.
+    /// Whether the task must yield now.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// If it is over, lets others of this thread have theirs, and begins anew. May be dropped and asked again.
+    /// Yields to the other tasks of the thread if no bytes are left, then starts with the full limit. Cancel safe.
     pub async fn give_way(&mut self) {
         if self.is_over() {
             yield_now().await;
@@ -38,7 +39,6 @@ impl Turn {
 }
 
 impl Default for Turn {
-    /// One that begins.
     fn default() -> Self {
         Self { left: BYTES }
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_so_many_bytes_in_however_many_bodies() {
+    fn a_scan_budget_counts_bytes_and_not_objects() {
         for (bytes, bodies) in [(1, BYTES), (1 << 19, 2), (700 << 10, 2), (BYTES * 9, 1)] {
             let mut turn = Turn::default();
             for _ in 0..bodies {

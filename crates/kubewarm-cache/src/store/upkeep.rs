@@ -1,4 +1,4 @@
-//! Work on tables that no delta waits for, on one thread for each catalog.
+//! Background work on stores that no delta waits for, on one maintenance thread for each catalog.
 
 use super::{
     record::{PackedRecord, Packing},
@@ -11,14 +11,15 @@ use std::{
     thread,
 };
 
-/// Rows that are worked on between two locks of the table: its write lock is held for well under a
-/// millisecond at a time.
+/// Rows that a job processes in one step. It holds the store's write lock for less than a millisecond a step.
 const STEP: usize = 128;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The queue of a thread that ends with the last clone. It needs no bound of its own: a table or a kind is in it at
-/// most once for each kind of job and change of its declaration. A job holds tables and kinds weakly.
+/// The job queue of the maintenance thread. The thread ends when the last clone is dropped.
+///
+/// The queue needs no limit. It contains at most one training job for each `Kind` and one job for each change of
+/// declared indexes. A waiting job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Upkeep(mpsc::Sender<Job>);
 
@@ -34,15 +35,15 @@ impl Default for Upkeep {
 }
 
 impl Upkeep {
-    /// Has `job` done soon. It must not push another one: [`Upkeep::settle`] would not wait for that.
+    /// Queues `job`. A job must not queue another job, because [`Upkeep::settle`] would not wait for it.
     pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
-        // Only without a thread does nobody receive it.
+        // Sending fails only if the thread did not start. The job then runs here.
         if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
             run(job);
         }
     }
 
-    /// Waits until everything is done that was pushed before. For tests and measurements.
+    /// Waits until all jobs that were queued before this call are done.
     pub(super) fn settle(&self) {
         let (done, settled) = mpsc::channel::<()>();
         self.push(move || drop(done));
@@ -50,14 +51,14 @@ impl Upkeep {
     }
 }
 
-/// The jobs behind one that panics are done all the same.
+/// Runs a job. If it panics, the error is logged and later jobs still run.
 fn run(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a job of the store's upkeep panicked; left undone");
     }
 }
 
-/// Packs every record with the newest dictionary of its kind, a step at a time.
+/// Packs all compressed objects of a store again with the newest dictionary, [`STEP`] rows at a time.
 pub(super) fn repack(table: &Table) {
     let Some(with) = table.kind.current() else { return };
     let mut next = Some(0);
@@ -83,7 +84,7 @@ pub(super) fn repack(table: &Table) {
             let mut contents = table.contents.write();
             let mut gone = Vec::with_capacity(repacked.len());
             for (number, record, again) in repacked {
-                // What changed meanwhile is packed with the newest dictionary already.
+                // A row that has changed is already packed with the newest dictionary.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
                     gone.push(contents.repack(number, again));
                 }
@@ -95,10 +96,10 @@ pub(super) fn repack(table: &Table) {
     }
 }
 
-/// Brings every row into the declared indexes. The writer has put what it changes into them since they were declared, so
-/// putting a row in a second time changes nothing.
+/// Adds every row to the declared indexes. The writer already adds rows that change after the declaration. Adding
+/// such a row again has no effect.
 ///
-/// It ends early if indexes are declared meanwhile: that declaration has pushed a job of its own.
+/// Returns early if indexes are declared again, because each declaration queues its own job.
 pub(super) fn complete_indexes(table: &Table) {
     let contents = table.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
@@ -112,8 +113,11 @@ pub(super) fn complete_indexes(table: &Table) {
     }
 }
 
-/// Works on up to [`STEP`] rows from number `from` on. Returns where to go on; `None` at the end, or if indexes have been
-/// declared since `declared`: one of the same path may be another one, and empty.
+/// Adds up to [`STEP`] rows from number `from` to the declared indexes. Returns the number at which the next step
+/// starts.
+///
+/// Returns `None` at the end, or if indexes were declared again after `declared`. An index of the same path can then
+/// be a new and empty one.
 fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
@@ -133,7 +137,7 @@ fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
         for (number, mut values, record) in found {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // A change meanwhile is rare enough to be read under the lock.
+                // A change between the two locks is rare, so its body is read under the lock.
                 values = values_of(&now);
             }
             contents.index(number, &values);
@@ -159,7 +163,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_step_for_an_index_that_was_dropped_and_declared_again_does_not_complete_the_new_one() {
+    fn a_step_for_a_dropped_index_does_not_complete_its_successor() {
         let resource = cell("pods").resource;
         let counter = DecodeErrorCounter::default();
         let kind = Arc::new(Kind::new(resource, Codec::default(), Upkeep::default(), counter));
@@ -173,7 +177,7 @@ mod tests {
         let declared = Arc::clone(&table.contents.read().paths);
         declare(&[]);
         declare(&wanted);
-        // The only row was done for the index that is gone.
+        // Row 0, the only row, was added to the dropped index only.
         assert_eq!(index_step(&table, &declared, 1), None);
         let is_complete = || table.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());
@@ -182,17 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_holds_up_no_other() {
+    fn later_jobs_run_after_a_job_that_panics() {
         let upkeep = Upkeep::default();
         for _ in 0..2 {
-            upkeep.push(|| panic!("a job of a test"));
-            let (tell, told) = mpsc::channel();
+            upkeep.push(|| panic!("expected in this test"));
+            let (sender, receiver) = mpsc::channel();
             let settling = upkeep.clone();
             thread::spawn(move || {
                 settling.settle();
-                tell.send(())
+                sender.send(())
             });
-            told.recv_timeout(Duration::from_secs(20)).unwrap();
+            receiver.recv_timeout(Duration::from_secs(20)).unwrap();
         }
     }
 }

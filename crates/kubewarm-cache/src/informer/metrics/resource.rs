@@ -258,7 +258,7 @@ impl ResourceMetrics {
         self.upstream_request_errors.with_label_values(&labels).inc();
     }
 
-    /// Records a watch event. `lag` is the time from its bytes to the end of its processing;
+    /// Records a watch event. `took` is the time from its bytes to the end of its processing;
     /// bookmarks and errors have none.
     pub fn count_event(&self, kind: EventKind, took: Option<Duration>) {
         self.upstream_watch_events.with_label_values(&[kind]).inc();

@@ -1,4 +1,4 @@
-//! Selects objects as of an earlier version: the current rows, with later changes undone.
+//! Selects objects as they were at an earlier version, by undoing later changes of the current rows.
 
 use super::{Selected, Span, Wanted};
 use crate::store::{
@@ -10,24 +10,26 @@ use crate::store::{
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed since a version, in key order: the first change of each, and the newest.
+/// The objects that changed after a version, in key order, each with its first and its newest change.
 #[derive(Default)]
 pub(in crate::store) struct EarlierRecords<'a>(BTreeMap<ObjectKey, [&'a Change; 2]>);
 
 impl Reader {
-    /// Whether [`Reader::select_at`] can answer for this version now.
+    /// Whether [`Reader::select_at`] can return the objects of this version now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.table.contents.read().first_since(version).is_some()
     }
 
-    /// What may meet `wanted` behind `after`, as [`Reader::select`], but as it was at `version`: after the last change
-    /// at or before it. `None` if the table has not reached `version`, a list has found a change and is not done, or the
-    /// event log does not reach back.
+    /// Selects as [`Reader::select`] does, but from the objects as they were at `version`.
+    ///
+    /// Returns `None` if the store has not reached `version`, or if the event log lacks changes after it. Also
+    /// returns `None` while a list that found a change is running.
     ///
     /// # Cost
     ///
-    /// As [`Reader::select`], and by estimate 0.5 µs for each change since `version`; the lock is held for 20 ns of that.
+    /// The cost of [`Reader::select`]. Each change after `version` adds an estimated 0.5 µs, including 20 ns under
+    /// the lock.
     #[must_use]
     pub fn select_at(
         &self,
@@ -41,7 +43,7 @@ impl Reader {
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
-        // There may be many: they are sorted while others have the lock.
+        // There can be many changes, so they are sorted outside the lock.
         let mut earlier = EarlierRecords::default();
         earlier.add(&changes, wanted, after);
         let contents = self.table.contents.read();
@@ -56,7 +58,8 @@ impl Reader {
 }
 
 impl Contents {
-    /// The number of the first change since `version`; `None` if not all are known, or the table has not reached it.
+    /// Returns the number of the first change after `version`. Returns `None` if changes are missing or the store has
+    /// not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
         let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
         if held == version {
@@ -67,8 +70,8 @@ impl Contents {
 }
 
 impl<'a> EarlierRecords<'a> {
-    /// Adds changes that are newer than those before, as far as they are about objects in the wanted namespace behind
-    /// `after`.
+    /// Adds changes to objects in the queried namespace after `after`. They must be newer than the changes added
+    /// before.
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<Change>>,
@@ -84,19 +87,18 @@ impl<'a> EarlierRecords<'a> {
         }
     }
 
-    /// Whether nothing has changed.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many objects there were at the version; there are `now` at present.
+    /// Returns the number of objects at the earlier version, from their present number `now`.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
         let are = self.0.values().filter(|[_, newest]| newest.is_there()).count();
         (now + were).saturating_sub(are)
     }
 
-    /// The key of the last object at the version.
+    /// Returns the key of the last object at the earlier version.
     pub(super) fn last(&self, contents: &Contents, span: &Span) -> Option<ObjectKey> {
         let numbers = contents.order.range(span.from, span.to).rev();
         let mut unchanged = numbers
@@ -106,8 +108,10 @@ impl<'a> EarlierRecords<'a> {
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Objects in key order: the changed objects as they were, and the rows of `numbers` that have not changed. No more
-    /// than `most` that are certainly selected: the index knows the labels of current records only.
+    /// Returns objects in key order: changed objects in their earlier state, and the unchanged rows of `numbers`.
+    ///
+    /// It stops after `most` objects that certainly match. With a label selector, changed objects do not count
+    /// towards `most`, because the index covers current labels only.
     pub(super) fn select(
         self,
         contents: &Contents,

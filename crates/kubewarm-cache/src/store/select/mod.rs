@@ -1,4 +1,4 @@
-//! What a list selects: rows of one moment, kept packed, and unpacked one after another while the answer is written.
+//! Selects the objects of a list at one moment, and unpacks them one by one while the response is written.
 
 mod exact;
 #[cfg(test)]
@@ -20,36 +20,37 @@ use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Rows that one step looks into, however small they are.
+/// Maximum number of rows that one step tests, even if their bodies are small.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects of one moment, in key order. After [`Selected::step`] has returned `false`, these are the objects of the
-/// answer.
+/// Objects of one moment, in key order. After [`Selected::step`] has returned `false`, all of them match the query.
 ///
-/// Their records are the table's, packed: about 0.1 µs and 16 bytes an object. Objects that were shown are dropped.
+/// An object takes about 0.1 µs to select and 16 bytes, because it is a clone of the store's packed object. Objects
+/// that were shown are dropped.
 pub struct Selected {
     table: Arc<Table>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
-    /// Objects of the namespace behind the start, selected or not.
+    /// Number of objects in the queried namespace after the start key, selected or not.
     span_rows: usize,
-    /// The last of these; only with a limit.
+    /// Key of the last object in that range. Set only if there is a limit.
     last: Option<ObjectKey>,
-    /// Labels and tests that bodies must be looked into for.
+    /// The labels and tests that must be checked against bodies.
     untested: Wanted,
     limit: usize,
-    /// The first rows, which meet all of it.
+    /// Number of rows at the front that have passed all tests.
     met: usize,
-    /// The row that is looked into next.
+    /// Index of the row that is tested next.
     next: usize,
 }
 
 impl Reader {
-    /// What may meet `wanted` behind `after`, all from the same moment; up to `limit`.
+    /// Selects up to `limit` objects after `after` that can match `wanted`, all from the same moment. Call
+    /// [`Selected::step`] to test their bodies.
     ///
     /// # Cost
     ///
-    /// The lock is held for about 0.1 µs an object that is taken, and for what the label index takes.
+    /// The lock is held for about 0.1 µs for each selected object, and for the search in the label index.
     #[must_use]
     pub fn select(
         &self,
@@ -61,7 +62,8 @@ impl Reader {
         self.select_of(&contents, wanted, after, limit, EarlierRecords::default())
     }
 
-    /// The same under a lock that is held already; of the version that had the records `earlier`.
+    /// Selects as [`Reader::select`] does, under a lock that the caller holds. `earlier` contains the objects that
+    /// have changed since the queried version.
     pub(super) fn select_of(
         &self,
         contents: &Contents,
@@ -72,7 +74,7 @@ impl Reader {
     ) -> Selected {
         let span = contents.span(wanted, after);
         let mut untested = Wanted { tests: wanted.tests.clone(), ..Wanted::default() };
-        // Rows that are still to be tested may all fail.
+        // Any row can still fail the tests, so the limit must not apply before them.
         let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -80,7 +82,7 @@ impl Reader {
         let rows = if earlier.is_empty() {
             SharedRows::of(contents, numbers.take(most))
         } else {
-            // The index knows the labels of current records only.
+            // The label index covers current objects only, so the labels are checked in the bodies.
             untested.labels = wanted.labels.clone();
             earlier.select(contents, wanted, numbers, most)
         };
@@ -98,7 +100,7 @@ impl Reader {
     }
 }
 
-/// Part of the key order.
+/// A range in key order, with its number of rows.
 struct Span {
     from: Place,
     to: Place,
@@ -106,7 +108,7 @@ struct Span {
 }
 
 impl Contents {
-    /// The rows of the wanted namespace behind `after`.
+    /// Returns the rows of the queried namespace after `after`.
     fn span(&self, wanted: &Wanted, after: Option<&ObjectKey>) -> Span {
         let all = [Place::default(), self.order.end()];
         let [begin, to] = wanted.namespace.as_deref().map_or(all, |it| self.bounds(it));
@@ -115,7 +117,7 @@ impl Contents {
         Span { from, to, rows }
     }
 
-    /// The rows of a span that have the wanted name, and that indexes do not exclude, in key order.
+    /// Returns the rows of a span that have the queried name and that no index excludes, in key order.
     fn numbers<'a>(
         &'a self,
         wanted: &'a Wanted,
@@ -135,7 +137,7 @@ impl Contents {
             object.is_none_or(|(_, name)| wanted.is_named(name))
         };
         match narrowed {
-            // Sorting few rows is faster than going through the whole span.
+            // Sorting few rows is faster than a pass over the whole span.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
                     self.object(*number).is_some_and(|it| wanted.is_in_span(it, after))
@@ -151,7 +153,7 @@ impl Contents {
         }
     }
 
-    /// The rows that indexes leave; `None` if no index says anything.
+    /// Returns the rows that match in every usable index, or `None` if no index is usable.
     fn narrowed(&self, wanted: &Wanted) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!wanted.labels.is_empty()).then(|| self.labels.select(&wanted.labels, || self.all()));
@@ -171,43 +173,44 @@ impl Contents {
 }
 
 impl Selected {
-    /// The table's version at that moment.
+    /// Returns the resource version of the selection.
     #[must_use]
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }
 
-    /// How many objects of the namespace stand behind the start, selected or not.
+    /// Returns the number of objects in the queried namespace after the start key, selected or not.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.span_rows
     }
 
-    /// Objects that have not been shown.
+    /// Returns the number of objects that have not been shown.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.rows.len()
     }
 
-    /// The key of the last object.
+    /// Returns the key of the last object, from which a continue token is made.
     #[must_use]
     pub fn last_key(&self) -> Option<ObjectKey> {
         self.rows.key_of(self.rows.len().checked_sub(1)?)
     }
 
-    /// Whether objects stand behind the last one, selected or not.
+    /// Whether there are objects after the last one, selected or not. Always `false` without a limit.
     #[must_use]
     pub fn has_more(&self) -> bool {
         let last = self.last_key();
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Drops objects that do not meet the tests, for one [`Turn`] at most. Returns whether some are still to be tested.
+    /// Tests the bodies of the next objects, for at most one [`Turn`], and drops objects that fail. Returns whether
+    /// any are still untested.
     ///
     /// # Cost
     ///
-    /// Nothing if no body must be looked into. Else 2 ns a byte, to unpack it and to walk it, whatever the number of
-    /// tests is.
+    /// No cost if the query needs no bodies. Otherwise 2 ns a byte to unpack and scan a body, for any number of
+    /// tests.
     pub fn step(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;
@@ -234,8 +237,9 @@ impl Selected {
         goes_on
     }
 
-    /// Shows the objects that come next, one after the other, until `see` has seen enough. Returns whether any may be
-    /// left. Each is unpacked into the same memory, which stays in the processor's cache.
+    /// Calls `see` for one object after another, until `see` returns `Break`. Returns whether any objects are left.
+    ///
+    /// All objects are unpacked into the same buffer, which stays in the processor's cache.
     ///
     /// # Cost
     ///
@@ -257,7 +261,7 @@ impl Selected {
 }
 
 impl fmt::Debug for Selected {
-    /// How much, never what: it may be secrets.
+    /// Prints sizes only, because the objects can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Selected")
             .field("version", &self.version)

@@ -1,4 +1,4 @@
-//! What is asked of a table, and what its bodies must say for that.
+//! Queries on a store, and the tests that check the bodies of objects.
 
 use crate::store::{query::is_behind, record::Encoding};
 use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
@@ -9,36 +9,35 @@ use std::{
     sync::Arc,
 };
 
-/// What is asked of a table; the default is everything.
+/// A query on a store. The default selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Of one namespace.
+    /// Only objects in this namespace.
     pub namespace: Option<Box<str>>,
-    /// Of one name.
+    /// Only objects with this name.
     pub name: Option<Box<str>>,
-    /// Met from the label index.
+    /// Label selector, which lists resolve with the label index.
     pub labels: LabelSelector,
-    /// Met by looking into bodies.
+    /// Tests that need the body of an object.
     pub tests: Tests,
 }
 
-/// Tests that a body must all meet. The paths of their fields are put together once, for all bodies.
+/// Tests that a body must all pass. The paths of their fields are collected once, for all bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tests {
     all: Vec<Test>,
     paths: Paths,
 }
 
-/// What a text takes besides its bytes: where it is, how long, and its place among others.
+/// Estimated bytes of a text in addition to its characters: pointer, length, and entry in a collection.
 const TEXT: usize = 64;
 
-/// Labels, by their keys.
 type Labels = BTreeMap<Box<str>, Box<str>>;
 
-/// What a body says, as far as anybody has asked: each path is read once, whoever asks and however often.
+/// Caches the labels and field values of one body, so that all queries on this body together read each path once.
 ///
-/// It holds no more than the body does, but for some 50 bytes a label and a path; of paths there are no more
-/// than kinds have fields to be selected by, and [`INDEXES_PER_TABLE`].
+/// Its size is bounded by the body, plus about 50 bytes for each label and path. The paths are the selectable fields
+/// of the resource and at most [`INDEXES_PER_TABLE`] indexes.
 ///
 /// [`INDEXES_PER_TABLE`]: crate::store::INDEXES_PER_TABLE
 #[derive(Default)]
@@ -48,26 +47,26 @@ pub struct Said {
     bytes: usize,
 }
 
-/// What a body must say.
+/// A test of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The values at a path, of which each object has the first 64 that differ.
+    /// Tests the values at a path. At most 64 different values of an object count.
     Field {
-        /// Where.
+        /// Path of the field.
         path: FieldPath,
-        /// What an object says that has nothing there.
+        /// Value of the field in an object that does not have it.
         absent: Arc<str>,
-        /// Whether one of them must be `value`; else none may be.
+        /// `true`: one of the values equals `value`. `false`: none of the values equals `value`.
         is_equality: bool,
-        /// What it is compared with.
+        /// The value to compare with.
         value: Arc<str>,
     },
-    /// The value of a label, which must be there and a number.
+    /// Compares a label as a number. An object without the label, or with another text there, fails.
     Label(LabelComparison),
 }
 
 impl Wanted {
-    /// Memory that it takes: its texts, and some 64 bytes for each.
+    /// Returns the estimated memory of the query, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let names = [&self.namespace, &self.name].into_iter().flatten().map(|name| name.len());
@@ -82,28 +81,28 @@ impl Wanted {
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
 
-    /// Whether no body must be looked into, namespace and name aside.
+    /// Whether the query has neither labels nor tests. It can still have a namespace and a name.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.tests.all.is_empty()
     }
 
-    /// Whether an object, by its namespace and its name, is in the wanted namespace behind `after`.
+    /// Whether an object, given as namespace and name, is in the queried namespace and comes after `after`.
     pub(super) fn is_in_span(&self, object: (&str, &[u8]), after: Option<&ObjectKey>) -> bool {
         self.namespace.as_deref().is_none_or(|it| it == object.0)
             && after.is_none_or(|after| is_behind(object, after))
     }
 
-    /// Whether an object of this name is wanted.
+    /// Whether the query selects objects with this name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
     }
 
-    /// Whether a body meets labels and tests; `said` is of this body.
+    /// Whether a body matches the labels and passes the tests. `said` caches values of this body.
     ///
     /// # Cost
     ///
-    /// Two walks of the body at the most, one for its labels and one for all paths; and about 0.1 µs a test.
+    /// At most two passes over the body: one for its labels and one for all paths. Each test then takes about 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
         encoding: Encoding,
@@ -124,13 +123,13 @@ impl Wanted {
 }
 
 impl Tests {
-    /// All of them.
+    /// Returns the tests, without duplicates.
     #[must_use]
     pub fn all(&self) -> &[Test] {
         &self.all
     }
 
-    /// Whether there are none.
+    /// Whether every body passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -138,7 +137,7 @@ impl Tests {
 }
 
 impl FromIterator<Test> for Tests {
-    /// All of these; repeated ones count once.
+    /// Removes duplicates.
     fn from_iter<I: IntoIterator<Item = Test>>(tests: I) -> Self {
         let mut all: Vec<Test> = Vec::new();
         for test in tests {
@@ -159,7 +158,7 @@ impl Test {
         }
     }
 
-    /// Whether the body passes the test. `said` holds every value of the body that the test needs.
+    /// Whether the body passes the test. `said` must contain every value of the body that the test needs.
     fn is_met(&self, said: &Said) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
@@ -177,13 +176,13 @@ impl Test {
 }
 
 impl Said {
-    /// Bytes that it holds, about.
+    /// Returns the estimated memory of the cached values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reads the labels, if they have not been read; of a key that is there twice, the last value.
+    /// Reads the labels, unless they are cached. For a duplicate key, the last value counts.
     fn read_labels(&mut self, encoding: Encoding, body: &[u8]) {
         if self.labels.is_some() {
             return;
@@ -196,7 +195,7 @@ impl Said {
         self.labels = Some(labels);
     }
 
-    /// Reads the values at these paths, if they have not been read: all of them at once.
+    /// Reads the values at all paths in one pass, unless they are cached.
     fn read_values(&mut self, encoding: Encoding, body: &[u8], paths: &Paths) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
@@ -212,7 +211,7 @@ impl Said {
 }
 
 impl fmt::Debug for Said {
-    /// How much, never what: it may be a secret.
+    /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Said").field("bytes", &self.bytes).finish_non_exhaustive()
     }

@@ -1,17 +1,17 @@
-//! What each delta does to a table, seen by a reader.
+//! Tests what each delta changes in a store, as seen by a reader.
 
 use super::*;
 use crate::store::{
     Catalog, Usage,
-    samples::{self, all, body, cell, remove, uid, upsert, version},
+    samples::{self, all, body, informer_key, remove, uid, upsert, version},
 };
 use kubewarm_api::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
 use std::collections::BTreeSet;
 
-fn table() -> (Writer, Reader) {
+fn open_store() -> (Writer, Reader) {
     let catalog = Catalog::new();
-    let writer = catalog.open(&cell("pods"), &BTreeSet::new());
-    (writer, catalog.reader(&cell("pods")).unwrap())
+    let writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+    (writer, catalog.reader(&informer_key("pods")).unwrap())
 }
 
 fn keys(reader: &Reader) -> Vec<String> {
@@ -26,7 +26,7 @@ fn labelled(reader: &Reader, value: &str) -> Vec<String> {
 
 #[test]
 fn an_object_is_added_changed_and_removed() {
-    let (mut writer, reader) = table();
+    let (mut writer, reader) = open_store();
     let (web, api) = (body(r#"{"app":"web"}"#, ""), body(r#"{"app":"api"}"#, ""));
     assert_eq!(writer.apply(upsert("a/x", 1, "5", &web)), Outcome::Added);
     assert_eq!(labelled(&reader, "web"), ["x"]);
@@ -44,8 +44,8 @@ fn an_object_is_added_changed_and_removed() {
 }
 
 #[test]
-fn what_is_older_or_the_same_is_not_applied() {
-    let (mut writer, reader) = table();
+fn an_older_or_equal_version_is_not_applied() {
+    let (mut writer, reader) = open_store();
     let (new, old) = (body("{}", r#","a":2"#), body("{}", r#","a":1"#));
     writer.apply(upsert("a/x", 1, "10", &new));
     assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), Outcome::Outdated);
@@ -58,7 +58,7 @@ fn what_is_older_or_the_same_is_not_applied() {
 
 #[test]
 fn another_uid_is_another_object() {
-    let (mut writer, reader) = table();
+    let (mut writer, reader) = open_store();
     writer.apply(upsert("a/x", 1, "10", "{}"));
     assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), Outcome::Replaced);
     assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), Outcome::Replaced);
@@ -68,7 +68,7 @@ fn another_uid_is_another_object() {
 
 #[test]
 fn versions_without_order_are_always_applied() {
-    let (mut writer, reader) = table();
+    let (mut writer, reader) = open_store();
     let (a, b) = (body("{}", r#","a":1"#), body("{}", r#","a":2"#));
     for (version, body, outcome) in [
         ("v9", &a, Outcome::Added),
@@ -87,16 +87,17 @@ fn versions_without_order_are_always_applied() {
 }
 
 #[test]
-fn a_list_sweeps_what_it_did_not_name() {
-    let (mut writer, reader) = table();
+fn a_list_removes_objects_that_it_did_not_contain() {
+    let (mut writer, reader) = open_store();
     for (n, key) in ["a/gone", "a/old", "b/same"].iter().enumerate() {
         writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
     }
     assert_eq!(writer.apply(Delta::ListStarted(Reread::Changed)), Outcome::Noted);
-    // A list that broke off has named nothing.
+    // The first list breaks off, so its objects do not count as listed.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
     writer.apply(Delta::ListStarted(Reread::Changed));
-    // Of a past that came after an etcd restore: the list is newer than whatever is held.
+    // An etcd restore can lower versions. A list is a consistent read, so its objects replace newer versions in the
+    // store.
     assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), Outcome::Modified);
     assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), Outcome::Unchanged);
     assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), Outcome::Added);
@@ -111,8 +112,8 @@ fn a_list_sweeps_what_it_did_not_name() {
 }
 
 #[test]
-fn many_rows_are_swept_from_the_indexes_too() {
-    let (mut writer, reader) = table();
+fn a_sweep_of_many_rows_removes_their_index_entries() {
+    let (mut writer, reader) = open_store();
     let web = body(r#"{"app":"web"}"#, "");
     let names: Vec<_> = (0..1000).map(|n| format!("a/x{n:04}")).collect();
     for name in &names {
@@ -132,7 +133,7 @@ fn many_rows_are_swept_from_the_indexes_too() {
 
 #[test]
 fn a_list_that_rereads_everything_stores_equal_versions_again() {
-    let (mut writer, reader) = table();
+    let (mut writer, reader) = open_store();
     let (old, new) = (body("{}", ""), body(r#"{"app":"web"}"#, ""));
     writer.apply(upsert("a/x", 1, "10", &old));
     writer.apply(upsert("a/y", 2, "10", &old));
@@ -144,8 +145,8 @@ fn a_list_that_rereads_everything_stores_equal_versions_again() {
 }
 
 #[test]
-fn a_purge_takes_everything_and_the_version() {
-    let (mut writer, reader) = table();
+fn a_purge_removes_all_objects_and_the_version() {
+    let (mut writer, reader) = open_store();
     writer.apply(upsert("a/x", 1, "10", "{}"));
     writer.apply(Delta::Progress(version("20")));
     writer.apply(Delta::Progress(version("15")));
@@ -157,8 +158,8 @@ fn a_purge_takes_everything_and_the_version() {
 }
 
 #[test]
-fn versions_are_read_a_page_at_a_time() {
-    let (mut writer, reader) = table();
+fn versions_are_returned_in_pages() {
+    let (mut writer, reader) = open_store();
     for (key, at) in [("a/x", "5"), ("a/y", "9"), ("b/x", "")] {
         writer.apply(upsert(key, 1, at, "{}"));
     }

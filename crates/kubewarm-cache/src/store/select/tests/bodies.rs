@@ -1,10 +1,10 @@
-//! How often bodies are looked into, and how many at a time.
+//! Tests how often a query scans a body, and how many bytes one step scans.
 
 use super::*;
 use crate::store::record::{Encoding, WALKS};
 
 #[test]
-fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_all() {
+fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     let fields: Vec<_> = (0..64).map(|n| format!(r#""x{n:02}":{n}"#)).collect();
     let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
     let field = |n: u32, is_equality, value: &str| {
@@ -38,10 +38,10 @@ fn whatever_is_asked_of_a_body_it_is_walked_twice_and_for_who_comes_next_not_at_
 }
 
 #[test]
-fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
+fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
-    // Four of them are a turn.
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+    // Four of these bodies use up one `Turn`.
     let large = "x".repeat(256 << 10);
     for n in 0..20 {
         let phase = ["down", "up"][n % 2];
@@ -51,21 +51,21 @@ fn bodies_are_looked_into_for_a_turn_at_a_time_and_none_is_left_out() {
     for n in 0..300 {
         writer.apply(upsert(&format!("b/x{n:03}"), 1, "5", &body("{}", "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
-    let goes = |namespace: &str, value: &str, limit: Option<usize>| {
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
+    let steps = |namespace: &str, value: &str, limit: Option<usize>| {
         let namespace = Some(namespace.into());
         let wanted = Wanted { namespace, ..of([phase(IS, value)]) };
         let mut selected = reader.select(&wanted, None, limit);
-        let mut goes = 1;
+        let mut steps = 1;
         while selected.step() {
-            goes += 1;
+            steps += 1;
         }
-        (goes, names(selected))
+        (steps, names(selected))
     };
     let up: Vec<_> = (0..20).filter(|n| n % 2 == 1).map(|n| format!("a/x{n:02}")).collect();
-    assert_eq!(goes("a", "up", None), (5, up.clone()));
-    // What comes behind the last that is wanted is not looked into.
-    assert_eq!(goes("a", "up", Some(3)), (2, up[..3].to_vec()));
-    let (of_small, found) = goes("b", "", None);
-    assert_eq!((of_small, found.len()), (3, 300), "a piece at a time");
+    assert_eq!(steps("a", "up", None), (5, up.clone()));
+    // With a limit, bodies after the last selected object are not scanned.
+    assert_eq!(steps("a", "up", Some(3)), (2, up[..3].to_vec()));
+    let (of_small, found) = steps("b", "", None);
+    assert_eq!((of_small, found.len()), (3, 300), "128 small bodies a step");
 }

@@ -1,21 +1,21 @@
-//! Selections of earlier versions.
+//! Tests selections at earlier versions.
 
 use super::*;
 use kubewarm_api::model::Reread;
 use std::collections::BTreeMap;
 
-/// Objects by key, as they were at a version: the number in the uid, and the body.
+/// The objects at one version, by key: the number in the label `app`, and the body.
 type Moment = BTreeMap<ObjectKey, (u8, String)>;
 
 #[test]
-fn an_earlier_version_is_what_there_was_then() {
+fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         writer.apply(Delta::ListDone(version("5")));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut now, mut moments) = (Moment::new(), vec![(5, Moment::new())]);
         for at in 6..120_u64 {
             let name = format!("{}/x{}", random.choice(["a", "a-a", "b"]).unwrap(), random.u8(..9));
@@ -24,7 +24,7 @@ fn an_earlier_version_is_what_there_was_then() {
                     writer.apply(remove(&name, &at.to_string()));
                     now.remove(&key(&name));
                 }
-                // A bookmark: nothing has changed.
+                // A bookmark raises the version without a change.
                 1 => {
                     writer.apply(Delta::Progress(version(&at.to_string())));
                 }
@@ -40,7 +40,7 @@ fn an_earlier_version_is_what_there_was_then() {
         }
         for (at, moment) in moments {
             let at = version(&at.to_string());
-            // The table has not come to the last ones where a removal found nothing.
+            // A version that the store has not reached cannot be selected.
             if !reader.remembers(&at) {
                 assert!(reader.version().unwrap().is_older_than(&at));
                 continue;
@@ -77,11 +77,11 @@ fn an_earlier_version_is_what_there_was_then() {
             }
             assert_eq!(shown(selected), expected, "seed {seed}, {at}");
         }
-        assert!(!reader.remembers(&version("4")), "before the list");
-        assert!(!reader.remembers(&version("999")), "to come");
+        assert!(!reader.remembers(&version("4")), "the version is older than the first list");
+        assert!(!reader.remembers(&version("999")), "the store has not reached the version");
         writer.apply(Delta::ListStarted(Reread::Changed));
-        assert!(reader.remembers(&version("50")), "a list has found no change");
+        assert!(reader.remembers(&version("50")), "the list has found no change");
         writer.apply(upsert("a/new", 1, "200", "{}"));
-        assert!(!reader.remembers(&version("50")), "it has found one");
+        assert!(!reader.remembers(&version("50")), "the list has found a change");
     }
 }

@@ -1,4 +1,4 @@
-//! What is selected, and in which order.
+//! Tests which objects a query selects, and in which order.
 
 mod bodies;
 mod exact;
@@ -7,7 +7,7 @@ use super::*;
 use crate::store::{
     Catalog,
     record::VALUES_PER_OBJECT,
-    samples::{body, cell, remove, upsert, version},
+    samples::{body, informer_key, remove, upsert, version},
 };
 use kubewarm_api::model::{
     Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
@@ -19,7 +19,7 @@ fn key(text: &str) -> ObjectKey {
     ObjectKey { namespace: namespace.into(), name: name.into() }
 }
 
-/// That a value is there, and that it is not.
+/// The values of `is_equality`.
 const IS: bool = true;
 const IS_NOT: bool = false;
 
@@ -46,7 +46,7 @@ fn all(mut selected: Selected) -> Selected {
     selected
 }
 
-/// Names and bodies, in parts of 7 objects.
+/// Returns names and bodies, read 7 objects at a time.
 fn shown(mut selected: Selected) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut goes_on = true;
@@ -66,14 +66,14 @@ fn names(selected: Selected) -> Vec<String> {
 }
 
 #[test]
-fn what_is_selected_is_what_each_object_says_of_itself() {
+fn a_query_selects_exactly_the_matching_objects() {
     let path = FieldPath::parse("phase").unwrap();
     for declared in [BTreeSet::from([path]), BTreeSet::new()] {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("pods"), &declared);
+        let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
-            // Namespaces of which one is the beginning of the others.
+            // One namespace is a prefix of the others.
             let namespace = ["a", "aa", "a-a"][n as usize % 3];
             let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
             let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
@@ -83,7 +83,7 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
             writer.apply(upsert(&name, 1, "5", &text));
         }
         objects.sort_by(|one, other| one.0.cmp(&other.0));
-        let reader = catalog.reader(&cell("pods")).unwrap();
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
         let selectors = [
             LabelSelector::default(),
             label("app", Operator::In, &["v1", "v2"]),
@@ -147,12 +147,12 @@ fn what_is_selected_is_what_each_object_says_of_itself() {
 }
 
 #[test]
-fn of_several_values_any_counts_with_an_index_and_without() {
+fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
     let path = FieldPath::parse("ports[*].name").unwrap();
     for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
         let catalog = Catalog::new();
-        let mut writer = catalog.open(&cell("services"), &declared);
-        // Of more values than one object may have in an index, the first count.
+        let mut writer = catalog.open(&informer_key("services"), &declared);
+        // Only the first 64 values of an object count, which is the limit of an index.
         let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
         for (name, ports) in [
             ("a/both", vec!["web".to_owned(), "admin".to_owned()]),
@@ -165,7 +165,7 @@ fn of_several_values_any_counts_with_an_index_and_without() {
             let ports = format!(r#","ports":[{}]"#, ports.join(","));
             writer.apply(upsert(name, 1, "5", &body("{}", &ports)));
         }
-        let reader = catalog.reader(&cell("services")).unwrap();
+        let reader = catalog.reader(&informer_key("services")).unwrap();
         for (is_equality, value, expected) in [
             (IS, "web", &["a/both", "a/one"] as &[_]),
             (IS_NOT, "web", &["a/many", "a/none"]),
@@ -186,9 +186,9 @@ fn of_several_values_any_counts_with_an_index_and_without() {
 }
 
 #[test]
-fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
+fn lists_and_pages_are_in_the_order_of_etcd_keys() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     let names = [
         "team-a/b",
         "team-a/x",
@@ -204,12 +204,12 @@ fn lists_and_their_pages_are_in_the_order_of_etcds_keys() {
         let name = names[number * 5 % names.len()];
         writer.apply(upsert(name, 1, "5", &body("{}", "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let wanted = Wanted::default();
     assert_eq!(names_of(&reader, &wanted, None), names);
     for (at, name) in names.iter().enumerate() {
         let after = key(name);
-        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "behind {name}");
+        assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "after {name}");
     }
     for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])] {
         let wanted = Wanted { namespace: Some(namespace.into()), ..Wanted::default() };
@@ -228,11 +228,11 @@ fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<
 #[test]
 fn a_name_is_found_in_one_namespace_and_in_all() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for name in ["a/x", "a/y", "b/x"] {
         writer.apply(upsert(name, 1, "5", &body(r#"{"app":"web"}"#, "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
         let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
@@ -249,14 +249,14 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
 }
 
 #[test]
-fn pages_say_whether_anything_stands_behind_them() {
+fn a_page_reports_whether_more_objects_follow() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         let labels = if n < 200 { r#"{"app":"web"}"# } else { "{}" };
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body(labels, "")));
     }
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let page = |wanted: &Wanted, after: Option<&ObjectKey>, limit: usize| {
         let selected = all(reader.select(wanted, after, Some(limit)));
         (selected.objects(), selected.has_more(), selected.rows())
@@ -265,7 +265,7 @@ fn pages_say_whether_anything_stands_behind_them() {
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
-    // As the API server has it: whatever stands behind may be selected.
+    // As in the API server, any later object counts, even if the query does not select it.
     let labels = label("app", Operator::Exists, &[]);
     let web = Wanted { labels, ..Wanted::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
@@ -274,14 +274,14 @@ fn pages_say_whether_anything_stands_behind_them() {
 }
 
 #[test]
-fn all_of_it_is_of_one_moment_whatever_happens_meanwhile() {
+fn a_selection_is_unchanged_by_later_writes() {
     let catalog = Catalog::new();
-    let mut writer = catalog.open(&cell("pods"), &BTreeSet::new());
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
     }
     writer.apply(Delta::Progress(version("5")));
-    let reader = catalog.reader(&cell("pods")).unwrap();
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
     let wanted = Wanted::default();
     let selected = reader.select(&wanted, None, Some(usize::MAX));
     for n in 100..300 {
