@@ -1,4 +1,4 @@
-//! The read address: what callers may see of what is kept warm, as the Kubernetes API has it.
+//! The read address: serves stores to clients as the Kubernetes API.
 
 mod answer;
 mod api;
