@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
+    fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         let (first, key) = made("first");
         let (_, other) = made("other");
         for (certificate, key, said) in [
