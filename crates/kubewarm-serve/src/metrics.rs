@@ -1,4 +1,4 @@
-//! What the read API is asked, and how it answers.
+//! The metrics of the read API.
 
 use http::Method;
 use kubewarm_api::model::Resource;
@@ -10,87 +10,87 @@ use prometheus::{
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// Reads, from memory to a wait for a first list.
+/// Buckets in seconds, from a read in memory to a wait for a first list.
 const READ: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-/// From one request upstream to the longest wait for a first list.
+/// Buckets in seconds, from one request to the API server to the longest wait for a first list.
 const WAIT: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// What is asked for.
+/// The kind of a request: the label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Handler {
-    /// One object.
+    /// A get of one object.
     Get,
-    /// Several.
+    /// A list of objects.
     List,
-    /// What happens to them.
+    /// A watch.
     Watch,
-    /// A document about the API.
+    /// A discovery document, or the API server's version.
     Discovery,
-    /// What is not served here, and sent on to the API server.
+    /// A request that is forwarded to the API server.
     Forward,
-    /// What could not be told, because it was refused before.
+    /// A request that was rejected before its kind was known.
     Other,
 }
 
-/// Where the answer is from.
+/// The source of a response: the label `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum CacheUse {
-    /// A table that was warm and new enough, or what is known of the API.
+    /// A store that was warm and fresh, or cached data about the API.
     Hit,
-    /// The same, after waiting for it.
+    /// A store, after a wait until it was warm and fresh.
     Wait,
-    /// Nowhere: it was refused.
+    /// No store: the request was rejected or forwarded.
     Miss,
 }
 
-/// What a read waits for.
+/// What a read has waited for: the label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitFor {
-    /// A cell that is not warm.
+    /// An informer that is not warm.
     Warmth,
-    /// A version.
+    /// A resource version.
     Version,
-    /// A proof that the cell is current.
+    /// A freshness check of the informer.
     Proof,
 }
 
-/// How a wait of a read ends, as the label says it.
+/// The values of the label `outcome`: the wait was successful, or the read was rejected.
 pub const WAIT_OUTCOMES: [&str; 2] = ["met", "refused"];
 
-/// What ended a client's watch.
+/// Why a client's watch ended: the label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WatchClosed {
-    /// Its time was over.
+    /// The watch has reached its timeout.
     Timeout,
-    /// What happened is not known, or not remembered.
+    /// The event log does not contain all changes after the watch's position.
     Expired,
-    /// The version that it was to begin after has not come.
+    /// The store did not reach the start version in time.
     Future,
-    /// It was too slow.
+    /// The client read too slowly, and the watch fell behind the event log.
     Slow,
-    /// The cell went, or may not answer any more.
+    /// The informer was stopped or blocked.
     CellGone,
-    /// Its caller may not any more, or nobody can say.
+    /// The caller lost its permission, or the API server did not confirm it in time.
     Refused,
-    /// Its client went.
+    /// The client disconnected.
     Client,
-    /// The end of the process.
+    /// kubewarm shut down.
     Shutdown,
 }
 
-/// Resources that have a series of their own while they are watched; those beyond share one.
+/// The maximum number of watched resources with their own series. All further resources share one series.
 const MAX_RESOURCES: usize = 200;
 
-/// Watches that are open, by the labels of their resource.
+/// The number of open watches, by the labels of their resource.
 type Open = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
-/// A watch that is open, until it is dropped.
+/// Counts an open watch until it is dropped.
 #[derive(Debug)]
 pub struct Watching {
     metrics: ReadMetrics,
@@ -98,7 +98,7 @@ pub struct Watching {
     closed: WatchClosed,
 }
 
-/// Counts what is read. Cheap to clone; clones count together.
+/// The metrics of reads. Clones count together.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
@@ -111,11 +111,11 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Counts in `registry`.
+    /// Registers the metrics in `registry`.
     ///
     /// # Errors
     ///
-    /// [`prometheus::Error`] where it has them already.
+    /// [`prometheus::Error`] if they are already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let counters = |name: &str, labels: &[&str], help: &str| {
             register_int_counter_vec_with_registry!(name, help, labels, registry)
@@ -161,15 +161,15 @@ impl ReadMetrics {
         })
     }
 
-    /// Counts a read that waited for `reason`, and was answered or refused `took` after it came.
+    /// Records a read that waited for `reason`. `took` is the time from the request to its answer or rejection.
     pub fn waited(&self, reason: WaitFor, is_met: bool, took: Duration) {
         let [met, refused] = WAIT_OUTCOMES;
         let outcome = if is_met { met } else { refused };
         self.waits.with_label_values(&[reason.as_ref(), outcome]).observe(took.as_secs_f64());
     }
 
-    /// Counts a request that was answered with `code`, `took` after its head had come. `method` is a
-    /// [`method_label`].
+    /// Records a response with the status `code`. `took` is the time since the request's head. `method` must be
+    /// a [`method_label`].
     pub fn answered(
         &self,
         (handler, method): (Handler, &'static str),
@@ -183,7 +183,7 @@ impl ReadMetrics {
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a watch of `resource` for as long as what is returned lives.
+    /// Counts a watch of `resource` as open until the result is dropped.
     #[must_use]
     pub fn watching(&self, resource: &Resource) -> Watching {
         let of = [resource.group(), resource.version(), resource.resource()].map(str::to_owned);
@@ -198,19 +198,19 @@ impl ReadMetrics {
     }
 }
 
-/// The label of a request's method: `GET`, or `other` for all that kubewarm does not serve itself.
+/// The label of a request's method: `GET`, or `other` for all methods that kubewarm does not serve itself.
 #[must_use]
 pub fn method_label(method: &Method) -> &'static str {
     if *method == Method::GET { "GET" } else { "other" }
 }
 
 impl Watching {
-    /// Counts events that are sent.
+    /// Counts events that were sent.
     pub fn sent(&self, events: u64) {
         self.metrics.events.with_label_values::<&str>(&[]).inc_by(events);
     }
 
-    /// Notes what ends it; without that, it is the client.
+    /// Sets the reason of the watch's end. The default is a disconnected client.
     pub fn close(&mut self, why: WatchClosed) {
         self.closed = why;
     }
@@ -225,7 +225,7 @@ impl Drop for Watching {
             self.metrics.clients.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
-            // It was there: only other labels would make this fail.
+            // The series exists, so only other label names could cause an error.
             let _removed = self.metrics.clients.remove_label_values(&self.of);
         }
         drop(open);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_ends_with_the_last_watch_and_there_are_so_many_at_the_most() {
+    fn watch_series_end_with_the_last_watch_and_are_bounded() {
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         let held: Vec<_> =
             (0..MAX_RESOURCES + 5).map(|at| metrics.watching(&resource(at))).collect();
