@@ -74,7 +74,7 @@ pub enum WatchClosed {
     Future,
     /// The client read too slowly, and the watch fell behind the event log.
     Slow,
-    /// The informer was stopped or blocked.
+    /// The informer was stopped or blocked, or no profile serves it any more.
     CellGone,
     /// The caller lost its permission, or the API server did not confirm it in time.
     Refused,

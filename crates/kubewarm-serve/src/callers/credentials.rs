@@ -24,7 +24,7 @@ pub enum NoCredentials {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// `Authorization` is repeated. A proxy could have used another one of these headers.
+    /// `Authorization` is repeated. A proxy and kubewarm could use different values.
     #[error("one header Authorization is needed")]
     Repeated,
     /// `Authorization` has another scheme.

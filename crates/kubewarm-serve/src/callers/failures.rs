@@ -5,7 +5,7 @@ use kubewarm_client::{KeyedBucket, KeyedPermit, KeyedSemaphore};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
-/// An address gets one more failure after each such interval.
+/// The interval after which an address can fail once more.
 const EVERY: Duration = Duration::from_millis(100);
 /// The maximum number of failures of an address in a burst.
 const BURST: u32 = 10;

@@ -13,9 +13,10 @@ pub struct ReaderLimits {
     pub connections: NonZeroUsize,
     /// Concurrent connections of one client address without an accepted request.
     pub address_connections: NonZeroUsize,
-    /// The percentage of the requests, watches, connections and forwarded requests that one user can have.
+    /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
+    /// user can have.
     pub user_share: u8,
-    /// The bytes of responses that connections have taken and not written. Counts by user.
+    /// The bytes of responses that connections have taken and not written. The limit counts by user.
     pub unwritten_bytes: usize,
 }
 
@@ -25,20 +26,20 @@ pub struct ReaderLimits {
 pub struct CallerLimits {
     /// What callers read from this listener, for log messages.
     pub reads: &'static str,
-    /// Concurrent token reviews. Counts by address.
+    /// Concurrent token reviews. The limit counts by address.
     pub token_reviews: usize,
-    /// Concurrent access reviews. Counts by user; one user can have a quarter.
+    /// Concurrent access reviews. The limit counts by user; one user can have a quarter.
     pub access_reviews: usize,
     /// Requests that wait for a token review, and the same number again for access reviews. One address or user
     /// can have half, because a starting controller sends many requests at once.
     pub waiting: usize,
     /// How long a review waits for its slot.
     pub queue: Duration,
-    /// Concurrent forwarded requests, with watches and tunnels. Counts by user. Each holds a connection to the
-    /// API server and about 100 KiB.
+    /// Concurrent forwarded requests, with watches and tunnels. The limit counts by user. Each request holds a
+    /// connection to the API server and about 100 KiB.
     pub forwarded: usize,
-    /// Pieces of large responses that are encoded at once; each occupies a processor for a moment. Counts by
-    /// user; one user can have a quarter.
+    /// Pieces of large responses that are encoded at once; each piece occupies a processor for a moment. The
+    /// limit counts by user; one user can have a quarter.
     pub large: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,

@@ -254,7 +254,7 @@ impl Callers {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits of the user.
+    /// Waits for `count` permits, or for all permits of the user if these are fewer. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

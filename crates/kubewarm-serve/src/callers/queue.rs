@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one review. A scrape ends after 10 s.
+/// The time limit of one review. A metrics scrape needs two reviews and times out after 10 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The queue for one type of reviews, with limits per address or per user. Clones share the slots.

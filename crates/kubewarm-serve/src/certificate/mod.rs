@@ -36,7 +36,8 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // Certificates cannot contain other host names. The host name comes from the node or the pod.
+    // A certificate cannot contain a host name with other characters. The host name comes from the node or the
+    // pod.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);

@@ -1,9 +1,9 @@
-//! Decides whether a list or watch that has begun may continue to read its informer's store.
+//! Decides whether a list or watch that has begun can continue to read its informer's store.
 
 use kubewarm_api::model::OnAccessLost;
 use kubewarm_cache::informer::CellReport;
 
-/// The conditions under which a list or watch may continue to read its informer's store.
+/// The conditions under which a list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessTerms {
     /// The strictest access-loss policy of the profiles that serve the informer.
@@ -15,7 +15,7 @@ pub(super) struct AccessTerms {
 }
 
 impl AccessTerms {
-    /// Whether the request may read the informer now. `report` is `None` if the informer does not exist.
+    /// Whether the request can read the informer now. `report` is `None` if the informer does not exist.
     pub(super) fn permit(&self, report: Option<&CellReport>) -> bool {
         report.is_some_and(|report| {
             self.losses.is_none_or(|losses| losses == report.losses) && report.serves(self.policy)

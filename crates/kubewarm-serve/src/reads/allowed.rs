@@ -1,4 +1,4 @@
-//! Filters objects by the scope of the access review, as a second check behind the store's query.
+//! Checks, after the store's query, that each object is within the scope of the access review.
 
 use kubewarm_wire::Objects;
 use std::sync::Arc;

@@ -34,8 +34,8 @@ pub const PART_BYTES: usize = (16 << 10) - 8;
 /// The size of a list's pieces, in bytes. A connection writes one piece at once, so a longer piece would cost
 /// another write. The piece is small enough to stay in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
-/// The buffer capacity that a short list reserves per object, in bytes. Every piece adds it once for its last
-/// object.
+/// The buffer capacity for one object, in bytes. A short list reserves it for each object. Every piece reserves
+/// it for its last object.
 const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
@@ -58,14 +58,14 @@ pub struct Pages {
     /// Encoded bytes that the next piece sends.
     left: Vec<u8>,
     turn: Turn,
-    /// Whether the request may still read the informer. Checked before each step of the encoding.
+    /// Whether the request can still read the informer. Checked before each step of the encoding.
     may_go_on: MayGoOn,
 }
 
 pub(super) type MayGoOn = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The error that ends a list when its informer loses access. The connection breaks off, so that no client
-/// takes the part for a complete list.
+/// The error that ends a list when its informer loses access. The response breaks off, so that no client
+/// mistakes a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to what is listed was lost while it was sent")]
 pub struct Cut;

@@ -19,7 +19,6 @@ pub(super) const MAY_FILTER: &str = "it is served by an aggregated API, as far a
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
 
-/// The informers that contain everything that a request selects.
 #[derive(Debug)]
 pub(super) struct Coverage<'a> {
     asked: &'a Objects,
@@ -43,8 +42,7 @@ impl<'a> Coverage<'a> {
     ///
     /// # Errors
     ///
-    /// - 421 if no informer contains the objects
-    /// - 406 if the informers hold only metadata, and the request needs whole objects
+    /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
     pub(super) fn of(
         offers: &'a Offers,
         asked: &'a Objects,
@@ -110,8 +108,7 @@ impl<'a> Coverage<'a> {
     ///
     /// # Errors
     ///
-    /// - 421 if no informer is left
-    /// - 406 if the remaining informers hold only metadata, and the table needs more
+    /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
     pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
         if let Form::Table(table) = self.asked.form
             && (table.object == Some(Part::Full) || !kind.printer().is_of_metadata())
@@ -176,12 +173,12 @@ impl Candidate<'_> {
         report.serves(strictest(&self.offers))
     }
 
-    /// The conditions under which a read that begins now may continue.
+    /// The conditions under which a read that begins now can continue.
     pub(super) fn access_terms(&self) -> AccessTerms {
         AccessTerms { policy: strictest(&self.offers), losses: Some(self.report.losses) }
     }
 
-    /// The namespace whose request quota a freshness check uses: the namespace of the first profile.
+    /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
     pub(super) fn payer(&self) -> Arc<str> {
         self.offers
             .first()
@@ -212,7 +209,6 @@ pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
     Failure::not_cached(asked.resource.group_resource(), name, why)
 }
 
-/// The strictest access-loss policy of these profiles.
 fn strictest(offers: &[&Offering]) -> OnAccessLost {
     let all_serve_on =
         offers.iter().all(|it| it.declared.on_access_lost == OnAccessLost::ServeStale);
@@ -248,8 +244,8 @@ fn contains(key: &CellKey, asked: &Objects) -> bool {
     };
     let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
     let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
-    // A get has no selectors, so an informer with selectors never answers it: an object that the store lacks
-    // can exist.
+    // A get has no selectors, so an informer with selectors never answers a get. An object that its store lacks
+    // can still exist.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 
@@ -354,7 +350,7 @@ mod tests {
         let (own, all) = (cell("a", "", ""), cell("all", "", ""));
         let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
         offers.set_staleness(&all, Duration::from_secs(30));
-        // The strictest values belong to the middle informer, or to the last one, and are not the defaults.
+        // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
         for (cell, consistency, seconds) in [
             (&selected, Consistency::Bounded, 9),
             (&own, Consistency::Strict, 2),

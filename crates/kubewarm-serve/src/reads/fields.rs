@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_may_have_the_name_of_a_field() {
+    fn an_index_can_have_the_name_of_a_field() {
         let three = cell("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
         offers.index("a", &three, "size", &path(".spec.other"));

@@ -1,4 +1,4 @@
-//! The description of a kind, from discovery and from its CustomResourceDefinition.
+//! The description of a kind, from discovery and from its `CustomResourceDefinition`.
 
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{Definition, SelectableFields};

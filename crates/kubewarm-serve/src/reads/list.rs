@@ -13,8 +13,8 @@ impl Reads {
         let asked = route.asked;
         let (candidate, reader) = self.choose(route)?;
         let wanted = route.wanted(candidate);
-        // A continue token needs a numeric version. Without one the whole list is returned: clients take a
-        // response without a token for the last page.
+        // A continue token needs a numeric version. Without one the whole list is returned: clients treat a
+        // response without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = asked.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));

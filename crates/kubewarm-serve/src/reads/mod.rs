@@ -84,9 +84,9 @@ impl Reads {
         Self { from, floors: Floors::new(), shared: watch::Shared::default() }
     }
 
-    /// Records a write through this process, with the `version` that the API server has returned. Reads of that
-    /// resource and namespace wait for this version for up to 3 s, unless they request a version themselves.
-    /// The record expires after a minute.
+    /// Records a write through this process, with the `version` that the API server has returned. Later reads of
+    /// that resource and namespace wait for this version for up to 3 s. Reads that request a version themselves
+    /// do not wait, nor do reads with the consistency `Eventual`. The version is forgotten after a minute.
     pub fn wrote(&self, written: Written, version: &ResourceVersion) {
         self.floors.raise(written, version, Instant::now());
     }
@@ -191,8 +191,8 @@ impl Reads {
         })
     }
 
-    /// Drops the changes that watches share every 15 s, until `stop`. A watch that still needs one loads it
-    /// again.
+    /// Every 15 s, drops the changes that watches share, until `stop`. A watch that still needs a change loads
+    /// it again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

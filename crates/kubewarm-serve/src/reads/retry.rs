@@ -32,7 +32,7 @@ pub(super) enum NotYet {
     /// that.
     Unproven {
         cell: Box<CellKey>,
-        /// The namespace whose request quota the freshness check uses.
+        /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
         /// The freshness check must begin after this time.
         since: Instant,

@@ -103,7 +103,7 @@ impl ReadApi {
         };
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
         if sends_on && matches!(asked.what, What::Document(..)) {
-            // Discovery is forwarded, so that a general client finds all kinds of the cluster.
+            // Discovery is forwarded, so that a client such as kubectl finds all kinds of the cluster.
             return (Handler::Forward, Err(Failure::no_such_path()));
         }
         let handler = match &asked.what {

@@ -148,7 +148,8 @@ impl Body for ResponseBody {
             self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
-        // HTTP/2 buffers all bytes that it receives, even if the client reads none, so it receives small parts.
+        // The HTTP/2 library buffers all bytes that it receives, even if the client reads none. Small parts
+        // limit that buffer.
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };

@@ -55,8 +55,8 @@ pub(super) struct ConnectionState {
     used: Cell<Option<Instant>>,
     /// Has one clone for each request that its handler has not answered.
     handling: Rc<()>,
-    /// The unwritten responses, and those that were written since the last check. The protocol limits their
-    /// number.
+    /// The unwritten responses, and entries of responses that were written since the last check. The protocol
+    /// limits the number of responses.
     answers: RefCell<Vec<Weak<Unwritten>>>,
 }
 
@@ -146,7 +146,7 @@ async fn respond(
     let mut response = match Request::new(asked, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
-            // Answered at once. A handler would count the request, but none receives it.
+            // No handler receives this request, so it is counted here.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let handled = (Handler::Other, method);
@@ -177,7 +177,7 @@ async fn until_it_ends<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // An error here is the client's.
+            // The client causes these errors, so they are not reported.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());

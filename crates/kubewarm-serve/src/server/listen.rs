@@ -1,7 +1,7 @@
 //! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on everything that a client can
 //! occupy.
 //!
-//! | what | limit | beyond the limit |
+//! | resource | limit | beyond the limit |
 //! |---|---|---|
 //! | connections in total | [`ReaderLimits::connections`] | closed at once |
 //! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | closed at once |
@@ -225,9 +225,9 @@ pub(super) struct ReadServer {
     all: Arc<Semaphore>,
     /// Slots per address, for connections without an accepted request.
     places: KeyedSemaphore<IpAddr>,
-    /// Whether the last connection got no slot. The warning is logged only when this changes.
+    /// Whether the last connection got no slot. A warning is logged when this becomes true.
     is_full: AtomicBool,
-    /// Whether the last connection could not be accepted. The warning is logged only when this changes.
+    /// Whether the last connection could not be accepted. A warning is logged when this becomes true.
     is_failing: AtomicBool,
 }
 

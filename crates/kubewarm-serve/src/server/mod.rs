@@ -1,4 +1,4 @@
-//! The read address: serves stores to clients as the Kubernetes API.
+//! The server of the read address: serves stores as the Kubernetes API, and forwards other requests.
 
 mod answer;
 mod api;

@@ -22,9 +22,8 @@ pub(super) struct ResponsePermit {
     is_timely: bool,
 }
 
-/// The parts of a response that a connection has taken and not written. A part refers to this until hyper drops
-/// the part, after it has written or discarded it. Only one thread locks it, unless the connection becomes a
-/// tunnel.
+/// The parts of a response that a connection has taken and not written. Each part refers to this until hyper
+/// has written or discarded the part. Only one thread locks it, unless the connection becomes a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten(Mutex<Progress>);
 

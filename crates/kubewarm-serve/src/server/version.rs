@@ -9,7 +9,8 @@ use tokio::runtime::Handle;
 /// How long the version is cached. It changes only with an upgrade.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// The API server's version, fetched as the operator. The read API authorizes its own clients first.
+/// The API server's version, fetched with the operator's identity. The read API authorizes its own clients
+/// first.
 #[derive(Debug)]
 pub struct ServerVersion {
     client: ApiClient,

@@ -105,7 +105,8 @@ impl Watch {
 }
 
 impl WatchReview {
-    /// The reviews of a watch that begins now. Its caller has passed `accesses` at `allowed_at`.
+    /// The reviews of a watch that begins now. Its caller has passed the reviews of `accesses`, the oldest at
+    /// `allowed_at`.
     pub(super) fn new(
         callers: Arc<Callers>,
         (credentials, peer): (Credentials, IpAddr),

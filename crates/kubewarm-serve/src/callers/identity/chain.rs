@@ -17,7 +17,8 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long a verification stays valid. Within this time a certificate can expire, or its CA can be removed.
+/// How long a verification stays valid. A certificate is rejected this long after it expires or its CA is
+/// removed.
 const KNOWN: Duration = Duration::from_secs(10);
 /// The maximum size of a chain in bytes. Each connection holds one chain; usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;

@@ -81,7 +81,7 @@ impl WatchCursor {
         self.initial.is_some()
     }
 
-    /// Notifies waiting watches whenever the store can have a new change.
+    /// Wakes waiting watches when the store changes.
     pub(super) fn news_signal(&self) -> Arc<Notify> {
         self.follower.told()
     }
@@ -143,7 +143,7 @@ impl WatchCursor {
                 News::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // Sends the lines first. The next step takes the same result again.
+                // Sends the lines first. The next step finds the same result again.
                 _ if !piece.is_empty() => break,
                 News::None(version) => return WatchStep::Quiet(version),
                 News::Overtaken => return WatchStep::End(WatchClosed::Slow, None),

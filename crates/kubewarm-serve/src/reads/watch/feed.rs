@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// An open watch. It keeps the initial objects that are not sent yet in memory. Changes stay in the event log,
+/// An open watch. It keeps in memory the initial objects that are not sent yet. Changes stay in the event log,
 /// which all watches share.
 pub struct Feed {
     /// `None` once only `last` is left to send.

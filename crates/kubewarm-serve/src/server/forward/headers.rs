@@ -28,7 +28,8 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
-/// The prefix of headers in which a front proxy names its user. An API server trusts configured proxies.
+/// The prefix of headers in which a front proxy names its user. An API server trusts these headers from
+/// configured proxies, so a caller must not send them through kubewarm.
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

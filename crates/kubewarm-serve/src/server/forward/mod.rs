@@ -83,7 +83,8 @@ impl Forward {
             Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = Sender::of(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // Only callers that the API server authenticates can cause further work there or occupy memory here.
+        // Only callers that the API server authenticates can cause more work there, or use memory of this
+        // process.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (caller, place) = forwarded.map_err(refusal)?;
         connection.accept(|| callers.connection(&caller));

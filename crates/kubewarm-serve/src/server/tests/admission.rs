@@ -135,7 +135,7 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
 }
 
 #[tokio::test]
-async fn request_bodies_are_never_read() {
+async fn no_part_of_a_request_body_is_parsed_as_a_request() {
     let served = Served::new(|_| ());
     for (request, code) in [
         ("GET /ok HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", 413),
