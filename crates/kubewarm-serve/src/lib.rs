@@ -1,12 +1,12 @@
 //! The read API: a TLS listener that answers requests of the Kubernetes API from stores.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`callers`] | who a caller is, and what it may read |
-//! | [`reads`] | which store answers, and with what |
-//! | [`server`] | connections, requests and answers |
-//! | [`certificate`] | the certificate of a listener |
-//! | [`metrics`] | what is counted |
+//! | [`callers`] | authenticates, authorizes and limits callers |
+//! | [`reads`] | chooses the store that answers a read, and the objects |
+//! | [`server`] | serves connections, and forwards requests |
+//! | [`certificate`] | the serving certificate of a listener |
+//! | [`metrics`] | metrics of requests and watches |
 
 pub mod callers;
 pub mod certificate;

@@ -1,4 +1,4 @@
-//! Listeners of an address, and why an address is not served.
+//! Binds the listeners of an address, and reports why an address cannot be served.
 
 use std::{
     io,
@@ -15,17 +15,17 @@ pub struct ServeError {
 }
 
 impl ServeError {
-    /// Makes an error of its cause, for `map_err`.
+    /// Adds `problem` to its cause. For use with `map_err`.
     pub fn of<E: Into<BoxError>>(problem: impl Into<String>) -> impl FnOnce(E) -> Self {
         move |source| Self { problem: problem.into(), source: source.into() }
     }
 }
 
-/// What listens to `address`, and the address that it is: of both families if it is `[::]`.
+/// Binds `address`, and returns the listeners with the bound address. `[::]` binds all IPv4 and IPv6 addresses.
 ///
 /// # Errors
 ///
-/// Those of the kernel: the address is in use, or nobody's.
+/// The kernel's errors: the address is in use, or it is not an address of this host.
 pub fn everywhere(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let everywhere = address.is_ipv6() && address.ip().is_unspecified();
     let first = match TcpListener::bind(address) {
@@ -37,15 +37,15 @@ pub fn everywhere(address: SocketAddr) -> io::Result<(Vec<TcpListener>, SocketAd
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     if everywhere && bound.is_ipv6() {
-        // On a dual-stack socket this fails, because the first one has it already.
+        // Fails on a dual-stack socket, because the first listener also accepts IPv4.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
     Ok((listeners, bound))
 }
 
-/// `EAFNOSUPPORT` and `EADDRNOTAVAIL`: built without IPv6, and switched off.
+/// `EAFNOSUPPORT` if the kernel has no IPv6, and `EADDRNOTAVAIL` if IPv6 is disabled.
 fn is_no_ipv6(error: &io::Error) -> bool {
-    /// On Linux; the standard library has no kind for it.
+    /// The value on Linux. The standard library has no `ErrorKind` for it.
     const EAFNOSUPPORT: i32 = 97;
     error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }

@@ -1,4 +1,4 @@
-//! Metrics of the read API.
+//! The metrics of the read API.
 
 use crate::callers::{ReadLimit, Refused};
 use kubewarm_api::model::{MetricOutcome, Resource};
@@ -14,38 +14,38 @@ use std::{
     time::Duration,
 };
 
-/// From a read of memory to a wait for a first list.
+/// Buckets in seconds, from a read in memory to a wait for a first list.
 const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-/// From one request upstream to the longest wait for a first list.
+/// Buckets in seconds, from one request to the API server to the longest wait for a first list.
 const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
-/// The kind of a request.
+/// The kind of a request: the label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Handler {
-    /// A read of one object.
+    /// A get of one object.
     Get,
-    /// A read of several objects.
+    /// A list of objects.
     List,
     /// A watch.
     Watch,
-    /// A read of a document about the API.
+    /// A discovery document, or the API server's version.
     Discovery,
-    /// A request that kubewarm forwards to the API server.
+    /// A request that is forwarded to the API server.
     Forward,
     /// A request that was rejected before its kind was known.
     Other,
 }
 
-/// The source of a response.
+/// The source of a response: the label `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ResponseSource {
-    /// A store that was synced and current enough, or kubewarm's own discovery.
+    /// A store that was warm and fresh, or cached data about the API.
     Hit,
-    /// The same, after a wait.
+    /// A store, after a wait until it was warm and fresh.
     Wait,
     /// The API server, to which kubewarm forwarded the request.
     Bypass,
@@ -53,44 +53,44 @@ pub enum ResponseSource {
     Rejected,
 }
 
-/// The condition that a read waits for.
+/// What a read has waited for: the label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
-    /// An informer's first complete list.
+    /// An informer that is not warm.
     Sync,
-    /// A resource version that the store has not reached.
+    /// A resource version.
     ResourceVersion,
-    /// A check that the store is current.
+    /// A freshness check of the informer.
     FreshnessCheck,
 }
 
-/// The outcomes of a read that waited.
+/// The values of the label `outcome`: the wait was successful, or the read was rejected.
 pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
-/// The cause that ended a client's watch.
+/// Why a client's watch ended: the label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ClientWatchEnd {
-    /// The watch reached its timeout.
+    /// The watch has reached its timeout.
     Timeout,
-    /// The event history does not reach back to the watch's version.
+    /// The event log does not contain all changes after the watch's position.
     Expired,
-    /// The watch's first version did not arrive in time.
+    /// The store did not reach the start version in time.
     FutureVersion,
-    /// The client fell behind the event history.
+    /// The client read too slowly, and the watch fell behind the event log.
     Slow,
-    /// The informer stopped, or can no longer answer.
+    /// The informer was stopped or blocked, or no profile serves it any more.
     InformerGone,
-    /// The caller lost access, or its access could not be checked.
+    /// The caller lost its permission, or the API server did not confirm it in time.
     Rejected,
-    /// The client closed the watch.
+    /// The client disconnected.
     Client,
-    /// The process stops.
+    /// kubewarm shut down.
     Shutdown,
 }
 
-/// How many resources have series of their own. Further resources share the series of `_other`.
+/// The maximum number of watched resources with their own series. All further resources share one series.
 const MAX_RESOURCES: usize = 200;
 
 /// Numbers of open watches, by the labels of their resource.
@@ -111,7 +111,7 @@ pub struct ObservedResponse<'r> {
     pub source: ResponseSource,
 }
 
-/// An open watch of a client. Dropping it counts its end.
+/// Counts an open watch until it is dropped.
 #[derive(Debug)]
 pub struct OpenClientWatch {
     metrics: ReadMetrics,
@@ -119,7 +119,7 @@ pub struct OpenClientWatch {
     end: ClientWatchEnd,
 }
 
-/// Metrics of the read API. Cheap to clone; clones share their series.
+/// The metrics of reads. Clones count together.
 #[derive(Clone, Debug)]
 pub struct ReadMetrics {
     requests: IntCounterVec,
@@ -136,11 +136,11 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Counts in `registry`.
+    /// Registers the metrics in `registry`.
     ///
     /// # Errors
     ///
-    /// [`prometheus::Error`] where it has them already.
+    /// [`prometheus::Error`] if they are already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let counters = |name: &str, labels: &[&str], help: &str| {
             register_int_counter_vec_with_registry!(name, help, labels, registry)
@@ -229,7 +229,8 @@ impl ReadMetrics {
         }
     }
 
-    /// Observes a response. `took` is the time from request head to response head.
+    /// Records a response with the status `code`. `took` is the time since the request's head. `method` must be
+    /// a [`method_label`].
     pub fn observe_response(&self, response: &ObservedResponse<'_>, took: Duration) {
         let &ObservedResponse { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -240,7 +241,7 @@ impl ReadMetrics {
         self.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// The counter of the bytes of responses about `resource`.
+    /// Counts a watch of `resource` as open until the result is dropped.
     #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))
@@ -277,7 +278,7 @@ impl OpenClientWatch {
         self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
     }
 
-    /// Sets the cause that ends the watch. The default is [`ClientWatchEnd::Client`].
+    /// Sets the reason of the watch's end. The default is a disconnected client.
     pub fn set_end(&mut self, end: ClientWatchEnd) {
         self.end = end;
     }
@@ -292,7 +293,7 @@ impl Drop for OpenClientWatch {
             self.metrics.watches.with_label_values(&self.of).set(left);
         } else {
             open.remove(&self.of);
-            // It was there: only other labels would make this fail.
+            // The series exists, so only other label names could cause an error.
             let _removed = self.metrics.watches.remove_label_values(&self.of);
         }
         drop(open);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_ends_with_the_last_watch_and_there_are_so_many_at_the_most() {
+    fn watch_series_end_with_the_last_watch_and_are_bounded() {
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         (0..MAX_RESOURCES + 5).for_each(|at| metrics.admit(&resource(at)));
         let held: Vec<_> =

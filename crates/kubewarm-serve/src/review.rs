@@ -1,4 +1,4 @@
-//! What a caller must be allowed, as the spec of the review that the API server is sent.
+//! Builds the access review for a caller's request.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReviewSpec,
@@ -7,7 +7,8 @@ use kubewarm_api::model::{FieldSelector, LabelSelector};
 use kubewarm_client::with_selectors;
 use kubewarm_wire::Access;
 
-/// A path that is no resource: RBAC's `nonResourceURLs`. `verb` is the HTTP method in lower case.
+/// The review of a path without a resource (`nonResourceURLs` in RBAC). `verb` is the HTTP method in lower
+/// case.
 #[must_use]
 pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     let (path, verb) = (Some(path.to_owned()), Some(verb.to_owned()));
@@ -17,7 +18,7 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     }
 }
 
-/// Objects of one kind, and those alone that the selectors select.
+/// The review of objects of one kind, restricted by the selectors.
 pub(super) fn resource(
     access: &Access<'_>,
     labels: &LabelSelector,
@@ -25,7 +26,7 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let Access { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
-    // No namespace is all of them, and no name is all of them.
+    // No namespace means all namespaces, and no name means all names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

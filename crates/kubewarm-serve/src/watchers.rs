@@ -1,4 +1,4 @@
-//! The watches that are open, for a look from outside: whose, of what, how far.
+//! The list of open watches, for the debug endpoint.
 
 use crate::reads::{Feed, Progress};
 use jiff::Timestamp;
@@ -10,12 +10,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// The watches that are open. Clones have the same. Bounded by the places for watches, and by what has ended since one
-/// was opened last.
+/// The open watches. Clones share the list. It is bounded by the limit on watches, plus the watches that ended
+/// since the last one was opened.
 #[derive(Clone, Default)]
 pub struct Watchers(Arc<Mutex<Vec<Weak<Watcher>>>>);
 
-/// A watch that is open, until this is dropped; as it is shown.
+/// The entry of an open watch, until it is dropped.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Watcher {
@@ -33,8 +33,7 @@ pub(super) struct Watcher {
 }
 
 impl Watchers {
-    /// Notes that someone, by a name that says nothing, watches this since `since`; `cell` is such a name,
-    /// too.
+    /// Adds a watch to the list. `who` and `cell` are opaque names of the user and the informer.
     pub(super) fn enter(
         &self,
         (who, cell): (String, Option<String>),
@@ -61,11 +60,11 @@ impl Watchers {
         watcher
     }
 
-    /// `{"watchers":[…]}`, the oldest first. Cost: some 2 µs each.
+    /// The list as `{"watchers":[…]}`, the oldest watch first. Takes about 2 µs per watch.
     pub fn json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let shown: Vec<&Watcher> = open.iter().map(AsRef::as_ref).collect();
-        // Strings and numbers only: this does not fail.
+        // Contains only strings and numbers, so this cannot fail.
         let shown = serde_json::to_string(&shown).unwrap_or_else(|_| "[]".to_owned());
         format!("{{\"watchers\":{shown}}}\n")
     }

@@ -1,4 +1,4 @@
-//! Who calls: what the API server says of the credentials, or a certificate.
+//! Authenticates callers by a client certificate or by a review of their token.
 
 use super::{
     Credentials, Refused, Reviews,
@@ -13,12 +13,12 @@ use kubewarm_client::{Expiring, Presented, User, Who};
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// How long an answer counts, whatever it is: a right that is revoked, or granted, is so after it.
+/// How long a result is cached, positive or negative. A revoked or granted permission takes effect within this
+/// time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
-/// Credentials that are remembered.
+/// The maximum number of cached token reviews.
 const REMEMBERED: u64 = 1_024;
 
-/// Tells whose credentials are shown.
 pub(super) struct Authenticator {
     reviews: Arc<dyn Reviews>,
     key: Arc<HashKey>,
@@ -28,17 +28,17 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokens>,
 }
 
-/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::Callers::admit) has returned
-/// has passed an access review.
+/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::Callers::admit) has
+/// returned has passed an access review too.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who it is.
+    /// The authenticated user.
     pub user: Arc<User>,
-    /// When the API server was asked: of the answers that let the caller in, when the oldest was asked for.
+    /// When the oldest of the reviews that accepted the caller was requested.
     pub asked: Instant,
-    /// What the user is counted by.
+    /// The hash of the user's name, by which limits count.
     pub(super) name: Digest,
-    /// What was shown; nothing, where a certificate counts.
+    /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
     pub(super) presented: Option<Arc<Presented>>,
 }
 
@@ -53,11 +53,12 @@ impl Authenticator {
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Whose `credentials` these are, shown by `peer`; `by` tells who says so.
+    /// Authenticates `credentials` from `peer`. Sets `by` if the API server had to decide.
     ///
     /// # Errors
     ///
-    /// [`Refused`], at once where too many wait and where too many of the address were not accepted.
+    /// [`Refused`]. It is returned at once if too many reviews wait, or the address has sent too many invalid
+    /// tokens.
     pub(super) async fn authenticate(
         &self,
         credentials: &Credentials,
@@ -67,10 +68,10 @@ impl Authenticator {
         if credentials.impersonates && !self.reviews.passes_impersonation_on() {
             return Err(Refused::Impersonation);
         }
-        // A token beside a certificate is not looked at, as the API server does not.
+        // Like the API server, ignores a token if the certificate is valid.
         let certified = credentials.chain.as_deref().and_then(Chain::who);
         let (who, asked, presented) = match (certified, &credentials.token) {
-            // Verified by this process, each time.
+            // This process verifies certificates itself.
             (Some(who), _) => (who, Instant::now(), None),
             (None, Some(presented)) => {
                 let (who, asked) = self.owner(presented, network(peer), by).await?;
@@ -90,7 +91,7 @@ impl Authenticator {
         }
     }
 
-    /// Whose token was shown from `peer`, and when the API server was asked.
+    /// Reviews a token from `peer`. Returns the result, and when it was requested.
     async fn owner(
         &self,
         presented: &Arc<Presented>,
@@ -102,12 +103,14 @@ impl Authenticator {
             return Ok((known.value, known.asked_at));
         }
         *by = DecisionSource::ApiServer;
-        // Behind one address there may be others than those who try tokens.
+        // Several clients can have one address. Invalid tokens must not affect clients whose token was accepted
+        // before.
         let last = self.users.get_stale(&key);
         let was_accepted = last.is_some_and(|it| matches!(it.value, Who::Known(_)));
         let mut one_at_a_time =
             if was_accepted { None } else { self.failed.attempt(peer, Instant::now())? };
-        // Nobody knows yet who waits, so whoever joins a review waits in a place, too.
+        // The user is not known before the review. So a caller that joins a review in progress needs a waiting
+        // slot too.
         let mut waits = Some(self.queue.enter(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), one_at_a_time.take());
@@ -117,7 +120,7 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.slot(peer).await?;
                 let _one_at_a_time = match permit {
-                    // Others may have failed while it waited.
+                    // Other tokens of the address can have failed during the wait.
                     None if !was_accepted => failed.attempt(peer, Instant::now())?,
                     permit => permit,
                 };

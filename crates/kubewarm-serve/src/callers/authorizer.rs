@@ -1,4 +1,4 @@
-//! Whether a caller may: what the API server says of a request.
+//! Authorizes requests of authenticated callers with access reviews.
 
 use super::{
     Refused, Reviews,
@@ -12,10 +12,10 @@ use kubewarm_client::{Expiring, Verdict};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
-/// Verdicts that are remembered, as many as the API server's own libraries do: some 300 bytes each.
+/// The maximum number of cached access reviews, about 300 bytes each. The API server's own libraries cache as
+/// many.
 const REMEMBERED: u64 = 8_192;
 
-/// Tells what callers may do.
 pub(super) struct Authorizer {
     reviews: Arc<dyn Reviews>,
     key: Arc<HashKey>,
@@ -34,12 +34,12 @@ impl Authorizer {
         Self { reviews, key, runtime, verdicts: Expiring::new(REMEMBERED, TTL), queue }
     }
 
-    /// Lets `caller` pass if it may do what `access` says; `by` tells who says so. Returns when the oldest of these
-    /// answers was asked for: this one, and those in [`Caller::asked`].
+    /// Authorizes `access` for `caller`. Sets `by` if the API server had to decide. Returns when the oldest
+    /// result was requested: this one, or the one in [`Caller::asked`].
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`Refused`] if the API server denies the access or does not decide.
     pub(super) async fn authorize(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! What a caller shows of itself: in the headers of its request, and behind its connection.
+//! The credentials of a request, from its headers and from the certificate of its connection.
 
 use super::identity::Chain;
 use http::{HeaderName, HeaderValue};
@@ -6,59 +6,59 @@ use kubewarm_client::Presented;
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// The longest token, in bytes: those of clusters have some 2 KiB.
+/// The maximum length of a token in bytes. Usual tokens have about 2 KiB.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// A bearer token and whom its owner wants to act as, a certificate, or both.
+/// A bearer token with impersonation headers, a client certificate, or both.
 #[derive(Clone)]
 pub struct Credentials {
     pub(super) token: Option<Arc<Presented>>,
     pub(super) chain: Option<Arc<Chain>>,
-    /// Whether their owner wants to act as somebody else.
+    /// Whether the request has impersonation headers.
     pub(super) impersonates: bool,
 }
 
-/// Why a request has no credentials.
+/// Why a request has no valid credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCredentials {
-    /// Nobody is let in who does not say who it is.
+    /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// Which of them counts, others on the way may have seen otherwise.
+    /// `Authorization` is repeated. A proxy and kubewarm could use different values.
     #[error("one header Authorization is needed")]
     Repeated,
-    /// `Authorization` is of another kind.
+    /// `Authorization` has another scheme.
     #[error("Authorization has no bearer token")]
     NoBearer,
-    /// `Bearer` and nothing else.
+    /// There is no token after `Bearer`.
     #[error("the token is empty")]
     Empty,
-    /// No cluster's token is so long.
+    /// The token is longer than 16 KiB. No cluster has such tokens.
     #[error("the token is longer than 16 KiB")]
     TooLong,
-    /// A header that asks for impersonation holds what no header may.
+    /// An impersonation header contains characters that are invalid in headers.
     #[error("a header Impersonate-* cannot be read")]
     Impersonation,
 }
 
 impl Credentials {
-    /// Those of a request with these `headers`, the names in lower case.
+    /// Reads the credentials from the `headers` of a request. Header names must be in lower case.
     ///
     /// # Errors
     ///
-    /// [`NoCredentials`].
+    /// [`NoCredentials`] if there are no valid credentials.
     pub fn of<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Result<Self, NoCredentials> {
         Self::beside(None, headers)
     }
 
-    /// Those of a request with these `headers` on a connection whose client has shown `chain`. Without a certificate,
-    /// there must be a token.
+    /// Reads the credentials of a request on a connection with the client certificates `chain`. A token is
+    /// required only if there is no certificate.
     ///
     /// # Errors
     ///
-    /// [`NoCredentials`].
+    /// [`NoCredentials`] if there are no valid credentials.
     pub(crate) fn beside<'h>(
         chain: Option<Arc<Chain>>,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
@@ -82,28 +82,28 @@ impl Credentials {
         let impersonates = !impersonation.is_empty();
         let token = match (authorization.ok_or(NoCredentials::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(Presented { token, impersonation })),
-            // The certificate may be enough.
+            // The certificate can be sufficient.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
         Ok(Self { token, chain, impersonates })
     }
 
-    /// Those of whoever shows this token, and acts as nobody else.
+    /// The credentials of a token's owner, without impersonation.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = Presented { token, impersonation: Vec::new() };
         Self { token: Some(Arc::new(presented)), chain: None, impersonates: false }
     }
 
-    /// The token that was shown, whether it counts or not.
+    /// The token of the request, even if a certificate authenticates the caller.
     #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)
     }
 }
 
-/// The token of an `Authorization` header, or what is wrong with it.
+/// Parses the token of an `Authorization` header.
 fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     let text = str::from_utf8(value).ok().filter(|text| text.is_ascii());
     let (scheme, token) =
@@ -114,8 +114,8 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
     match token.trim_end() {
         "" => Err(NoCredentials::Empty),
         token if token.len() > MAX_TOKEN => Err(NoCredentials::TooLong),
-        // The API server takes the first word for the token, and none behind two spaces: whoever is somebody here
-        // must be the same there.
+        // The API server takes only the first word as the token, and finds no token after two spaces. kubewarm
+        // must not accept a token that the API server reads differently.
         token if token.contains(char::is_whitespace) => Err(NoCredentials::NoBearer),
         token => Ok(Zeroizing::new(token.to_owned())),
     }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bearer_token_of_at_most_16_kib_is_taken() {
+    fn one_bearer_token_of_at_most_16_kib_is_accepted() {
         let (longest, longer) = ("x".repeat(MAX_TOKEN), "x".repeat(MAX_TOKEN + 1));
         for (value, expected) in [
             ("Bearer t0k3n", Ok("t0k3n")),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_certificate_a_token_may_be_missing_but_not_repeated() {
+    fn with_a_certificate_the_token_is_optional_but_not_repeatable() {
         let shown = chain("jane");
         let chain = || Some(Arc::clone(&shown));
         for (headers, has_token) in [
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn none_and_two_headers_are_told_apart() {
+    fn a_missing_and_a_repeated_header_are_different_errors() {
         let bearer = ("authorization", "Bearer t0k3n");
         assert_eq!(of(&[("accept", "*/*")]).unwrap_err(), NoCredentials::Missing);
         assert_eq!(of(&[bearer, bearer]).unwrap_err(), NoCredentials::Repeated);
     }
 
     #[test]
-    fn whoever_wants_to_act_as_another_says_so_and_no_token_is_shown() {
+    fn impersonation_is_reported_and_debug_output_hides_the_token() {
         let bearer = ("authorization", "Bearer t0k3n");
         assert!(!of(&[bearer]).unwrap().impersonates);
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {

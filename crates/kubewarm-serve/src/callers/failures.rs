@@ -1,31 +1,34 @@
-//! Credentials that were not accepted: whoever tries tokens tries few.
+//! Limits the invalid tokens of each address, so that clients cannot guess tokens at the expense of others.
 
 use super::{ReadLimit, Refused};
 use kubewarm_client::{KeyedBucket, KeyedPermit, KeyedSemaphore};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
-/// One address can fail so often.
+/// The interval after which an address can fail once more.
 const EVERY: Duration = Duration::from_millis(100);
-/// So many at once.
+/// The maximum number of failures of an address in a burst.
 const BURST: u32 = 10;
-/// Where fewer are left, the address tries one token at a time: a crowd that waits for the next failure takes no room.
+/// With fewer failures left, an address can try only one token at a time. Otherwise its waiting attempts would
+/// occupy the queue.
 const FEW: u32 = BURST / 2;
 
-/// How many failures each address has left. Bounded by the reviews that fail within a second.
+/// The remaining failures of each address. The memory is bounded by the number of reviews that fail within a
+/// second.
 #[derive(Debug)]
 pub(super) struct FailedTokens {
     failures: KeyedBucket<IpAddr>,
-    /// Of addresses that have few left.
+    /// One permit for each address that has few failures left.
     few: KeyedSemaphore<IpAddr>,
 }
 
 impl FailedTokens {
-    /// Lets `peer` try a token. With few failures left, the address tries its next token once the permit is dropped.
+    /// Permits `peer` to try a token. If few failures are left, the address can try its next token after the
+    /// permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused::Limited`] for an address that has no failures left, or tries a token with few left.
+    /// [`Refused::Busy`] if the address has no failures left, or has few left and already tries a token.
     pub(super) fn attempt(
         &self,
         peer: IpAddr,
@@ -39,7 +42,7 @@ impl FailedTokens {
         }
     }
 
-    /// A token of `peer` was not accepted.
+    /// Counts a token of `peer` that was not accepted.
     pub(super) fn fail(&self, peer: IpAddr, now: Instant) {
         self.failures.charge(&peer, 1, now);
     }
@@ -58,7 +61,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn an_address_fails_ten_times_a_second_and_leaves_the_others_theirs() {
+    fn an_address_can_fail_ten_times_a_second_without_effect_on_others() {
         let (failed, start) = (FailedTokens::default(), Instant::now());
         let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let fails = |after| {

@@ -1,4 +1,4 @@
-//! What an answer is remembered by: a keyed hash of what is sent, so that no token is kept.
+//! The keys of cached reviews: keyed hashes, so that the caches contain no token.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -11,38 +11,37 @@ use kubewarm_client::{Presented, User};
 use serde::Serialize;
 use std::io;
 
-/// A keyed hash of what is sent, or of a user's name.
+/// A keyed hash of a review or of a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; 32]);
 
-/// The key of this process.
+/// The hash key of this process.
 pub(super) struct HashKey(hmac::Key);
 
-/// What is sent of credentials.
+/// The token and the impersonation headers of a review.
 type Sent<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
-/// A new key.
+/// Generates a hash key.
 ///
 /// # Errors
 ///
-/// [`ServeError`] if the kernel gives no random numbers.
+/// [`ServeError`] if the kernel returns no random numbers.
 pub fn random_key() -> Result<hmac::Key, ServeError> {
     let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
     key.map_err(ServeError::of("the kernel gives no random numbers to make a key of"))
 }
 
 impl HashKey {
-    /// A new one.
     pub(super) fn generate() -> Result<Self, ServeError> {
         random_key().map(Self)
     }
 
-    /// Of the review of these credentials.
+    /// The cache key of a token review.
     pub(super) fn of_credentials(&self, presented: &Presented) -> Result<Digest, Fault> {
         self.of(&sent(presented))
     }
 
-    /// Of the review of access, with the credentials if they are sent along.
+    /// The cache key of an access review. It includes the credentials if they are sent with the review.
     pub(super) fn of_access(
         &self,
         presented: Option<&Presented>,
@@ -51,19 +50,19 @@ impl HashKey {
         self.of(&(presented.map(sent), spec))
     }
 
-    /// Of whom requests are counted by: the name alone. Each token of an account makes another identity of it, by its
-    /// `credential-id`, and whoever has several must have one share all the same.
+    /// The key of the limits per user: a hash of the name alone. Each token of an account has another
+    /// `credential-id`, but all its tokens must count as one user.
     pub(super) fn of_name(&self, user: &User) -> Result<Digest, Fault> {
         self.of(&user.name)
     }
 
-    /// Of its JSON, in which no two specs look alike.
+    /// Hashes the JSON of `spec`, which differs for any two specs.
     fn of(&self, spec: &impl Serialize) -> Result<Digest, Fault> {
         let mut writer = HashWriter(hmac::Context::with_key(&self.0));
         serde_json::to_writer(&mut writer, spec)
             .map_err(|error| Fault::new(Reason::Internal, format!("the review: {error}")))?;
         let mut digest = Digest([0; 32]);
-        // As long as the hash is.
+        // Both have 32 bytes.
         digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
@@ -74,7 +73,7 @@ fn sent(Presented { token, impersonation }: &Presented) -> Sent<'_> {
     (token.as_str(), headers.collect())
 }
 
-/// Hashes what is written to it.
+/// Hashes the bytes that are written to it.
 struct HashWriter(hmac::Context);
 
 impl io::Write for HashWriter {
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_reviews_have_one_digest() {
+    fn different_reviews_have_different_digests() {
         let key = HashKey::generate().unwrap();
         let token = of_token("a");
         let access = |spec: &SubjectAccessReviewSpec| key.of_access(Some(&token), spec);
@@ -143,7 +142,7 @@ mod tests {
                 spec.non_resource_attributes = Some(NonResourceAttributes::default());
             })),
             access(&about(|it| it.verb = text("list"))),
-            // A name is not the same as none: who may read all may be refused one by a webhook.
+            // An empty name differs from no name: a webhook can deny one name to a user who can read all.
             access(&about(|it| it.name = text(""))),
             access(&about(|it| it.name = text("web"))),
             access(&about(|it| it.namespace = text("web"))),
@@ -153,7 +152,7 @@ mod tests {
             assert!(!digests[..at].contains(digest), "{at}");
         }
         let other = HashKey::generate().unwrap();
-        assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "of this process alone");
+        assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "it depends on the key");
     }
 
     #[test]

@@ -1,47 +1,49 @@
-//! How much callers can have at once.
+//! The limits on what callers can occupy at once.
 
 use super::Refused;
 use kubewarm_client::{Exhausted, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
-/// How much readers can have at once, as an administrator sets it.
+/// The limits for clients of the read address, as an administrator sets them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// Requests under way, except watches: as many as the API server admits by default.
+    /// Concurrent requests, except watches. The default is the API server's default.
     pub requests: NonZeroUsize,
-    /// Watches.
+    /// Concurrent watches.
     pub watches: NonZeroUsize,
-    /// Connections. A client has one, with HTTP/1.1 one for each watch.
+    /// Concurrent connections. A client has one connection, and with HTTP/1.1 one for each watch.
     pub connections: NonZeroUsize,
-    /// Connections of one address, of those that have not carried an accepted request.
+    /// Concurrent connections of one client address without an accepted request.
     pub address_connections: NonZeroUsize,
-    /// Percent of the requests, the watches, the connections and the forwarded requests that one user can have.
+    /// The percentage of the requests, watches, connections, forwarded requests and unwritten bytes that one
+    /// user can have.
     pub user_share: u8,
-    /// Bytes of answers that were handed to connections and are not written. By user.
+    /// The bytes of responses that connections have taken and not written. The limit counts by user.
     pub unwritten_bytes: usize,
 }
 
-/// How much callers of one address can have at once, all of them together. One user has a share of what counts by
-/// user, and one address has a quarter of what counts by address.
+/// The limits for all callers of one listener. One user can have a part of a limit that counts by user. One
+/// client address can have a quarter of a limit that counts by address.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
-    /// What callers read there, for the log.
+    /// What callers read from this listener, for log messages.
     pub reads: &'static str,
-    /// Reviews of credentials under way. By address.
+    /// Concurrent token reviews. The limit counts by address.
     pub token_reviews: usize,
-    /// Reviews of access under way. By user, a quarter.
+    /// Concurrent access reviews. The limit counts by user; one user can have a quarter.
     pub access_reviews: usize,
-    /// Requests that wait for a review of credentials, and as many reviews of access. One address, or one user, has half,
-    /// since a controller that starts asks for much at once.
+    /// Requests that wait for a token review, and the same number again for access reviews. One address or user
+    /// can have half, because a starting controller sends many requests at once.
     pub waiting: usize,
     /// How long a review waits for its slot.
     pub queue: Duration,
-    /// Requests that are sent on, watches and tunnels among them: each holds a connection to the API server and some
-    /// 100 KiB. By user.
+    /// Concurrent forwarded requests, with watches and tunnels. The limit counts by user. Each request holds a
+    /// connection to the API server and about 100 KiB.
     pub forwarded: usize,
-    /// Pieces of large answers that are written at once: each takes a core for a moment. By user, a quarter.
+    /// Pieces of large responses that are encoded at once; each piece occupies a processor for a moment. The
+    /// limit counts by user; one user can have a quarter.
     pub large: usize,
-    /// What an administrator sets.
+    /// The limits that an administrator sets.
     pub readers: ReaderLimits,
 }
 
@@ -161,7 +163,7 @@ impl LimitUsage {
 }
 
 impl CallerLimits {
-    /// Of the read address.
+    /// The limits of the read address.
     #[must_use]
     pub fn reads(readers: ReaderLimits) -> Self {
         Self {
@@ -176,7 +178,8 @@ impl CallerLimits {
         }
     }
 
-    /// Of the admin address: its listener bounds the requests, and nobody waits or watches there.
+    /// The limits of the admin address. Its listener limits the requests. There, reviews do not wait, and there
+    /// are no watches.
     #[must_use]
     pub fn admin() -> Self {
         Self {
@@ -193,7 +196,7 @@ impl CallerLimits {
 }
 
 impl ReaderLimits {
-    /// What one user can have of `all`: at least one.
+    /// How much of `all` one user can have; at least one.
     pub(super) fn share(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_share.into()) / 100).max(1)
     }
@@ -212,12 +215,12 @@ impl Default for ReaderLimits {
     }
 }
 
-/// A quarter, and at least one.
+/// A quarter of `limit`, but at least one.
 pub(super) const fn quarter(limit: usize) -> usize {
     if limit < 4 { 1 } else { limit / 4 }
 }
 
-/// One at least.
+/// `limit`, but at least one.
 const fn whole(limit: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(limit.saturating_sub(1))
 }

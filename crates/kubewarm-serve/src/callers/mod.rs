@@ -1,9 +1,8 @@
-//! Who calls, and whether they may: as the API server decides, asked again from the start at most 10 s
-//! later.
+//! Authenticates and authorizes callers with reviews of the API server. A cached result is at most 10 s old.
 //!
-//! Two reviews are sent, one after the other, each remembered on its own: whose credentials these
-//! are, and whether that user may do this very thing. A decision about all names is never one about a
-//! name, and no group is let through unasked.
+//! Each request needs two results, one after the other, and each has its own cache: one about the credentials,
+//! and one about the user's access. A decision about all names never answers a request for one name. Every user
+//! needs an access review, whatever groups the user has.
 
 mod authenticator;
 mod authorizer;
@@ -43,40 +42,41 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// What bytes that are not written are counted in.
+/// The number of bytes that one permit for unwritten bytes covers.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// Observes each decision about a caller: its source, its outcome, its duration.
+/// Receives each decision: its source, the decision itself, and how long it took.
 pub type Note = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
-/// What one user has of something, such as the turns in which large answers are written.
+/// One user's permits for a limited resource, such as the encoding of large responses.
 #[derive(Clone, Debug)]
 pub struct UserPermits {
     permits: KeyedSemaphore<Digest>,
     user: Digest,
 }
 
-/// Why a caller is not let in.
+/// Why a caller is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The API server does not accept the credentials.
     Unauthorized,
-    /// It does, but does not allow this.
+    /// The API server accepts the credentials, but does not allow the request.
     Forbidden {
-        /// The caller's name; empty where the API server refused before it said who that is.
+        /// The caller's name. Empty if the API server rejected the review before it returned the name.
         user: String,
-        /// Why, where an authorizer says so.
+        /// The authorizer's reason, if it returns one.
         reason: Option<String>,
     },
-    /// The caller wants to act as somebody else, which cannot be checked here.
+    /// The request impersonates another user, and kubewarm cannot check impersonation.
     Impersonation,
-    /// A limit was reached.
+    /// Too many reviews are in progress, the user has too many requests, or the address has sent too many
+    /// invalid tokens.
     Limited(ReadLimit),
-    /// Nobody can say.
+    /// The API server has not decided.
     Undecided(Fault),
 }
 
-/// Lets callers in whom the API server knows and who may.
+/// Authenticates and authorizes callers, and limits what each caller can occupy.
 pub struct Callers {
     reviews: Arc<dyn Reviews>,
     authenticator: Authenticator,
@@ -91,12 +91,12 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Those who may have as much as `limits` say. Nobody has been asked about yet. Reviews are sent on `runtime`, as its
-    /// connections must outlive those of whoever serves. `note` takes note of each decision.
+    /// Starts with empty caches and the given `limits`. `note` receives each decision. Sends reviews on
+    /// `runtime`, because its connections must outlive the server's threads.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if the kernel gives no random numbers.
+    /// [`ServeError`] if the kernel returns no random numbers.
     pub fn new(
         reviews: Arc<dyn Reviews>,
         limits: &CallerLimits,
@@ -128,24 +128,23 @@ impl Callers {
         })
     }
 
-    /// Whether somebody who acts as another can be answered here at all.
+    /// Whether kubewarm can check impersonation. It needs reviews that are sent with the caller's own headers.
     #[must_use]
     pub fn can_check_impersonation(&self) -> bool {
         self.reviews.passes_impersonation_on()
     }
 
-    /// Lets the owner of `credentials`, who calls from `peer`, pass if it may do what `access` says. The request
-    /// counts against the limit of its user until the permit is dropped: keep it in the response. `let (caller, _)`
-    /// drops it at once.
+    /// Authenticates the owner of `credentials`, who calls from `peer`, and authorizes `access`. The request
+    /// counts against its user's limit until the permit is dropped, so keep the permit in the response. `let
+    /// (caller, _)` drops it at once.
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`Refused`] if the caller is rejected, or the API server does not decide.
     ///
     /// # Cost
     ///
-    /// Two small requests, one after the other, if nothing is remembered; those who ask the same at the
-    /// same time share them.
+    /// Two small requests, one after the other, if no result is cached. Concurrent equal reviews share them.
     pub async fn admit(
         &self,
         credentials: &Credentials,
@@ -163,12 +162,12 @@ impl Callers {
         .await
     }
 
-    /// Whether one who was let in, and watches, still may, from authentication on. Takes no share. Returns when the
-    /// older of the two answers was asked for.
+    /// Authenticates and authorizes the caller of an open watch again. Needs no request permit. Returns when
+    /// the older of the two results was requested.
     ///
     /// # Errors
     ///
-    /// As of [`Callers::admit`].
+    /// The errors of [`Callers::admit`].
     pub async fn recheck(
         &self,
         credentials: &Credentials,
@@ -182,12 +181,12 @@ impl Callers {
         .await
     }
 
-    /// Whether one who was let in may do what `access` says, too, for the same request, which has its permit. Returns
-    /// when the oldest of the answers was asked for by which the caller may do all of that.
+    /// Authorizes another `access` for a caller from [`Callers::admit`], as part of the same request. Returns
+    /// when the oldest of all results for this request was requested.
     ///
     /// # Errors
     ///
-    /// As of [`Callers::admit`].
+    /// The errors of [`Callers::admit`].
     pub async fn may_also(
         &self,
         caller: &Caller,
@@ -196,12 +195,12 @@ impl Callers {
         self.noted(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
-    /// Who owns `credentials`, and a place for a request of theirs that is sent on from `peer`: what it may, the API server
-    /// decides. To be kept until the answer, or the tunnel, has ended.
+    /// Authenticates the owner of `credentials`, and acquires a permit for a forwarded request from `peer`. The
+    /// API server itself authorizes the request. Keep the permit until the response or the tunnel has ended.
     ///
     /// # Errors
     ///
-    /// [`Refused`].
+    /// [`Refused`] if the caller is rejected, or the API server does not decide.
     pub async fn forward(
         &self,
         credentials: &Credentials,
@@ -217,31 +216,30 @@ impl Callers {
         .await
     }
 
-    /// A place for the connection of somebody whose request was accepted; `None` if that user has its share of them
-    /// already.
+    /// Acquires a connection slot of the user, after an accepted request. `None` if the user has no free slot.
     #[must_use]
     pub fn connection(&self, caller: &Caller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
-    /// The turns in which large answers to `caller` are written: at most so many pieces at once, a quarter of which are
-    /// one user's.
+    /// The permits with which pieces of large responses to `caller` are encoded. One user has at most a quarter
+    /// of them.
     #[must_use]
     pub fn large_answers(&self, caller: &Caller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
-    /// What answers to somebody take until they are written, in units of [`UNWRITTEN_UNIT`].
+    /// The permits for unwritten bytes of responses to `caller`, in units of [`UNWRITTEN_UNIT`].
     #[must_use]
     pub fn unwritten(&self, caller: &Caller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
-    /// A place for a watch of somebody who was let in, in exchange for that among the requests.
+    /// Acquires a watch permit for a caller from [`Callers::admit`]. It replaces the request permit.
     ///
     /// # Errors
     ///
-    /// [`Refused::Limited`] if all watches, or those of the user, are in use.
+    /// [`Refused::Busy`] if no permit is free, or the user has too many watches.
     pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
         let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
         let permit = self.watches.acquire_now(&caller.name);
@@ -267,7 +265,7 @@ impl Callers {
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Runs `deciding` and notes its outcome. A future that is dropped notes nothing.
+    /// Runs `deciding` and reports its decision. A request that is dropped meanwhile reports no decision.
     async fn noted<T>(
         &self,
         deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, Refused>,
@@ -281,7 +279,7 @@ impl Callers {
 }
 
 impl UserPermits {
-    /// So many, waiting for them.
+    /// Waits for `count` permits, or for all permits of the user if these are fewer. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

@@ -1,9 +1,9 @@
-//! What bounds by address count by.
+//! The key of limits per client address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IPv4 address, or the /64 network of an IPv6 address, since whoever has one IPv6 address usually has all of its
-/// /64.
+/// An IPv4 address, or the /64 network of an IPv6 address. The owner of one IPv6 address usually has its whole
+/// /64 network.
 #[must_use]
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_ipv6_network_share_its_part() {
+    fn addresses_of_one_ipv6_network_count_as_one() {
         for (peer, expected) in [
             ("10.0.0.1", "10.0.0.1"),
             ("::ffff:10.0.0.1", "10.0.0.1"),

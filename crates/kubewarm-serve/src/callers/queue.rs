@@ -1,4 +1,4 @@
-//! Reviews on their way to the API server: a bounded number at once, and a bounded number that wait.
+//! Limits the number of reviews that are sent at once, and the number of reviews that wait.
 
 use super::{
     Refused,
@@ -16,23 +16,24 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long the API server may take to each review: scrapes give up after 10 s.
+/// The time limit of one review. A metrics scrape needs two reviews and times out after 10 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reviews of one kind, each for one address or user. Clones share the slots.
+/// The queue for one type of reviews, with limits per address or per user. Clones share the slots.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// What callers read, for the log.
+    /// What callers read, for log messages.
     reads: &'static str,
-    /// Whether the last review had no answer. Queues of the same callers share it.
+    /// Whether the last review had no result. The queues of the same callers share this.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// So many `slots`, a quarter of which are for one, and places to wait in, half of which are for one.
+    /// Creates a queue with `slots` slots. One key can have a quarter of the slots and half of the waiting
+    /// slots.
     pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
@@ -43,32 +44,32 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         }
     }
 
-    /// A place to wait in for an answer.
+    /// Acquires a waiting slot.
     ///
     /// # Errors
     ///
-    /// [`Refused::Limited`].
+    /// [`Refused::Busy`] if no slot is free.
     pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, Refused> {
         let limits = (ReadLimit::Reviews, ReadLimit::UserReviews);
         let place = self.waiting.acquire_now(&one);
         place.map_err(|reached| ReadLimit::reached(reached, limits))
     }
 
-    /// A slot for a review of `one`, waiting for it.
+    /// Waits for a slot to send a review of `one`.
     ///
     /// # Errors
     ///
-    /// [`Refused::Limited`] if there is none in time.
+    /// [`Refused::Busy`] if no slot is free in time.
     pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, Refused> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
         slot.ok_or(Refused::Limited(ReadLimit::Reviews))
     }
 
-    /// What `review` says, in time.
+    /// Awaits the result of `review`, within the time limit.
     ///
     /// # Errors
     ///
-    /// [`Refused::Undecided`].
+    /// [`Refused::Undecided`] if the review fails or times out.
     pub(super) async fn decide<T>(
         &self,
         review: impl Future<Output = Result<T, Fault>>,
@@ -80,7 +81,7 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         answer.map_err(Refused::Undecided)
     }
 
-    /// Logs the first review without an answer, and the first with one after that.
+    /// Logs the first review without a result, and the first result after that.
     fn note(&self, fault: Option<&Fault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;

@@ -1,4 +1,4 @@
-//! What the API server is asked about callers.
+//! The reviews of callers that kubewarm sends to the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
@@ -6,15 +6,16 @@ use kubewarm_api::model::Fault;
 use kubewarm_client::{Presented, Reviewer, Verdict, Who};
 use std::sync::Arc;
 
-/// Asks the API server about callers. A port: one implementation sends requests.
+/// Sends reviews of callers. A trait, so that tests can script the results.
 pub trait Reviews: Send + Sync + 'static {
-    /// Whether callers' own tokens and their `Impersonate-*` headers are sent with the reviews.
+    /// Whether reviews are sent with the caller's own token and `Impersonate-*` headers.
     fn passes_impersonation_on(&self) -> bool;
 
-    /// Whose credentials these are.
+    /// Reviews credentials, and returns their user.
     fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
 
-    /// Whether the user may do what `spec` says; `presented` are the credentials of a review by callers' own tokens.
+    /// Reviews whether the user may do what `spec` describes. `presented` contains the caller's credentials, if
+    /// reviews need them.
     fn may(
         &self,
         presented: Option<Arc<Presented>>,

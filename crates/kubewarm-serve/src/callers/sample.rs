@@ -1,4 +1,4 @@
-//! An API server that says of callers what a test wants.
+//! A scripted API server for reviews of callers.
 
 use super::{
     CallerLimits, Callers, Note, ReaderLimits, Reviews, UserPermits, key::HashKey, limits::quarter,
@@ -20,38 +20,38 @@ use std::{
 };
 use tokio::{runtime::Handle, time::sleep};
 
-/// As the API server puts it.
+/// The API server's key for the ID of a token, in the `extra` of a user.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// What it says.
+/// The scripted result of a review.
 pub(crate) enum Said {
-    /// The token is of this user, who may.
+    /// The token belongs to this user, and access is allowed.
     Allowed(&'static str),
-    /// It is of this user, who may not.
+    /// The token belongs to this user, and access is denied.
     Denied(&'static str),
-    /// It is of nobody.
+    /// The token is invalid.
     Unknown,
-    /// Its owner may not act as another.
+    /// The token's owner may not impersonate another user. Contains the message.
     NotAnother(&'static str),
-    /// Nothing.
+    /// The review has no result.
     Nothing(Fault),
 }
 
-/// How often it was asked.
+/// The number of reviews.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count {
-    /// Who somebody is.
+    /// Token reviews.
     pub(crate) who: Arc<AtomicUsize>,
-    /// Whether somebody may do something.
+    /// Access reviews.
     pub(crate) may: Arc<AtomicUsize>,
-    /// The most questions at once.
+    /// The maximum number of concurrent reviews.
     pub(crate) most: Arc<AtomicUsize>,
 }
 
-/// By token and verb.
+/// Selects the result by token and verb. The verb of a token review is empty.
 pub(crate) type Say = fn(&str, &str) -> Said;
 
-/// Answers after `delay`.
+/// An API server with scripted results, each after `delay`.
 pub(super) struct Fake {
     pub(super) say: Arc<Mutex<Say>>,
     pub(super) count: Count,
@@ -71,7 +71,7 @@ impl Fake {
         }
     }
 
-    /// An answer to come, counted while it does.
+    /// A result after the delay. Counts concurrent reviews.
     fn later<T: Send + 'static>(
         &self,
         answer: impl FnOnce() -> Result<T, Fault> + Send + 'static,
@@ -98,7 +98,7 @@ impl Reviews for Fake {
             let say = *say.lock();
             match say(&presented.token, "") {
                 Said::Allowed(name) | Said::Denied(name) => {
-                    // As of bound tokens: each makes another identity of the account.
+                    // Like bound tokens: each token gives the account another `credential-id`.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = User { name: name.to_owned(), extra, ..User::default() };
                     Ok(Who::Known(Arc::new(user)))
@@ -121,7 +121,7 @@ impl Reviews for Fake {
             let of_resource = spec.resource_attributes.and_then(|it| it.verb);
             let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
             let user = spec.user.unwrap_or_default();
-            // Whose token it was stands in the identity; of a certificate, the name tells.
+            // The `extra` contains the token. A certificate has no token, so the user name selects the result.
             let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
@@ -139,7 +139,7 @@ impl Reviews for Fake {
     }
 }
 
-/// Callers of the read address about whom it is decided as the returned `say` says by then.
+/// Callers of the read address, and the script, which a test can replace at any time.
 pub(crate) fn changing(say: Say) -> (Callers, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
@@ -154,7 +154,7 @@ pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
     Callers::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 
-/// What each of some users has of so many in all.
+/// The permits of each user, if there are `all` permits in total.
 pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
     let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), HashKey::generate().unwrap());
     names.map(|name| {
@@ -163,7 +163,7 @@ pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [Use
     })
 }
 
-/// A request for pods of a namespace.
+/// A review of access to pods in a namespace.
 pub(crate) fn pods(verb: &str, name: Option<&str>) -> SelfSubjectAccessReviewSpec {
     let pods = ResourceAttributes {
         verb: Some(verb.to_owned()),

@@ -1,4 +1,4 @@
-//! Files with certificates, which others replace while they are in use.
+//! Contents of files that are read again when another process replaces the files.
 
 use crate::ServeError;
 use parking_lot::{Mutex, RwLock};
@@ -17,12 +17,13 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// The largest file that is read: a chain has some 5 KiB.
+/// The maximum size of a file in bytes. A certificate chain has about 5 KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// How often files are looked at.
+/// How often the files are checked for changes.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What tells a file from its next version: Secrets are swapped by a link, others written in place.
+/// Identifies the version of a file: inode, size and modification time. Kubernetes replaces the files of a
+/// Secret by a link. Other programs write files in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp(Option<(u64, u64, i64, i64)>);
 
@@ -33,25 +34,25 @@ impl Stamp {
     }
 }
 
-/// What some files contain, read again when they change.
+/// The parsed contents of files, which are read again when the files change.
 pub(crate) struct Reloading<T: ?Sized> {
-    /// What the log calls the contents.
+    /// The name of the contents in log messages.
     name: &'static str,
     paths: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<Arc<T>, ServeError> + Send + Sync>,
-    /// The files as they were at the last attempt to read them.
+    /// The versions of the files at the last attempt to read them.
     tried: Mutex<Vec<Stamp>>,
     contents: RwLock<Arc<T>>,
 }
 
 impl<T: ?Sized> Reloading<T> {
-    /// What `load` reads from the files at `paths`.
+    /// Reads the contents of the files at `paths` with `load`.
     pub(crate) fn new(
         name: &'static str,
         paths: Vec<PathBuf>,
         load: impl Fn() -> Result<Arc<T>, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
-        // Before the first read: the next look finds a change that comes meanwhile.
+        // Taken before the first read, so that the next check finds a change during that read.
         let tried = Mutex::new(stamps(&paths));
         let contents = RwLock::new(load()?);
         Ok(Self { name, paths, load: Box::new(load), tried, contents })
@@ -62,13 +63,13 @@ impl<T: ?Sized> Reloading<T> {
         self.paths.first().map_or_else(|| Path::new(""), PathBuf::as_path)
     }
 
-    /// The contents when they were last valid.
+    /// The last valid contents.
     pub(crate) fn contents(&self) -> Arc<T> {
         Arc::clone(&self.contents.read())
     }
 
-    /// Reads the files if they have changed, and returns their new contents. Files that are not valid change nothing, and
-    /// log one warning.
+    /// Reads the files if they have changed, and returns their new contents. If they are invalid, the previous
+    /// contents stay, and one warning is logged.
     pub(crate) fn refresh(&self) -> Option<Arc<T>> {
         let stamps = stamps(&self.paths);
         let mut tried = self.tried.lock();
@@ -94,7 +95,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     paths.iter().map(|path| Stamp::of(path)).collect()
 }
 
-/// The bytes of the file, in memory that was never moved: they may be a key, which the caller wipes.
+/// Reads a file into memory that is never reallocated. It can be a key, and the caller erases it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
     bytes_of(path).map_err(ServeError::of(format!("{} cannot be read", path.display())))
 }
@@ -105,13 +106,13 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     if length > MAX_FILE {
         return Err(io::Error::other("it is larger than 1 MiB, which no key and no chain is"));
     }
-    // One byte more, by which the end is found without growing.
+    // One byte more than the file, so that the end is found without a reallocation.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Has `of` look at its files again and again, if there is one, for ever.
+/// Calls `refresh` for `of` every 5 s. Never returns, even if `of` is `None`.
 pub async fn look_after<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: fn(&T)) {
     let Some(of) = of else { return pending().await };
     let mut look = interval(LOOK);
@@ -119,7 +120,7 @@ pub async fn look_after<T: Send + Sync + 'static>(of: Option<&Arc<T>>, refresh: 
     loop {
         look.tick().await;
         let of = Arc::clone(of);
-        // It reads files. If it broke, the next look is in 5 s.
+        // Reads files, so it runs on a thread for blocking work. After a panic, the next check is in 5 s.
         let _looked = spawn_blocking(move || refresh(&of)).await;
     }
 }
@@ -130,10 +131,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn what_changes_is_taken_and_what_is_broken_is_tried_once() {
+    fn changed_contents_are_used_and_invalid_contents_are_tried_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("letter");
-        // As a Secret is swapped: another file, so that no clock decides whether it has changed.
+        // Replaces the file, as the kubelet does with Secrets. A new inode shows the change independently of
+        // the clock.
         let write = |text: &str| {
             let new = folder.path().join("new");
             fs::write(&new, text).unwrap();

@@ -1,5 +1,5 @@
-//! The certificate of an address: of files that are read again when they change, or made by this process
-//! and gone with it.
+//! The serving certificate of an address: from files that are read again when they change, or self-signed at
+//! the start.
 
 pub(crate) mod file;
 
@@ -26,11 +26,11 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 const UNUSABLE: &str = "the certificate and the key cannot be used together";
 
-/// What an address shows of itself: a certificate chain and its key.
+/// A certificate chain with its private key.
 pub struct Certificate(Reloading<CertifiedKey>);
 
-/// Whom a certificate of our own is for: this host in every form a port-forward is asked for by, the pod,
-/// and the Service in the namespace of the operator.
+/// The names of a self-signed certificate: the local names for a port-forward, the host name `host`, and the
+/// Service's names in the operator's `namespace`.
 #[must_use]
 pub fn names(host: &str, namespace: &str) -> Vec<String> {
     let service = format!("kubewarm.{namespace}");
@@ -38,7 +38,8 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // Else no name of a certificate: the host name is the node's or the pod's, whoever chose it.
+    // A certificate cannot contain a host name with other characters. The host name comes from the node or the
+    // pod.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);
@@ -47,7 +48,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
 }
 
 impl Certificate {
-    /// The chain and the key in these PEM files, which are read again while kubewarm serves them.
+    /// The chain and the key in these PEM files. kubewarm reads the files again when they change.
     ///
     /// # Errors
     ///
@@ -57,11 +58,11 @@ impl Certificate {
         Reloading::new("the certificate", paths, move || load(&certificate, &key)).map(Self)
     }
 
-    /// A certificate for `names` that no other process has, signed by itself.
+    /// A new self-signed certificate for `names`, with a key that exists only in this process.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if none can be made.
+    /// [`ServeError`] if the certificate cannot be created.
     pub fn self_signed(names: Vec<String>) -> Result<Self, ServeError> {
         let made = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
@@ -78,13 +79,13 @@ impl Certificate {
         Reloading::new("the certificate", Vec::new(), move || Ok(Arc::clone(&pair))).map(Self)
     }
 
-    /// SHA-256 of the certificate that is shown now, as `openssl x509 -fingerprint -sha256` writes it.
+    /// SHA-256 of the current certificate, in the format of `openssl x509 -fingerprint -sha256`.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.0.contents())
     }
 
-    /// The certificate that is shown now, in DER.
+    /// The current certificate in DER.
     #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
         self.0.contents().cert.first().cloned()
@@ -98,7 +99,8 @@ impl Certificate {
         Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
-    /// Reads the files again if they have changed. Files that are not valid change nothing, and log one warning.
+    /// Reads the files again if they have changed. If they are invalid, the previous certificate stays, and one
+    /// warning is logged.
     pub fn refresh(&self) {
         if let Some(pair) = self.0.refresh() {
             let (file, sha256) = (self.0.file().display(), fingerprint(&pair));
@@ -106,8 +108,8 @@ impl Certificate {
         }
     }
 
-    /// The TLS configuration of a server that shows the certificate of the time of each handshake, and speaks `protocols`,
-    /// best first. With `clients`, the server asks for client certificates.
+    /// The TLS configuration of a server. Each handshake uses the current certificate. `protocols` are the ALPN
+    /// protocols, the preferred one first. With `clients`, the server requests client certificates.
     ///
     /// # Errors
     ///
@@ -120,8 +122,8 @@ impl Certificate {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
-        // Clients in Rust name AES-256 first. Go's servers, the API server's among them, choose AES-128 whatever comes
-        // first, as it takes a third less of the processor.
+        // Rust clients prefer AES-256. Go servers, such as the API server, select AES-128 in any case. AES-128
+        // needs a third less processor time.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
@@ -143,7 +145,7 @@ const fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// As everywhere here.
+/// The cryptography of all TLS connections of this crate.
 pub(crate) fn provider() -> CryptoProvider {
     default_provider()
 }
@@ -161,7 +163,7 @@ fn fingerprint(pair: &CertifiedKey) -> String {
     bytes.collect::<Vec<_>>().join(":")
 }
 
-/// The chain of one PEM file, and the key of another.
+/// Reads the chain from one PEM file and the key from another.
 fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError> {
     let chain = CertificateDer::pem_slice_iter(&read(certificate)?)
         .collect::<Result<Vec<_>, _>>()
@@ -172,7 +174,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Adds to a PEM error which file has no `what`.
+/// Adds the file and the missing `what` to a PEM error.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
@@ -185,7 +187,7 @@ impl ResolvesServerCert for Certificate {
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The other half is a secret.
+        // Only the fingerprint, because the key is secret.
         let sha256 = self.fingerprint();
         f.debug_struct("Certificate").field("sha256", &sha256).finish_non_exhaustive()
     }
@@ -222,7 +224,8 @@ mod tests {
         }
 
         fn write(&self, certificate: &str, key: &str) {
-            // As a Secret is swapped: another file, so that no clock decides whether it has changed.
+            // Replaces the files, as the kubelet does with Secrets. A new inode shows the change independently
+            // of the clock.
             for (path, text) in self.files().into_iter().zip([certificate, key]) {
                 let next = path.with_extension("next");
                 fs::write(&next, text).unwrap();
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_changes_is_taken_and_a_broken_one_is_not() {
+    fn a_changed_pair_is_used_and_a_broken_pair_is_ignored() {
         let (first, first_key) = made("first");
         let (second, second_key) = made("second");
         let folder = Folder::with(&first, &first_key);
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
+    fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         let (first, key) = made("first");
         let (_, other) = made("other");
         for (certificate, key, said) in [
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_has_a_certificate_of_its_own_and_shows_no_key() {
+    fn each_process_has_its_own_certificate_and_debug_output_hides_the_key() {
         let [one, other] = [(); 2]
             .map(|()| Certificate::self_signed(names("kubewarm-0", "kubewarm-system")).unwrap());
         assert_ne!(one.fingerprint(), other.fingerprint());
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_is_named_in_every_form_and_a_host_that_is_no_name_left_out() {
+    fn a_certificate_has_all_names_of_the_service_and_no_invalid_host_name() {
         let found = names("kubewarm-7d9f-x2x", "ops");
         for name in ["localhost", "kubewarm-7d9f-x2x", "kubewarm.ops", "kubewarm.ops.svc"] {
             assert!(found.iter().any(|found| found == name), "{name} in {found:?}");

@@ -1,20 +1,21 @@
-//! Whether a cell may still be read by a list or a watch that began to.
+//! Decides whether a list or watch that has begun can continue to read its informer's store.
 
 use kubewarm_api::model::OnAccessLost;
 use kubewarm_cache::informer::CellReport;
 
-/// On what terms a list or a watch goes on with its cell.
+/// The conditions under which a list or watch can continue to read its informer's store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessTerms {
-    /// The strictest policy of the profiles that offer the cell.
+    /// The strictest access-loss policy of the profiles that serve the informer.
     pub(super) policy: OnAccessLost,
-    /// How many losses of access the cell had; `None` where a later loss does not matter once access is back. The store may
-    /// have been dropped in between.
+    /// The informer's number of access losses when the request began. A different number ends the request,
+    /// because the store can have been emptied in between. `None` ignores earlier losses: only the present
+    /// access counts.
     pub(super) losses: Option<u64>,
 }
 
 impl AccessTerms {
-    /// Whether the cell may be read now; `None` is the report of a cell that does not exist.
+    /// Whether the request can read the informer now. `report` is `None` if the informer does not exist.
     pub(super) fn permit(&self, report: Option<&CellReport>) -> bool {
         report.is_some_and(|report| {
             self.losses.is_none_or(|losses| losses == report.losses) && report.serves(self.policy)
@@ -31,7 +32,7 @@ mod tests {
     use tokio::time::Instant;
 
     #[test]
-    fn what_was_read_before_access_was_lost_is_not_told_when_it_is_back() {
+    fn objects_read_before_a_loss_of_access_are_not_sent_after_its_return() {
         let now = Instant::now();
         let (rejects, serves_on) = (OnAccessLost::Reject, OnAccessLost::ServeStale);
         let warm = report(now);
@@ -46,6 +47,6 @@ mod tests {
         assert!(!goes_on(&back, rejects, Some(0)) && !goes_on(&back, serves_on, Some(0)));
         assert!(goes_on(&back, rejects, Some(1)) && goes_on(&back, rejects, None));
         let terms = AccessTerms { policy: serves_on, losses: None };
-        assert!(!terms.permit(None), "there is no such cell any more");
+        assert!(!terms.permit(None), "the informer does not exist");
     }
 }

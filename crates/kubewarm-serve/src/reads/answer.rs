@@ -1,4 +1,4 @@
-//! An answer: one object, or a list that is written while it is sent.
+//! The answer to a get or list: one object, or a list that is encoded while it is sent.
 
 use super::{allowed::Allowed, cover::Candidate, frame::Frame};
 use kubewarm_api::model::CellKey;
@@ -6,65 +6,66 @@ use kubewarm_cache::store::{Selected, Turn};
 use kubewarm_wire::Objects;
 use std::{fmt, ops::ControlFlow, time::Duration};
 
-/// What is answered.
+/// The answer to a get or list.
 #[derive(Debug)]
 pub struct Answer {
-    /// The body.
+    /// The response body.
     pub body: Body,
-    /// From where.
+    /// The informer that answers, and its freshness.
     pub source: Source,
-    /// Whether something had to be waited for.
+    /// Whether the read waited for an informer, a version or a freshness check.
     pub waited: bool,
 }
 
-/// Where an answer is from: for a watch, as it stood when that began.
+/// The informer that answers a request, and its freshness. For a watch, the values are from its start.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Whose table it is; not for callers.
+    /// The informer's key. It contains namespaces and selectors, so clients receive only an opaque name for it.
     pub cell: CellKey,
-    /// How long ago that was last known to be current; `None`: it never was.
+    /// Time since the store was last confirmed to be current. `None` if that never happened.
     pub age: Option<Duration>,
-    /// Whether that is longer than its profile has it be.
+    /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
     pub is_late: bool,
 }
 
-/// The most of a piece that is handed to a connection at once: with the 8 bytes that HTTP/1.1 writes around a part
-/// it fills a record of TLS, of 16 KiB.
+/// The largest part of a body that hyper receives at once, in bytes. HTTP/1.1 adds 8 bytes of chunk framing, so
+/// one part fills a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
-/// From here on a piece is sent as it is: what is unpacked, written and encrypted is then still in the
-/// processor's cache. So many parts are what a connection writes at once; what little a piece had beyond them would
-/// be a write of its own.
+/// The size of a list's pieces, in bytes. A connection writes one piece at once, so a longer piece would cost
+/// another write. The piece is small enough to stay in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
-/// What is set aside for an object of a piece that is just begun, and for the last one of each.
+/// The buffer capacity for one object, in bytes. A short list reserves it for each object. Every piece reserves
+/// it for its last object.
 const OBJECT_BYTES: usize = 4 << 10;
 
-/// A body, as JSON.
+/// A JSON body.
 #[derive(Debug)]
 pub enum Body {
-    /// All of it.
+    /// The complete body.
     Whole(Vec<u8>),
-    /// A piece after the other.
+    /// A list that is encoded piece by piece.
     Pages(Box<Pages>),
 }
 
-/// A list, written a piece at a time: unpacked for that alone.
+/// A list that is encoded piece by piece. Each object is decompressed only when it is written.
 pub struct Pages {
-    /// `None` once all is written.
+    /// `None` after the last piece.
     frame: Option<Frame>,
     chosen: Selected,
     allowed: Allowed,
-    /// Whether no object has been written.
+    /// Whether no object has been written yet.
     is_empty: bool,
-    /// Written, and not enough for a piece.
+    /// Encoded bytes that the next piece sends.
     left: Vec<u8>,
     turn: Turn,
-    /// Whether the cell may still be read. Checked before each piece.
+    /// Whether the request can still read the informer. Checked before each step of the encoding.
     may_go_on: MayGoOn,
 }
 
 pub(super) type MayGoOn = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What a list ends with whose cell may not be read any more: half of it must not look like all of it.
+/// The error that ends a list when its informer loses access. The response breaks off, so that no client
+/// mistakes a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to what is listed was lost while it was sent")]
 pub struct Cut;
@@ -93,24 +94,25 @@ impl Pages {
         Self { frame: Some(frame), chosen, allowed, is_empty: true, left, turn, may_go_on }
     }
 
-    /// The first piece: all of it, or about `bytes` bytes and more; and whether anything may be left.
+    /// Returns the first piece, and whether more pieces can follow. A list of at most `bytes` bytes is returned
+    /// whole. The first piece of a longer list is rounded down to a multiple of [`PIECE_BYTES`].
     ///
     /// # Errors
     ///
-    /// [`Cut`].
+    /// [`Cut`] if the informer has lost access.
     pub async fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), Cut> {
         let mut out = Vec::new();
         let goes_on = self.fill(bytes + 1, &mut out).await?;
         Ok((out, goes_on))
     }
 
-    /// The next piece; `None` at the end. To be driven to its end, as a stream does it: with a call that is dropped
-    /// midway goes what it has written, and the list would lack that.
+    /// Returns the next piece; `None` after the end. Not cancel safe: a dropped call loses the objects that it
+    /// has already written.
     ///
     /// # Cost
     ///
-    /// About 2 µs an object, and more of large ones. Little may be written of much that is looked into, of whole
-    /// objects their metadata: others have their turn meanwhile.
+    /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
+    /// decompressed bodies. It does so even if it writes little of each body, such as its metadata.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
         self.frame.as_ref()?;
         let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
@@ -122,8 +124,8 @@ impl Pages {
         Some(written.map(|_| out))
     }
 
-    /// Writes objects until `out` has so many bytes; answers whether any may be left. Then of the last piece the
-    /// next one gets what is beyond [`PIECE_BYTES`].
+    /// Writes objects until `out` has at least `bytes` bytes, and returns whether objects can be left. Bytes
+    /// beyond a multiple of [`PIECE_BYTES`] are kept for the next piece.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
         out.append(&mut self.left);
         loop {
@@ -139,7 +141,7 @@ impl Pages {
         }
     }
 
-    /// The same, but no longer than the turn lasts.
+    /// Like [`Pages::fill`], but also stops when the scan budget `turn` is used up.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
         if !(self.may_go_on)() {
             return Err(Cut);
@@ -186,7 +188,7 @@ mod tests {
         },
     };
 
-    /// The list that is answered to a request, if everything of a table is selected for it.
+    /// The list that is returned when the request selects every object of the store.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, (path, query), Box::new(|| true));
         let mut body = Vec::new();
@@ -200,7 +202,7 @@ mod tests {
         pages_of("", objects, asked, may_go_on)
     }
 
-    /// The same of objects that say `text`, of which only the metadata are written.
+    /// The list of objects with the field `text`. If `text` is not empty, only metadata is written.
     fn pages_of(
         text: &str,
         objects: &[(&str, &str)],
@@ -238,8 +240,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_cut_where_access_is_lost_and_never_looks_whole() {
-        // Of more than one piece.
+    async fn a_list_ends_with_an_error_when_access_is_lost() {
+        // The list has more than one piece.
         let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let held = Arc::new(AtomicBool::new(true));
@@ -250,13 +252,13 @@ mod tests {
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
         assert_eq!(pages.next().await, Some(Err(Cut)));
-        // Not even if it comes back.
+        // The list does not continue when access is restored.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next().await, None);
     }
 
     #[tokio::test]
-    async fn nothing_is_written_that_was_not_asked_for() {
+    async fn a_list_contains_only_objects_of_the_requested_namespace_and_name() {
         let objects = [("a", "x"), ("a", "y"), ("b", "x")];
         for (path, query, expected) in [
             ("/api/v1/pods", "", &["a/x", "a/y", "b/x"] as &[&str]),
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_of_any_length_is_one_document() {
+    async fn a_list_of_any_length_is_one_json_document() {
         for count in [0, 1, 127, 128, 129, 3_000] {
             let names: Vec<_> = (0..count).map(|n| format!("x{n:04}")).collect();
             let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_pieces_but_the_last_are_as_long_as_what_a_connection_writes_at_once() {
+    async fn all_pieces_except_the_last_have_the_size_of_one_connection_write() {
         let names: Vec<_> = (0..6_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let mut pages = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true));
@@ -306,17 +308,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_have_their_turn_while_little_is_written_of_large_objects() {
+    async fn a_metadata_list_of_large_objects_yields_to_other_tasks() {
         let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let text = "x".repeat(256 << 10);
         let all = || pages_of(&text, &objects, ("/api/v1/pods", ""), Box::new(|| true));
-        assert!(all().next().now_or_never().is_none(), "four of them are a turn");
+        assert!(all().next().now_or_never().is_none(), "four objects use up the scan budget");
         assert!(all().begin(PIECE_BYTES).now_or_never().is_none());
         let (first, goes_on) = all().begin(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
         assert_eq!((list["items"].as_array().unwrap().len(), goes_on), (20, false));
-        // What is written of small ones is no longer than a turn.
+        // Small objects fit into one scan budget, so the call does not yield.
         let objects = [("a", "x"), ("a", "y")];
         let few = pages(&objects, ("/api/v1/pods", ""), Box::new(|| true)).next().now_or_never();
         assert!(few.is_some());

@@ -1,4 +1,4 @@
-//! Which cells wholly contain what is asked for, and which of them is the best to answer it.
+//! Selects and orders the informers whose stores contain everything that a request selects.
 
 use super::{
     access::AccessTerms,
@@ -14,37 +14,35 @@ use kubewarm_wire::{Failure, Form, Objects, Part};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Why what an aggregated API serves is not answered, nor a kind that nobody knows.
+/// Why kubewarm does not serve kinds of aggregated APIs and unknown kinds.
 pub(super) const MAY_FILTER: &str = "it is served by an aggregated API, as far as kubewarm can tell, which may \
      hide objects from some callers (--serve-aggregated-groups)";
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
 
-/// The cells that contain what is asked for.
 #[derive(Debug)]
 pub(super) struct Coverage<'a> {
     asked: &'a Objects,
     cells: Vec<&'a Offering>,
 }
 
-/// A cell that may answer now.
+/// An informer that can answer a request now.
 #[derive(Debug)]
 pub(super) struct Candidate<'a> {
-    /// Which.
     pub(super) key: &'a CellKey,
-    /// Those that offer it.
+    /// The profiles that serve reads from this informer.
     offers: Vec<&'a Offering>,
-    /// How it stood when it was chosen.
+    /// The informer's state when the request chose it.
     pub(super) report: CellReport,
-    /// How long ago it was last known to be current.
+    /// Time since the store was last confirmed to be current; `None` if it never was.
     pub(super) age: Option<Duration>,
 }
 
 impl<'a> Coverage<'a> {
-    /// Whatever they hold of each object.
+    /// Finds the informers that contain the requested objects, by path, scope and selectors.
     ///
     /// # Errors
     ///
-    /// 421 where there is none; 406 where they hold metadata alone, and more is asked for.
+    /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
     pub(super) fn of(
         offers: &'a Offers,
         asked: &'a Objects,
@@ -60,7 +58,7 @@ impl<'a> Coverage<'a> {
         }
         let is_enough = |offering: &&Offering| match offering.key.projection {
             Projection::Full(_) => true,
-            // Of a table, it depends on the columns of the kind.
+            // A table needs whole objects for some kinds only. `Coverage::knowing` checks that later.
             Projection::Metadata(_) => asked.form != Form::Object(Part::Full),
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
@@ -70,11 +68,12 @@ impl<'a> Coverage<'a> {
         Ok(Self { asked, cells })
     }
 
-    /// The path of the index of this name, on which all profiles that may answer agree; `None` if no profile declares it.
+    /// Returns what the declared index `name` looks up by; `None` if no profile declares it.
     ///
     /// # Errors
     ///
-    /// 400 where they declare different ones: which of them is meant depends on who answers.
+    /// 400 if profiles declare different indexes of this name, because the result would depend on the informer
+    /// that answers.
     pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, Failure> {
         let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
@@ -87,8 +86,8 @@ impl<'a> Coverage<'a> {
         )))
     }
 
-    /// What the profiles let a watch of this cell that selects by these indexes do after a loss of access; `None` if
-    /// none offers the cell any more, or an index has become another one.
+    /// Returns the strictest access-loss policy for a watch of this informer. `None` ends the watch: no profile
+    /// serves the informer any more, or one of `indexes` has changed.
     pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
         let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
         let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
@@ -97,7 +96,7 @@ impl<'a> Coverage<'a> {
         goes_on.then(|| strictest(&offers))
     }
 
-    /// Whether those who offer the cell declare these indexes, together.
+    /// Whether each of these indexes is declared by at least one profile that serves the informer.
     fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
         indexes.iter().all(|index| {
             let mut offers = self.cells.iter().filter(|it| it.key == *key);
@@ -105,11 +104,11 @@ impl<'a> Coverage<'a> {
         })
     }
 
-    /// Those of which what is selected by can be told, and what is shown.
+    /// Keeps the informers whose stores have the fields that the request selects by and shows.
     ///
     /// # Errors
     ///
-    /// 421 where there is none; 406 where they hold metadata alone, and the table has more.
+    /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
     pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
         if let Form::Table(table) = self.asked.form
             && (table.object == Some(Part::Full) || !kind.printer().is_of_metadata())
@@ -128,23 +127,23 @@ impl<'a> Coverage<'a> {
         Ok(self)
     }
 
-    /// The strictest bound of those that offer any of it.
+    /// The lowest staleness limit of the profiles.
     pub(super) fn max_staleness(&self) -> Duration {
         self.cells.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
-    /// The strictest consistency of them.
+    /// The strictest consistency of the profiles.
     pub(super) fn consistency(&self) -> Consistency {
         self.cells.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
-    /// The shortest time for which they let cold reads wait.
+    /// The shortest time that a profile lets reads wait for an informer that is not warm.
     pub(super) fn cold_read_timeout(&self) -> Duration {
         self.cells.iter().map(|it| it.declared.reads.cold_read_timeout).min().unwrap_or_default()
     }
 
-    /// Those that may answer now, the best first: whole ones without selectors; then current ones, late ones, and those that
-    /// nobody watches. Also whether the API server rejects all, of those that may answer and those that may not.
+    /// Returns the informers that can answer now, the best first. Whole objects precede metadata, and informers
+    /// without selectors precede those with selectors. After that the order is fresh, stale, paused.
     pub(super) fn warm(
         &self,
         standing: impl Fn(&CellKey) -> Option<CellReport>,
@@ -170,25 +169,26 @@ impl<'a> Coverage<'a> {
 }
 
 impl Candidate<'_> {
-    /// Whether every profile that offers it lets it be read as it stands in `report`.
+    /// Whether every profile that serves the informer permits reads while the informer is in the state of
+    /// `report`.
     pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
         report.serves(strictest(&self.offers))
     }
 
-    /// On what terms whoever begins to read it now may go on.
+    /// The conditions under which a read that begins now can continue.
     pub(super) fn access_terms(&self) -> AccessTerms {
         AccessTerms { policy: strictest(&self.offers), losses: Some(self.report.losses) }
     }
 
-    /// The namespace at whose expense something is asked for it: that of the first who offers it.
+    /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
     pub(super) fn payer(&self) -> Arc<str> {
         self.offers
             .first()
             .map_or_else(|| "".into(), |it| Arc::clone(&it.declared.profile.namespace))
     }
 
-    /// Whether it has selectors. Then what is written to others does not reach it, and its version moves on
-    /// about every minute only.
+    /// Whether the informer has selectors. Changes of other objects then send it no event. Its version advances
+    /// with the bookmarks only, about once a minute.
     pub(super) fn is_part(&self) -> bool {
         !self.key.labels.is_empty() || !self.key.fields.is_empty()
     }
@@ -205,21 +205,20 @@ impl Candidate<'_> {
     }
 }
 
-/// Nobody keeps warm what is asked for; `why`.
+/// The failure of a request that no profile keeps warm. `why` explains it in the message.
 pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
     let name = asked.name.as_deref().unwrap_or_default();
     Failure::not_cached(asked.resource.group_resource(), name, why)
 }
 
-/// The strictest of what these say about data that may not be read any more.
 fn strictest(offers: &[&Offering]) -> OnAccessLost {
     let all_serve_on =
         offers.iter().all(|it| it.declared.on_access_lost == OnAccessLost::ServeStale);
     if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Reject }
 }
 
-/// Whether this profile's cells answer on the path that was asked: on its own, or where it is the one of
-/// the namespace, or of the operator's.
+/// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
+/// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
 fn may_answer(
     offering: &Offering,
     asked: &Objects,
@@ -236,7 +235,7 @@ fn may_answer(
     }
 }
 
-/// Whether all that is asked for is in the cell.
+/// Whether the informer contains every object that the request selects.
 fn contains(key: &CellKey, asked: &Objects) -> bool {
     let is_list = asked.name.is_none();
     let is_there = match (&key.extent, &asked.namespace) {
@@ -247,7 +246,8 @@ fn contains(key: &CellKey, asked: &Objects) -> bool {
     };
     let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
     let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
-    // A get has no selectors. A cell with selectors cannot tell whether an object that it lacks is in the cluster.
+    // A get has no selectors, so an informer with selectors never answers a get. An object that its store lacks
+    // can still exist.
     is_there && key.labels.requirements().all(has_label) && key.fields.requirements().all(has_field)
 }
 
@@ -257,14 +257,14 @@ mod tests {
     use crate::reads::sample::{self, asked, cell, kind, offers, report};
     use kubewarm_wire::{MetaVersion, TableForm};
 
-    /// The code that a request is refused with; 0: it is not.
+    /// The status code that rejects a request; 0 if the request is accepted.
     fn refused(offers: &Offers, path: &str, query: &str) -> u16 {
         let (asked, profile) = asked(path, query);
         Coverage::of(offers, &asked, profile.as_ref(), "home").map_or_else(|it| it.code(), |_| 0)
     }
 
     #[test]
-    fn only_what_a_cell_wholly_contains_is_answered_by_it() {
+    fn an_informer_answers_only_requests_that_it_wholly_contains() {
         let all = offers("home", &[cell("all", "", "")]);
         let one = offers("home", &[cell("a", "", "")]);
         let web = offers("home", &[cell("a", "app in (web)", "")]);
@@ -275,7 +275,7 @@ mod tests {
             (&all, own, "", 0),
             (&all, object, "", 0),
             (&all, "/api/v1/pods", "labelSelector=app", 0),
-            // A kind with namespaces has no object without one.
+            // A namespaced kind has no object without a namespace.
             (&all, "/api/v1/pods/x", "", 421),
             (&all, "/api/v1/nodes", "", 421),
             (&all, "/apis/apps/v1/pods", "", 421),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_plain_path_the_profiles_of_the_namespace_and_of_the_operators_answer() {
+    fn profiles_of_the_namespace_and_of_the_operator_namespace_answer_plain_paths() {
         let tenant = offers("a", &[cell("a", "", ""), cell("b", "", ""), cell("all", "", "")]);
         let home = offers("home", &[cell("b", "", "")]);
         for (offers, path, expected) in [
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_answered_by_cells_of_metadata_and_nothing_else_is() {
+    fn metadata_informers_answer_only_metadata_requests() {
         let mut metadata = cell("a", "", "");
         metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
         let offers = offers("home", &[metadata]);
@@ -326,7 +326,7 @@ mod tests {
         let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
         asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
         let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
-        // What a phase is, metadata does not say.
+        // Metadata does not contain the phase.
         let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
         assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
         let code = |kind: &Kind, part: Part| {
@@ -340,19 +340,19 @@ mod tests {
         let mut accounts = kind("");
         accounts.document.resource = sample::core("serviceaccounts");
         let metadata = Part::Metadata(MetaVersion::V1);
-        assert_eq!(code(&kind(""), metadata), 406, "of pods a table has more");
+        assert_eq!(code(&kind(""), metadata), 406, "a table of pods needs more than metadata");
         assert_eq!(code(&accounts, metadata), 200);
         assert_eq!(code(&accounts, Part::Full), 406);
     }
 
     #[test]
-    fn the_best_of_several_cells_answers_by_the_strictest_bound() {
+    fn the_best_of_several_informers_answers_by_the_strictest_staleness_limit() {
         let now = Instant::now();
         let selected = cell("a", "app in (web)", "");
         let (own, all) = (cell("a", "", ""), cell("all", "", ""));
         let mut offers = offers("home", &[selected.clone(), own.clone(), all.clone()]);
         offers.set_staleness(&all, Duration::from_secs(30));
-        // None of which is the first or the last, or what is asked for by default.
+        // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
         for (cell, consistency, seconds) in [
             (&selected, Consistency::Bounded, 9),
             (&own, Consistency::Strict, 2),
@@ -373,13 +373,13 @@ mod tests {
             };
             coverage.warm(standing, now).0.into_iter().map(|it| it.key.clone()).collect()
         };
-        // The age counts among those that are alike.
+        // Age decides only between informers that both lack selectors.
         assert_eq!(order([0, 60, 10]), [all.clone(), own.clone(), selected.clone()]);
         assert_eq!(order([0, 10, 60]), [own, all, selected]);
     }
 
     #[test]
-    fn what_lost_access_answers_by_the_strictest_of_its_profiles() {
+    fn the_strictest_profile_decides_about_reads_after_access_loss() {
         let now = Instant::now();
         let mut offers = offers("home", &[cell("a", "", "")]);
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "");
@@ -394,6 +394,6 @@ mod tests {
         offers.set_policy("home", OnAccessLost::ServeStale);
         assert_eq!(answers(&offers), 1);
         offers.add("a", &cell("a", "", ""));
-        assert_eq!(answers(&offers), 0, "the other one does not want it");
+        assert_eq!(answers(&offers), 0, "the second profile does not permit stale reads");
     }
 }

@@ -1,5 +1,5 @@
-//! What a kind can be selected by: which fields the API server knows of it, and where they are; and what
-//! indexes are declared of it.
+//! Translates field selectors into tests of stored objects, by the kind's selectable fields and by declared
+//! indexes.
 
 use super::kind::Kind;
 use kubewarm_api::model::{
@@ -8,22 +8,24 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::{Test, Wanted};
 use kubewarm_wire::{Failure, Objects};
 
-/// What a field selector asks of objects.
+/// The requirements of a field selector, resolved for one kind.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// Tests of fields. Beside one of a field of the API server's stands the requirement that it is from: a cell may meet
-    /// that by itself.
+    /// Tests of field values. A test of a field that the API server selects by keeps the original requirement.
+    /// An informer with the same requirement in its field selector needs no such test.
     tests: Vec<(Option<FieldRequirement>, Test)>,
-    /// The declared indexes that it names.
+    /// The declared indexes that the selector names.
     pub(super) indexes: Vec<Index>,
 }
 
 impl Fields {
-    /// Resolves each requirement: to a field of the kind, or to the declared index that `index` returns for its name.
+    /// Resolves each requirement to a field of the kind, or to the declared index that `index` returns for its
+    /// name.
     ///
     /// # Errors
     ///
-    /// 400, as the API server says it, for what the kind is not selected by; and that of `index`.
+    /// - 400 with the API server's message if the kind cannot be selected by the field
+    /// - the errors of `index`
     pub(super) fn of<'a>(
         asked: &Objects,
         kind: &Kind,
@@ -51,7 +53,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Whether the cell holds what is selected by.
+    /// Whether the informer's store has every field that the selector tests.
     pub(super) fn are_held(&self, key: &CellKey) -> bool {
         let is_held = |test: &Test| match test {
             Test::Field { path, .. } => path.is_metadata(),
@@ -60,7 +62,7 @@ impl Fields {
         matches!(key.projection, Projection::Full(_)) || self.beyond(key).all(is_held)
     }
 
-    /// What is asked of the table of a cell.
+    /// The query for the informer's store.
     pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
         let comparisons = asked.labels.comparisons().cloned().map(Test::Label);
         Wanted {
@@ -71,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// The tests of what the cell does not meet by itself: the API server has selected by its own fields for it.
+    /// The tests that the informer's own field selector does not cover.
     fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Test> {
         let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
@@ -79,7 +81,8 @@ impl Fields {
     }
 }
 
-/// The kind is not selected by this: as the API server says it of that kind. It may know a field that nobody knows here.
+/// The failure for an unsupported field, with the API server's message for that kind. It is marked with
+/// `elsewhere`, because the API server can support fields that kubewarm does not.
 fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -99,7 +102,7 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
     failure.elsewhere()
 }
 
-/// The path of a field of the API server's, and its value where an object has nothing there.
+/// The path of a field that the API server selects by, and the value of objects that lack the field.
 fn served_field(
     resource: &Resource,
     kind: &Kind,
@@ -128,8 +131,8 @@ mod tests {
         Resource::new(of, "v1").unwrap()
     }
 
-    /// What is said of a selector; empty: it is understood.
-    fn said(resource: &Resource, kind: &Kind, fields: &str) -> String {
+    /// The error message for a selector; empty if the selector is accepted.
+    fn message(resource: &Resource, kind: &Kind, fields: &str) -> String {
         let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
         asked.resource = resource.clone();
         Fields::of(&asked, kind, |_| Ok(None))
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kind_is_not_selected_by_is_refused_as_the_server_says_it() {
+    fn an_unsupported_field_gets_the_message_of_the_api_server() {
         let (pods, ingresses) = (resource("", "pods"), resource("networking.k8s.io", "ingresses"));
         let (events, jobs) = (resource("events.k8s.io", "events"), resource("batch", "jobs"));
         let (slices, nodes) =
@@ -175,12 +178,12 @@ mod tests {
                  \"metadata.namespace\"",
             ),
         ] {
-            assert_eq!(said(resource, kind, fields), expected, "{resource} {fields}");
+            assert_eq!(message(resource, kind, fields), expected, "{resource} {fields}");
         }
     }
 
     #[test]
-    fn what_the_cell_meets_by_itself_is_not_looked_for_again() {
+    fn selectors_that_the_informer_already_applies_are_not_evaluated_again() {
         let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
         let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
@@ -199,7 +202,7 @@ mod tests {
         FieldPath::parse(text).unwrap()
     }
 
-    /// What is asked by `fields` of pods in the namespace `a`, and which of the cells answer that.
+    /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
     fn answering(
         offers: &Offers,
         (fields, kind): (&str, &Kind),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_answers_by_the_indexes_that_its_profiles_declare_together() {
+    fn an_informer_serves_the_indexes_of_all_its_profiles() {
         let (own, all) = (cell("a", "", ""), cell("all", "", ""));
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_profiles_mean_differently_is_refused_where_both_answer() {
+    fn conflicting_indexes_of_one_name_are_rejected() {
         let (own, all) = (cell("a", "", ""), cell("all", "", ""));
         let mut offers = offers("home", slice::from_ref(&all));
         offers.add("a", &own);
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_metadata_does_not_say_is_not_asked_of_it() {
+    fn a_metadata_informer_supports_only_indexes_of_metadata() {
         let mut metadata = cell("a", "", "");
         metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
         let mut offers = offers("a", slice::from_ref(&metadata));
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_may_have_the_name_of_a_field() {
+    fn an_index_can_have_the_name_of_a_field() {
         let three = cell("a", "", "size=3");
         let mut offers = offers("a", slice::from_ref(&three));
         offers.index("a", &three, "size", &path("spec.other"));
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_looked_up_where_it_was_declared() {
+    fn indexes_become_field_tests_or_label_requirements() {
         let all = cell("all", "", "");
         let mut offers = offers("home", slice::from_ref(&all));
         offers.index("home", &all, "by-node", &path("spec.nodeName"));

@@ -1,4 +1,4 @@
-//! Versions of what was written through this process: reads that come after wait for them.
+//! Remembers the versions of recent writes through this process, so that later reads wait for them.
 
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 use kubewarm_client::Expiring;
@@ -6,15 +6,15 @@ use kubewarm_wire::{Objects, Written};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Resources in namespaces that are remembered: some 200 bytes each. Of more the oldest go, which their tables
-/// have long come to.
+/// The maximum number of remembered versions, about 200 bytes each. The least recently used one is dropped
+/// first. By then the stores have normally reached it.
 const MOST: u64 = 1_024;
-/// How long a floor counts. A table that lags by more is not current, and refuses for that; and after a
-/// restore of etcd versions begin again below.
+/// How long a version is remembered. A store that lags further behind is stale, and rejects reads for that
+/// reason. The limit also ends waits after an etcd restore, which resets versions to lower numbers.
 const LIFE: Duration = Duration::from_mins(1);
 
-/// The newest version that was written of each resource: in each namespace, and in all of them (`None`), because
-/// versions of one resource have an order.
+/// The newest written version of each resource, per namespace and for all namespaces (`None`). Versions of one
+/// resource are ordered, so the newest one suffices.
 #[derive(Debug)]
 pub(super) struct Floors(Expiring<(GroupResource, Option<Arc<str>>), ResourceVersion>);
 
@@ -23,9 +23,9 @@ impl Floors {
         Self(Expiring::new(MOST, LIFE))
     }
 
-    /// Something was written, and this is its version.
+    /// Records the version that a write has returned.
     pub(super) fn raise(&self, written: Written, version: &ResourceVersion, now: Instant) {
-        // Nothing comes to what has no order.
+        // An opaque version has no order, so no store could reach it.
         if version.is_opaque() {
             return;
         }
@@ -35,7 +35,7 @@ impl Floors {
         }
     }
 
-    /// What a read of `asked` must be no older than, if it says nothing of versions itself.
+    /// The minimum version for a read that requests no version itself; `None` if there is no recent write.
     pub(super) fn of(&self, asked: &Objects) -> Option<ResourceVersion> {
         let place = (asked.resource.group_resource().clone(), asked.namespace.clone());
         self.0.get(&place).map(|entry| entry.value)
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_waits_for_what_was_written_where_it_reads() {
+    async fn a_read_waits_for_recent_writes_in_its_namespace() {
         let floors = Floors::new();
         assert_eq!(floor(&floors, "/api/v1/pods"), None);
         for (namespace, version) in [("a", 7), ("b", 9), ("a", 8), ("a", 3)] {
@@ -80,20 +80,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_counts_no_more_stands_in_the_way_of_nothing() {
+    async fn opaque_and_expired_versions_do_not_delay_reads() {
         let floors = Floors::new();
         let path = "/api/v1/namespaces/a/pods";
         raise(&floors, "a", &ResourceVersion::parse("abc").unwrap());
-        assert_eq!(floor(&floors, path), None, "no table would come to it");
+        assert_eq!(floor(&floors, path), None, "no store could reach it");
         raise(&floors, "a", &9.into());
-        // etcd was restored.
+        // An etcd restore has reset the versions.
         advance(LIFE).await;
         raise(&floors, "a", &3.into());
         assert_eq!(floor(&floors, path).as_deref(), Some("3"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_much_is_written_a_bounded_number_is_remembered_and_the_latest_last() {
+    async fn the_number_of_versions_is_bounded_and_the_newest_are_kept() {
         let floors = Floors::new();
         for n in 0..3 * MOST {
             raise(&floors, &format!("n{n}"), &(n + 1).into());

@@ -1,4 +1,4 @@
-//! What the objects of an answer are written as: items of a list, rows of a table, or one alone.
+//! Encodes the objects of an answer as list items, table rows or a single object.
 
 use super::kind::Kind;
 use jiff::Timestamp;
@@ -7,18 +7,16 @@ use kubewarm_cache::store::Object;
 use kubewarm_wire::{Form, ListFrame, TableFrame, tables::Printer};
 use std::sync::Arc;
 
-/// What objects are written as.
+/// The encoding of an answer.
 #[derive(Debug)]
 pub(super) enum Frame {
-    /// Items of a list.
     List(ListFrame),
-    /// Rows of a table, as of this moment.
+    /// A `Table`. The ages in its rows are relative to the timestamp.
     Table(TableFrame, Printer, Timestamp),
 }
 
 impl Frame {
-    /// Of a list of this `version`: `next` is the token for its next page, and `remaining` how many objects stand behind
-    /// this one.
+    /// `next` is the continue token of the next page, and `remaining` the number of objects after this page.
     pub(super) fn new(
         kind: &Kind,
         form: Form,
@@ -63,7 +61,7 @@ impl Frame {
         }
     }
 
-    /// One object by its body; answers whether anything was written.
+    /// Writes one object. Returns `false` if a table row cannot be made because the stored body is not JSON.
     pub(super) fn write(&self, body: &[u8], is_first: bool, out: &mut Vec<u8>) -> bool {
         match self {
             Self::List(frame) if is_first => frame.first_item(body, out),
@@ -92,7 +90,7 @@ impl Frame {
     }
 }
 
-/// The body of an answer with one object.
+/// Encodes one object as the body of a get.
 pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {

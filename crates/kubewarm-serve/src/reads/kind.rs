@@ -1,17 +1,17 @@
-//! What is known of a kind beside what is held of it.
+//! The description of a kind, from discovery and from its `CustomResourceDefinition`.
 
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{Definition, SelectableFields};
 use kubewarm_wire::tables::Printer;
 use std::sync::Arc;
 
-/// A kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
-    /// As discovery has it.
+    /// The kind's entry in discovery.
     pub(super) document: ResourceInfo,
-    /// Its `CustomResourceDefinition`. `None` if the API server itself serves the kind, or another API server, which the
-    /// administrator says hides nothing from anybody.
+    /// The kind's `CustomResourceDefinition`. `None` for kinds of the API server itself and of
+    /// `--serve-aggregated-groups`. With that flag the administrator confirms that an aggregated API hides no
+    /// object from any caller.
     pub(super) definition: Option<Arc<Definition>>,
 }
 
@@ -29,12 +29,12 @@ impl Kind {
         }
     }
 
-    /// The fields that the definition lets its objects be selected by.
+    /// The selectable fields that the definition declares for this version.
     pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
     }
 
-    /// How its objects are printed as rows.
+    /// The printer for tables of this kind: by the definition's columns, or built in.
     pub(super) fn printer(&self) -> Printer {
         let of = &self.document.resource;
         match &self.definition {

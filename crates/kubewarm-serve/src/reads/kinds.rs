@@ -1,4 +1,4 @@
-//! What a kind is: from discovery, and from definitions where there are any.
+//! Looks up kinds by discovery and, for custom resources, by their definitions.
 
 use super::kind::Kind;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -12,38 +12,40 @@ use parking_lot::Mutex;
 use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
-/// How long a definition counts: fields may be added to it, which discovery does not tell. Also where there is none, or
-/// it may not be seen, and where the API server did not answer when it was asked for again.
+/// How long a definition stays fresh. Its fields can change without a change in discovery. The limit also
+/// applies to a missing or forbidden definition. It also applies to an old definition that is kept because the
+/// API server does not answer.
 const FRESH: Duration = Duration::from_mins(1);
-/// How long it counts on while it is asked for again: what nobody asked about for longer is waited for.
+/// How long after `FRESH` a read uses an old definition while kubewarm fetches it again. Later reads wait for
+/// the fetch.
 const STALE: Duration = Duration::from_mins(5);
-/// Kinds whose definitions are remembered.
+/// The maximum number of remembered definitions.
 const REMEMBERED: u64 = 1_024;
 
-/// Asks for the definition of a kind.
+/// Fetches the definition of a kind; `None` if the kind has none.
 type Ask = Arc<
     dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
 >;
-/// What was found of definitions.
+/// Definitions by kind; `None` if a kind has none.
 type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
 
-/// Looks kinds up.
+/// Looks up kinds, and caches their definitions.
 pub struct Kinds {
     ask: Ask,
     served: watch::Receiver<Option<Arc<Served>>>,
-    /// `--serve-aggregated-groups`.
+    /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
-    /// Sends the requests: its connections outlive those of the server.
+    /// Runs the fetches, independently of the read server's threads, which can end earlier.
     runtime: Handle,
-    /// By which snapshot of discovery: in another, everything may be otherwise.
+    /// Cached definitions, with the discovery snapshot that they belong to. A new snapshot discards them.
     definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
-    /// That of our own kind.
+    /// The definition of the CacheProfile kind.
     own: Option<Arc<Definition>>,
 }
 
 impl Kinds {
-    /// By what discovery last `served`, and by definitions, which `client` asks for on `runtime`. Kinds of the `aggregated`
-    /// groups are served, too.
+    /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
+    /// Kinds of the `aggregated` groups are served although they have no definition.
     #[must_use]
     pub fn new(
         client: Client,
@@ -69,12 +71,12 @@ impl Kinds {
         Self { ask, served, aggregated, runtime, definitions, own }
     }
 
-    /// What a kind is; `None` for one that is not served to readers: discovery does not know it, or it is an aggregated
-    /// API's, which may hide some objects from some callers.
+    /// Returns the description of a kind. `None` means that reads do not serve the kind. Discovery lacks such a
+    /// kind, or it belongs to an aggregated API, which can hide objects from some callers.
     ///
     /// # Errors
     ///
-    /// [`Fault`] while the API server has not said so.
+    /// [`Fault`] if discovery has not answered yet, or the definition cannot be fetched.
     pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Kind>, Fault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.described(resource).cloned() else { return Ok(None) };
@@ -82,7 +84,7 @@ impl Kinds {
             group if is_builtin_group(group) => {
                 return Ok(Some(Kind { document, definition: None }));
             }
-            // No Role has to let kubewarm get the definition of its own kind.
+            // kubewarm needs no permission to read the definition of its own kind.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
@@ -90,7 +92,7 @@ impl Kinds {
         Ok(is_served.then_some(Kind { document, definition }))
     }
 
-    /// The newest snapshot of discovery, and what was found of it.
+    /// The latest discovery snapshot, and the definitions that belong to it.
     fn now(&self) -> Result<(Arc<Served>, Definitions), Fault> {
         let mut held = self.definitions.lock();
         let unknown = || Fault::new(Reason::Unreachable, "discovery has not answered yet");
@@ -105,8 +107,8 @@ impl Kinds {
         Ok((served, definitions))
     }
 
-    /// What is known of the definition. Whoever reads does not wait while it is asked for again: the API server may be
-    /// away.
+    /// Returns the definition from the cache, or fetches it. A read does not wait while a recent definition is
+    /// fetched again, because the API server can be unreachable.
     async fn definition(
         &self,
         resource: &Resource,
@@ -129,7 +131,7 @@ impl Kinds {
     }
 }
 
-/// Asks for the definition. The `last` one counts on where nobody answers.
+/// Fetches the definition. If the API server does not answer, the `last` one stays in use.
 async fn fetch(
     ask: Ask,
     resource: Resource,
@@ -148,7 +150,7 @@ async fn fetch(
     }
 }
 
-/// The definition of the one kind in our group. `None` never happens: it is made of constants.
+/// The definition of the CacheProfile kind. It is made of constants, so `None` cannot occur.
 fn own_definition() -> Option<Arc<Definition>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
@@ -171,7 +173,7 @@ mod tests {
         time::{Instant, advance, sleep},
     };
 
-    /// What is served of a kind that has no definition, unless it is our own.
+    /// Looks up the kind `cacheprofiles` in `group`, which has no definition in the API server.
     async fn served(group: &str, aggregated: &[&str]) -> Option<Kind> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
@@ -183,7 +185,8 @@ mod tests {
         kinds.look(&resource).await.unwrap()
     }
 
-    /// What is asked about a custom resource, how often, what is answered, and after how long.
+    /// A lookup of one custom resource with a scripted API server: its answer, its delay and the number of
+    /// requests.
     struct Asked {
         kinds: Kinds,
         resource: Resource,
@@ -210,7 +213,7 @@ mod tests {
             let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
             let ask: Ask = Arc::new(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
-                assert!(!breaks.load(Ordering::Relaxed), "it breaks off");
+                assert!(!breaks.load(Ordering::Relaxed), "the fetch panics");
                 let (answer, delay) = (said.lock().clone(), *lasts.lock());
                 async move {
                     sleep(delay).await;
@@ -226,21 +229,22 @@ mod tests {
             self.served.send_replace(Some(Arc::new(Served::with(&self.resource, "Widget"))));
         }
 
-        /// Whether it is what its definition says, how long that took, and how often was asked so far.
+        /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
+        /// requests so far.
         async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
             let began = Instant::now();
             let found = self.kinds.look(&self.resource).await;
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
             let found = found.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // What is asked for whoever comes next is asked by a task.
+            // A task sends the request that refreshes a definition; let it run.
             yield_now().await;
             (found, took, self.times.load(Ordering::Relaxed))
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_asks_for_all_and_nobody_waits_for_what_is_asked_anew() {
+    async fn one_request_serves_all_and_a_refresh_delays_no_reader() {
         let asked = Asked::new();
         let second = Duration::from_secs(1);
         for found in join_all((0..50).map(|_| asked.look())).await {
@@ -249,23 +253,23 @@ mod tests {
         advance(FRESH).await;
         *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
         for _ in 0..50 {
-            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "while it is asked");
+            assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "during the refresh");
         }
         sleep(2 * second).await;
-        assert_eq!(asked.look().await.2, 2, "not again at once");
+        assert_eq!(asked.look().await.2, 2, "no immediate retry");
         sleep(FRESH).await;
         assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 3));
         *asked.answers.lock() = Ok(None);
         sleep(2 * FRESH).await;
         assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 4));
         sleep(2 * second).await;
-        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "what is said counts");
+        assert_eq!(asked.look().await, (Ok(false), Duration::ZERO, 4), "the new answer is in use");
         sleep(FRESH + STALE).await;
-        assert_eq!(asked.look().await, (Ok(false), second, 5), "of long ago it does not");
+        assert_eq!(asked.look().await, (Ok(false), second, 5), "an old answer is not used");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_breaks_off_is_asked_again() {
+    async fn a_fetch_that_panics_is_repeated() {
         let asked = Asked::new();
         asked.breaks_off.store(true, Ordering::Relaxed);
         assert!(asked.look().await.0.is_err());
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_another_discovery_knows_is_asked_and_waited_for() {
+    async fn a_new_discovery_snapshot_discards_cached_definitions() {
         let asked = Asked::new();
         let second = Duration::from_secs(1);
         assert_eq!(asked.look().await, (Ok(true), second, 1));
@@ -294,19 +298,19 @@ mod tests {
             });
             assert_eq!(found.0, Ok(false));
             let again = asked.look().await;
-            assert_eq!(again, (Ok(false), Duration::ZERO, times), "the later one counts");
+            assert_eq!(again, (Ok(false), Duration::ZERO, times), "the newer snapshot is in use");
             asked.discover();
         }
     }
 
     #[tokio::test]
-    async fn what_may_be_an_aggregated_apis_is_served_only_where_its_group_is_named() {
+    async fn kinds_of_aggregated_apis_are_served_only_in_named_groups() {
         assert!(served("metrics.x", &[]).await.is_none());
         assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
         let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
         assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
         let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
-        assert!(own.definition.is_some(), "what is known counts");
+        assert!(own.definition.is_some(), "the built-in definition has priority");
         assert_eq!(&*own.list_kind(), "CacheProfileList");
     }
 }

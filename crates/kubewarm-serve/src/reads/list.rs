@@ -1,4 +1,4 @@
-//! A list: what of a table is selected, of which moment, and how much of it is one page.
+//! Answers list requests: selects objects of one version from a store, and cuts them into pages.
 
 use super::{
     Answer, Body, Pages, Reads, cover::Candidate, frame::Frame, retry::NotYet, route::Route,
@@ -8,13 +8,13 @@ use kubewarm_cache::store::{Reader, Selected, Wanted};
 use kubewarm_wire::{At, Failure, Objects, continue_token};
 
 impl Reads {
-    /// Answers a list, or a page of one.
+    /// Answers a list request, or one page of it.
     pub(super) async fn list(&self, route: &Route<'_>) -> Result<Answer, NotYet> {
         let asked = route.asked;
         let (candidate, reader) = self.choose(route)?;
         let wanted = route.wanted(candidate);
-        // A version that is no number does not fit into a token: then all is answered at once, as whoever
-        // gets no token takes a list for whole.
+        // A continue token needs a numeric version. Without one the whole list is returned: clients treat a
+        // response without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = asked.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -42,7 +42,7 @@ impl Reads {
     }
 }
 
-/// What is selected for one page: of now, or of the version that was asked for.
+/// Selects the objects of one page, from the current state of the store or from an earlier version.
 fn selected(
     asked: &Objects,
     candidate: &Candidate<'_>,
@@ -68,7 +68,7 @@ fn selected(
     })
 }
 
-/// Whether the table can answer for `version`. Of whole Secrets only what is current is served.
+/// Whether the store can answer for `version`. Informers of whole Secrets serve only the current version.
 pub(super) fn remembers(
     candidate: &Candidate<'_>,
     reader: &Reader,
@@ -80,10 +80,10 @@ pub(super) fn remembers(
     reader.remembers(version)
 }
 
-/// Those of `selected` that meet the tests; in turns with others, where bodies are looked into.
+/// Drops objects that do not meet the tests. Yields to other tasks of the thread after each scan budget of
+/// bodies.
 pub(super) async fn pick(mut selected: Selected) -> Selected {
     while selected.step() {
-        // Others are answered by this thread, too.
         tokio::task::yield_now().await;
     }
     selected

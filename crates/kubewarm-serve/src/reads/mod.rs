@@ -1,8 +1,8 @@
-//! Which cells answer a read, and what they answer.
+//! Answers gets, lists and watches from the stores of informers.
 //!
-//! Callers have passed an access review before anything here is called. No object is fetched: what no profile keeps warm
-//! is refused in a way that no client takes for "deleted" or for "empty". Only definitions of custom resources are fetched
-//! (`kinds.rs`).
+//! Callers have passed an access review before they reach this module. It fetches no objects. A request for
+//! objects that no profile keeps warm gets an error which clients cannot mistake for "deleted" or "empty". Only
+//! definitions of custom resources are fetched (`kinds.rs`).
 
 mod access;
 mod allowed;
@@ -40,65 +40,71 @@ use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// When to try again what is not warm, or not current: a first list, or a probe, takes about as long.
+/// The `Retry-After` of failures about stores that are not warm or not current, in seconds. A first list, or a
+/// probe of the watch, takes about this long.
 const RETRY_AFTER_SECONDS: u64 = 2;
-/// How often changes that watches share are dropped.
+/// How often kubewarm drops the changes that watches share.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
-/// What reads are answered from.
+/// The parts of the operator that reads depend on.
 pub struct Surroundings {
-    /// The tables.
+    /// The stores of all informers.
     pub catalog: Catalog,
-    /// How the cells stand.
+    /// The state of each informer.
     pub reports: Reports,
-    /// Wakes those who wait for one.
+    /// Wakes reads that wait for an informer.
     pub changes: Changes,
-    /// Proves them current where that is not known.
+    /// Runs freshness checks.
     pub proofs: Proofs,
-    /// Counts how old the tables are that answer, by kind.
+    /// Records the age of the stores that answer, by kind.
     pub ages: Arc<InformerMetrics>,
-    /// Counts how long reads wait.
+    /// Records how long reads wait.
     pub metrics: ReadMetrics,
-    /// What profiles offer; `None` before they have been listed. Asked at every read.
+    /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
+    /// for every read.
     pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
-    /// Looks kinds up.
+    /// Looks up kinds, for field selectors and tables.
     pub kinds: Kinds,
-    /// The operator's namespace, whose profiles answer for every namespace.
+    /// The operator namespace, whose profiles serve reads of every namespace.
     pub home: Arc<str>,
 }
 
-/// Answers reads.
+/// Answers gets, lists and watches.
 pub struct Reads {
     from: Surroundings,
     floors: Floors,
-    /// Changes that watches look at.
+    /// Changes that several watches send.
     shared: watch::Shared,
 }
 
 impl Reads {
-    /// Answers from these.
+    /// Creates the read service, with no recent writes remembered.
     #[must_use]
     pub fn new(from: Surroundings) -> Self {
         Self { from, floors: Floors::new(), shared: watch::Shared::default() }
     }
 
-    /// Something was written through this process, and `version` is in the answer to that: whoever reads
-    /// there and says nothing of versions waits for it, for at most 3 s and within the next minute.
+    /// Records a write through this process, with the `version` that the API server has returned. Later reads of
+    /// that resource and namespace wait for this version for up to 3 s. Reads that request a version themselves
+    /// do not wait, nor do reads with the consistency `Eventual`. The version is forgotten after a minute.
     pub fn wrote(&self, written: Written, version: &ResourceVersion) {
         self.floors.raise(written, version, Instant::now());
     }
 
-    /// Answers a get or a list; of `profile`'s cells alone, if one is named.
+    /// Answers a get or a list. If `profile` is given, only informers of that profile answer.
     ///
     /// # Errors
     ///
-    /// What the API server would say, and what it has no words for: 421 for what nobody keeps warm, 429
-    /// for what is not warm yet, 504 for what is not known to be current.
+    /// The API server's errors, and errors that only kubewarm returns:
+    ///
+    /// - 421: no profile keeps the objects warm
+    /// - 429: no informer with the objects is warm yet
+    /// - 504: the store cannot be confirmed to be current
     ///
     /// # Cost
     ///
-    /// Waits for a cell to warm as long as its profiles say, for a version up to 3 s, and for a proof that the
-    /// cell is current up to 3 s, which it shares with others.
+    /// Waits for an informer as long as its profiles permit, and up to 3 s for a version. Waits up to 3 s for a
+    /// freshness check, which concurrent reads share.
     pub async fn answer(
         &self,
         asked: &Objects,
@@ -117,12 +123,12 @@ impl Reads {
         Ok(Answer { waited, ..answer })
     }
 
-    /// Every kind that reads may get something of, in the order of the API server's discovery: group, then
-    /// version; of `profile` alone, if one is named.
+    /// Returns the kinds that reads serve, sorted by group and version as in the API server's discovery. If
+    /// `profile` is given, only its kinds are returned.
     ///
     /// # Errors
     ///
-    /// 503 while the profiles have not been listed, or the API server cannot be asked what a kind is.
+    /// 503 until the profiles have been listed, and if a kind's definition cannot be fetched.
     pub async fn kinds(&self, profile: Option<&ProfileRef>) -> Result<Vec<ResourceInfo>, Failure> {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
@@ -137,7 +143,7 @@ impl Reads {
         (self.from.offers)().ok_or_else(not_listed)
     }
 
-    /// What a kind is; `None` for one that is not served to readers.
+    /// Looks up a kind; `None` if reads do not serve it.
     async fn kind(&self, resource: &Resource) -> Result<Option<Kind>, Failure> {
         self.from.kinds.look(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
@@ -155,14 +161,15 @@ impl Reads {
         let not_found = || Failure::not_found(asked.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
-            // Only a cell that is known to be current says that an object does not exist, be it another candidate.
+            // Only a current store shows that an object does not exist. It can be the store of another
+            // candidate.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.known_by(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
                 Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
                     (other, object)
                 }
-                // The read asks this cell again once it is proved.
+                // After a freshness check of this candidate the read starts again.
                 Some((_, Some(_))) | None => {
                     return Err(route.unproven(slice::from_ref(candidate)));
                 }
@@ -172,7 +179,7 @@ impl Reads {
         Ok(Answer::new(Body::Whole(body), candidate, route.max_staleness))
     }
 
-    /// What the first candidate holds under `key` that is known to be current and can be read; `None` if none is.
+    /// Looks up `key` in the first candidate that is current and readable; `None` if there is none.
     fn known_by<'r>(
         &self,
         route: &'r Route<'_>,
@@ -184,7 +191,8 @@ impl Reads {
         })
     }
 
-    /// Lets go of what nobody asks for any more, until `stop`.
+    /// Every 15 s, drops the changes that watches share, until `stop`. A watch that still needs a change loads
+    /// it again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

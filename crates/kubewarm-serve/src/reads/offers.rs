@@ -1,27 +1,28 @@
-//! What profiles offer to readers: their cells, and on which terms.
+//! The informers from which each profile serves reads.
 
 use kubewarm_api::model::{CellKey, Declared, FieldPath, Index, Mode, ProfileRef, Resource};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What all profiles offer, by resource. Made anew when a profile, or what it comes to, changes.
+/// The informers of all profiles that serve reads, by resource. Rebuilt when a profile or its resolved targets
+/// change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     pub(super) by_resource: BTreeMap<Resource, Vec<Offering>>,
 }
 
-/// One cell of one profile.
+/// One informer of one profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offering {
-    /// The profile, and its terms.
+    /// The profile, with its read policy.
     pub declared: Arc<Declared>,
-    /// The cell.
+    /// The informer's key.
     pub key: CellKey,
-    /// The indexes that the profile declares of the cell, by target.
+    /// The indexes that the profile declares, one list for each target of this informer.
     pub indexes: Vec<Arc<[Index]>>,
 }
 
 impl Offering {
-    /// The paths of the indexes of this name. There are several if targets of one cell declare different ones.
+    /// The definitions of the index `name`. Targets of one informer can declare different ones under one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let named = self.indexes.iter().flat_map(|of_target| &**of_target);
         named.filter(move |index| *index.name == *name).map(|index| &index.path)
@@ -29,10 +30,10 @@ impl Offering {
 }
 
 impl Offers {
-    /// Of these profiles.
+    /// Collects the informers of `profiles`.
     ///
-    /// Both the declared cells and those that answer until these are synced: what is contained in either
-    /// is declared, and what is contained in the former alone is waited for.
+    /// A target has declared informers, and informers that serve its reads until the declared ones are synced.
+    /// A read that only a declared informer contains waits until that informer is warm.
     #[must_use]
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<Declared>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<Offering>> = BTreeMap::new();
@@ -45,7 +46,8 @@ impl Offers {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
                 for cell in target.cells.iter().chain(serving) {
                     let indexes = cells.entry(&cell.key).or_default();
-                    // Also of cells that were declared before them: bodies can be looked into.
+                    // Informers of an earlier generation support the indexes too: a query scans the bodies if
+                    // the store has no such index.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -62,13 +64,13 @@ impl Offers {
         Self { by_resource }
     }
 
-    /// The cells of a resource.
+    /// The informers of `resource`, one entry for each profile.
     #[must_use]
     pub fn cells(&self, resource: &Resource) -> &[Offering] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The resources of which there are any; of `profile` alone, if one is named.
+    /// The resources that have informers. If `profile` is given, only its resources are returned.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |cells: &[Offering]| {
             profile.is_none_or(|profile| cells.iter().any(|cell| cell.declared.profile == *profile))
@@ -91,7 +93,7 @@ mod tests {
         CellSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target of one cell, for which another one answers.
+    /// A target with one declared informer, while the informer `old` serves its reads.
     fn target(name: &str, (cell, old): (&CellKey, &CellKey), indexes: &[&str]) -> DeclaredTarget {
         DeclaredTarget {
             name: name.into(),
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_profile_declares_counts_for_all_cells_of_its_target() {
+    fn declared_indexes_count_for_all_informers_of_the_target() {
         let (one, two, old) = (cell("a", "", ""), cell("b", "", ""), cell("c", "", ""));
         let targets = vec![
             target("first", (&one, &old), &["app", "tier"]),

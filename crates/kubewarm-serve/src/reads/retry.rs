@@ -1,4 +1,4 @@
-//! Tries a read until it can be answered, or until nothing is left to wait for.
+//! Repeats a read until it can be answered, or until no further wait can help.
 
 use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
 use crate::metrics::WaitReason;
@@ -8,16 +8,16 @@ use kubewarm_wire::{Failure, Objects};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a read waits for a version that has not come yet: as long as the API server does.
+/// How long a read waits for a version that its store has not reached. The API server waits equally long.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
-/// How long a read waits for a proof that its cell is current.
+/// How long a read waits for a freshness check of its store.
 const PROOF_WAIT: Duration = Duration::from_secs(3);
-/// How often a read looks whether a version has come. Events come at any moment, and nobody is woken for each.
+/// How often a waiting read checks the store's version. Stores do not wake readers at each event.
 const VERSION_POLL: Duration = Duration::from_millis(20);
-/// How often a read starts again because its cell lost access, or was listed again, while it was read.
+/// The number of attempts of a read whose informer loses access or is listed again during the read.
 const MAX_TRIES: usize = 4;
 
-/// Why a read has no answer yet.
+/// Why a read cannot be answered yet.
 pub(super) enum NotYet {
     /// No cell that could answer is warm.
     Cold {
@@ -26,26 +26,27 @@ pub(super) enum NotYet {
         /// Whether all of them lack permission.
         is_forbidden: bool,
     },
-    /// No table has reached the version.
+    /// No store has reached the version.
     Behind {
-        /// The version that is waited for.
+        /// The version that the read needs.
         wanted: ResourceVersion,
-        /// The newest that there is.
+        /// The newest version of the stores.
         newest: Option<ResourceVersion>,
     },
-    /// No cell is known to be as new as wanted. This one would answer if it were known to be current.
+    /// No store is confirmed to be as new as the read needs. A freshness check of this informer can change
+    /// that.
     Unproven {
         cell: Box<CellKey>,
-        /// The namespace at whose expense the proof is made.
+        /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
-        /// The proof must be younger than this.
+        /// The freshness check must begin after this time.
         since: Instant,
-        /// The answer if there is no proof.
+        /// The answer if the freshness check fails.
         failure: Failure,
     },
-    /// The cell lost access, or was listed again, while it was read.
+    /// The informer lost access or was listed again during the read.
     Disturbed,
-    /// The read will have no answer.
+    /// The read fails; a retry cannot help.
     Failed(Failure),
 }
 
@@ -56,12 +57,12 @@ impl From<Failure> for NotYet {
 }
 
 impl Reads {
-    /// Calls `answer` with the cells that may answer, and again after each wait. Returns the answer, and whether it took
-    /// a wait.
+    /// Calls `answer` with the informers that can answer, and again after each wait. Returns its result, and
+    /// whether the read waited.
     ///
     /// # Errors
     ///
-    /// What the API server would say; 421, 429 and 504 as of [`Reads::answer`].
+    /// The errors of [`Reads::answer`].
     pub(super) async fn when_ready<T>(
         &self,
         asked: &Objects,
@@ -92,7 +93,7 @@ impl Reads {
                         waited = Some(WaitReason::Sync);
                         let until = began + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // Somewhere something may change all the time.
+                        // Changes of other informers wake this read too.
                         if is_over || until <= Instant::now() {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }

@@ -1,4 +1,4 @@
-//! Where a read goes: the cells that may answer it now, and which of them is new enough.
+//! Chooses the store that answers a read: the store of the first informer that is new enough.
 
 use super::{
     RETRY_AFTER_SECONDS, Reads,
@@ -17,32 +17,31 @@ use kubewarm_wire::{At, Failure, Objects};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The cells that may answer a request now, and how new they have to be.
+/// The informers that can answer a request now, and the freshness that the request needs.
 pub(super) struct Route<'a> {
-    /// The request.
     pub(super) asked: &'a Objects,
-    /// What its kind is.
     pub(super) kind: Kind,
-    /// What its field selector means.
+    /// The resolved field selector.
     pub(super) fields: Fields,
-    /// The cells that are warm, the best first; never empty.
+    /// The warm informers, the best first; never empty.
     pub(super) candidates: Vec<Candidate<'a>>,
-    /// The longest time without a proof that the strictest profile permits.
+    /// The lowest staleness limit of the profiles.
     pub(super) max_staleness: Duration,
     consistency: Consistency,
     cold_read_timeout: Duration,
-    /// When the request came.
+    /// When the request arrived.
     began: Instant,
-    /// The cell that was proved current for this request, and the proof.
+    /// The informer that a freshness check has confirmed for this request, and the result of that check.
     proved: Option<&'a (CellKey, Proof)>,
 }
 
 impl Reads {
-    /// Finds the cells of `coverage` that may answer now.
+    /// Finds the informers of `coverage` that can answer now.
     ///
     /// # Errors
     ///
-    /// [`NotYet::Cold`] if none is warm; 400, 406 and 421 as [`Coverage`] and [`Fields`] return them.
+    /// [`NotYet::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`Coverage`] and
+    /// [`Fields`].
     pub(super) async fn route<'a>(
         &self,
         asked: &'a Objects,
@@ -73,7 +72,7 @@ impl Reads {
         })
     }
 
-    /// The first candidate whose table is as new as the request wants, and the table.
+    /// Returns the first candidate whose store is as new as the request needs, with a reader of that store.
     pub(super) fn choose<'r>(
         &self,
         route: &'r Route<'_>,
@@ -92,7 +91,7 @@ impl Reads {
         let has_reached = |reader: &Reader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
-        // The table that answers, or else the version that one has to reach first.
+        // The store that answers, or the version that a store has to reach first.
         let (found, wanted) = match &asked.at {
             At::Any => (Some(0), None),
             At::Latest | At::Continue { version: None, .. } => {
@@ -102,7 +101,7 @@ impl Reads {
                 let Some(new_enough) = first(&is_new) else {
                     return Err(route.unproven(&route.candidates));
                 };
-                // What was written elsewhere does not reach a cell with selectors.
+                // The version of an informer with selectors does not advance with writes of other objects.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
                 match self.floor(route).filter(|_| !are_parts) {
                     None => (Some(new_enough), None),
@@ -127,7 +126,7 @@ impl Reads {
                 }
                 (found, Some(version.clone()))
             }
-            // Any table that remembers the version gives the same page.
+            // Every store that can still serve the version gives the same page.
             At::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
@@ -143,11 +142,11 @@ impl Reads {
         }
     }
 
-    /// The version of what was read, if it may be the answer.
+    /// Returns the version of the data that was read, if it can be the answer.
     ///
     /// # Errors
     ///
-    /// [`NotYet`] if the cell lost access or was listed again meanwhile, or the version is not as new as wanted.
+    /// [`NotYet`] if the informer lost access or was listed again during the read, or the version is too old.
     pub(super) fn confirm(
         &self,
         route: &Route<'_>,
@@ -163,7 +162,8 @@ impl Reads {
         version.cloned().ok_or_else(|| route.cold())
     }
 
-    /// Whether the cell stands as it did when it was chosen.
+    /// Whether the informer is readable, and was neither listed again nor lost access since the request chose
+    /// it.
     pub(super) fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
         self.from.reports.glance(candidate.key).is_some_and(|report| {
             let chosen = &candidate.report;
@@ -173,7 +173,7 @@ impl Reads {
         })
     }
 
-    /// The version that was written through this process and must be in the answer.
+    /// The version of a recent write through this process that the answer must include.
     fn floor(&self, route: &Route<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             Consistency::Eventual => None,
@@ -183,17 +183,17 @@ impl Reads {
 }
 
 impl Route<'_> {
-    /// What the table of a candidate is asked.
+    /// The query for the candidate's store.
     pub(super) fn wanted(&self, candidate: &Candidate<'_>) -> Wanted {
         self.fields.wanted(self.asked, candidate.key)
     }
 
-    /// Whether the candidate was proved current as lately as its profiles want.
+    /// Whether the candidate was confirmed to be current within the staleness limit.
     pub(super) fn is_current(&self, candidate: &Candidate<'_>) -> bool {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
-    /// Whether a table of this version answers a request for the latest.
+    /// Whether a store at this version answers a request for the latest state.
     fn is_new_enough(&self, candidate: &Candidate<'_>, version: Option<&ResourceVersion>) -> bool {
         match self.consistency {
             Consistency::Eventual => true,
@@ -209,7 +209,8 @@ impl Route<'_> {
         NotYet::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
-    /// What has to be proved so that one of `candidates` can answer; 504 where nothing keeps any of them current.
+    /// Chooses the candidate for a freshness check. The result is 504 if no candidate can be confirmed, such as
+    /// while paused.
     pub(super) fn unproven(&self, candidates: &[Candidate<'_>]) -> NotYet {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
@@ -218,7 +219,7 @@ impl Route<'_> {
         let now = Instant::now();
         let since = match (self.consistency, self.proved) {
             (Consistency::Strict, None) => self.began,
-            // The last proof has been overtaken.
+            // The store has changed since the last freshness check, which does not cover its version.
             (Consistency::Strict, Some(_)) => now,
             (Consistency::Eventual | Consistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
@@ -232,7 +233,8 @@ impl Route<'_> {
         }
     }
 
-    /// The cache, of this age, may be older than the profile permits; `why` it still is.
+    /// The failure for a store of this `age` that is too old for the profile. `why` explains why it cannot be
+    /// confirmed.
     fn stale(&self, age: Option<Duration>, why: &str) -> Failure {
         let known = match age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
@@ -245,7 +247,7 @@ impl Route<'_> {
             }
         };
         let mut message = format!("the cache is {known}, {wanted}, and {why}");
-        // `Eventual` refuses nothing but to say that an object does not exist, whatever version is asked for.
+        // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
         if wants_latest(&self.asked.at) && self.consistency != Consistency::Eventual {
             message.push_str("; with resourceVersion=0 it answers from what it has");
         }
@@ -253,7 +255,7 @@ impl Route<'_> {
     }
 }
 
-/// Whether a request wants what is newest, and not a version or any.
+/// Whether the request needs the latest state, not a certain version or any version.
 const fn wants_latest(at: &At) -> bool {
     matches!(at, At::Latest | At::Continue { version: None, .. })
 }

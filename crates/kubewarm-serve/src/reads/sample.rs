@@ -1,4 +1,4 @@
-//! Requests, cells and offers for the tests of this layer.
+//! Requests, informer keys and offers for the tests of this module.
 
 use super::{
     kind::Kind,
@@ -16,7 +16,7 @@ use kubewarm_wire::{Asked, Objects, What};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// What a request asks for.
+/// Parses a GET request.
 pub(super) fn asked(path: &str, query: &str) -> (Objects, Option<ProfileRef>) {
     let Asked { profile, what } = Asked::parse("GET", path, Some(query), None).unwrap();
     match what {
@@ -30,7 +30,7 @@ pub(super) fn core(plural: &str) -> Resource {
     Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
-/// Pods of a namespace, or of `all`, with selectors as they stand in a query.
+/// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
 pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -56,7 +56,7 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
     }
 }
 
-/// What the profile `p` of a namespace offers.
+/// The informers of the profile `p` in `namespace`.
 pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
     let mut offers = Offers::default();
     for cell in cells {
@@ -65,7 +65,7 @@ pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
     offers
 }
 
-/// The profile `p` of a namespace, without targets.
+/// The profile `p` in `namespace`, without targets.
 pub(super) fn declared(namespace: &str) -> Declared {
     Declared {
         profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
@@ -94,7 +94,7 @@ impl Offers {
         });
     }
 
-    /// Has the profile of a namespace declare an index of a cell.
+    /// Declares an index of an informer in the profile of `namespace`.
     pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, path: &FieldPath) {
         let all = self.by_resource.values_mut().flatten();
         for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
@@ -122,7 +122,7 @@ impl Offers {
     }
 }
 
-/// Of a cell that is warm, and was current then.
+/// The report of a warm informer that was last confirmed at `current_at`.
 pub(super) fn report(current_at: Instant) -> CellReport {
     CellReport {
         phase: Phase::Watching,
@@ -132,7 +132,7 @@ pub(super) fn report(current_at: Instant) -> CellReport {
     }
 }
 
-/// A kind; custom if it can be selected by a field.
+/// The kind Pod; a custom resource if `field` names a selectable field.
 pub(super) fn kind(field: &str) -> Kind {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -1,4 +1,4 @@
-//! From an answer to the bytes of HTTP: headers, and bodies that are written while they are sent.
+//! Converts read results into HTTP responses: headers, and bodies that are encoded while they are sent.
 
 use super::{
     body::{Response, ResponseBody},
@@ -22,28 +22,30 @@ use kubewarm_api::model::CellKey;
 use kubewarm_wire::{Failure, Sent, is_known};
 use std::time::Duration;
 
-/// What is no longer is written at once, and told its length; the rest of a longer list is written while it is sent.
-/// From here on the API server compresses.
+/// The largest body that is sent at once, with its length, in bytes. The rest of a longer list is encoded while
+/// it is sent. The API server compresses above the same size.
 const LONG: usize = 128 << 10;
-/// From here on the pieces of an answer are written in turns, a few at once.
+/// From this size on, a response needs a permit for each piece, so that only a few are encoded at once. In
+/// bytes.
 const LARGE: usize = 1 << 20;
 pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// Names a cell, for as long as this process lives, so that nobody learns from the name what it is.
+/// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
 pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
-    // Its text is for people; what it names differs where keys differ.
+    // The `Debug` text differs for any two keys. The `Display` text is for people.
     tagged(key, &format!("{cell:?}"))
 }
 
-/// The same for whatever `text` says.
+/// A keyed hash of `text`, as 16 hexadecimal digits.
 pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
     let tag = hmac::sign(key, text.as_bytes());
     let first = tag.as_ref().first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
-/// Sends objects to whoever `asked` with these headers; a large answer in the user's `turns`.
+/// The response to a get or list with the request headers `asked`. A large response uses the user's permits
+/// `turns`.
 pub(super) async fn objects(
     asked: &HeaderMap,
     answer: reads::Answer,
@@ -79,8 +81,9 @@ pub(super) async fn objects(
     response(StatusCode::OK, headers, content)
 }
 
-/// The rest of an answer, behind so many bytes. From [`LARGE`] on each piece is written in a turn, which ends when the
-/// piece is there: whoever takes an answer slowly keeps no turn.
+/// The rest of a response, after its first `begun` bytes. From `LARGE` bytes on, each piece is encoded under a
+/// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
+/// permit.
 fn in_turns<S>(rest: S, begun: usize, turns: UserPermits) -> impl Stream<Item = Result<Bytes, Cut>>
 where
     S: Stream<Item = Result<Bytes, Cut>> + 'static,
@@ -95,7 +98,7 @@ where
     })
 }
 
-/// Says from where an answer is, and how old.
+/// Sets the headers that name the informer and the age of its data.
 pub(super) fn tell_source(headers: &mut HeaderMap, source: &Source, key: &hmac::Key) {
     const CELL: HeaderName = HeaderName::from_static("kubewarm-cell");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
@@ -108,14 +111,14 @@ pub(super) fn tell_source(headers: &mut HeaderMap, source: &Source, key: &hmac::
     }
 }
 
-/// What every answer says of its body.
+/// The headers that describe a body.
 pub(super) fn headers(content_type: &'static str, cache_control: &'static str) -> HeaderMap {
     let content_type = (CONTENT_TYPE, HeaderValue::from_static(content_type));
     let cache_control = (CACHE_CONTROL, HeaderValue::from_static(cache_control));
     HeaderMap::from_iter([content_type, cache_control])
 }
 
-/// `value` is text of this program: it has no control characters, which no header may have.
+/// Sets a header. A value with control characters is ignored, but this program produces none.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -128,14 +131,14 @@ pub(super) fn response(code: StatusCode, headers: HeaderMap, content: ResponseBo
     response
 }
 
-/// Sends JSON that nobody keeps.
+/// A response with a JSON document that caches must not reuse.
 pub(super) fn json(asked: &HeaderMap, body: Bytes) -> Response {
     let mut headers = headers(JSON, NOT_KEPT);
     let content = whole(asked, &mut headers, body);
     response(StatusCode::OK, headers, content)
 }
 
-/// Sends what is there.
+/// A complete body. It is compressed if it is long and the client accepts gzip.
 fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && takes_gzip(asked) {
         return compressed(headers, stream::iter([Ok(body)]));
@@ -143,7 +146,7 @@ fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBod
     body.into()
 }
 
-/// Sends pieces as gzip.
+/// A body of gzip data. Sets the headers for it.
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, Cut>> + 'static,
@@ -157,7 +160,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     gzip::is_taken(asked.get(ACCEPT_ENCODING).map(HeaderValue::as_bytes))
 }
 
-/// What a client shows to people.
+/// The `Warning` header about stale data. Clients such as kubectl print it.
 fn late(age: Option<Duration>) -> String {
     match age {
         Some(age) => format!(
@@ -168,7 +171,7 @@ fn late(age: Option<Duration>) -> String {
     }
 }
 
-/// Sends a document to whoever `asked` with these headers, or that the client has it.
+/// The response with a discovery document, or 304 if the client already has it.
 pub(super) fn document(asked: &HeaderMap, document: Sent) -> Response {
     let Sent { content_type, etag, body } = document;
     let known = asked.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
@@ -184,7 +187,7 @@ pub(super) fn document(asked: &HeaderMap, document: Sent) -> Response {
     response(StatusCode::OK, headers, content)
 }
 
-/// Sends a `Status` of failure.
+/// The response with the `Status` object of a failure.
 pub(super) fn failure(failure: &Failure) -> Response {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = headers(JSON, NOT_KEPT);
@@ -208,7 +211,8 @@ mod tests {
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
 
-    /// Pieces of half of what is large, each of which takes a while; `now` is how many are written, `most` at most.
+    /// Pieces of `LARGE / 2` bytes; each piece takes 1 ms. `now` counts the pieces in progress, and `most`
+    /// is its maximum.
     fn pieces(
         count: usize,
         now: &Rc<Cell<usize>>,
@@ -236,10 +240,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_are_written_a_few_at_once_and_none_keeps_a_turn_that_nobody_takes() {
+    async fn few_large_responses_are_written_at_once_and_unread_ones_release_their_permit() {
         let (now, most) = (Rc::default(), Rc::default());
         let [jane, john] = user_permits(4, ["jane", "john"]);
-        // Not taken beyond what is large.
+        // This client reads one large piece and then stops.
         let mut slow = Box::pin(in_turns(pieces(9, &now, &most), LARGE, jane.clone()));
         assert!(slow.next().await.is_some());
         let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
@@ -248,19 +252,19 @@ mod tests {
         });
         let written = join_all(all).await;
         assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
-        assert_eq!(most.get(), 2, "one of each user");
+        assert_eq!(most.get(), 2, "one per user");
         let small = (0..9).map(|_| in_turns(pieces(2, &now, &most), 0, jane.clone()));
         join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
-        assert_eq!(most.get(), 9, "who is not large does not wait");
+        assert_eq!(most.get(), 9, "small responses do not wait");
     }
 
     #[test]
-    fn the_name_of_a_cell_is_of_this_process_alone_and_says_nothing_of_it() {
+    fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key));
-        // A namespace that might be part of a name: all of its letters are digits of one.
+        // The namespace has only hexadecimal letters, so a plain name could contain it.
         let whole = cell("secrets", "decade");
         assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
-        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "nobody else can compute it");
+        assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
         let metadata = Projection::Metadata(ManagedFields::Drop);
         let cells = [

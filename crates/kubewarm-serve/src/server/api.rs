@@ -1,5 +1,5 @@
-//! The way of a read: understood, allowed, answered. In this order, so that whoever may not read something
-//! learns nothing of whether it is kept.
+//! Handles reads: parses, authorizes and answers each request, in this order. A caller without permission thus
+//! cannot find out whether kubewarm keeps an object.
 
 use super::{
     answer,
@@ -29,23 +29,23 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What the read API answers from.
+/// The services that the read API depends on.
 pub struct ReadApi {
-    /// The stores.
+    /// Answers gets, lists and watches from stores.
     pub reads: Arc<Reads>,
-    /// Who a caller is, and what it may read.
+    /// Authenticates and authorizes callers.
     pub callers: Arc<Callers>,
-    /// The API server's version.
+    /// The API server's version, for `/version`.
     pub version: ServerVersion,
-    /// Sends what is not served here to the API server. `None`: that gets an error.
+    /// Forwards requests that kubewarm does not serve to the API server. With `None` such requests fail.
     pub forward: Option<Forward>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
-    /// A key of this process, which makes opaque names of cells and users.
+    /// The hash key of opaque names for informers and users. Each process has its own key.
     pub names: hmac::Key,
-    /// The open watches.
+    /// The list of open watches, for the debug endpoint.
     pub watchers: Watchers,
-    /// Ends watches.
+    /// Ends all watches when it is cancelled.
     pub stop: CancellationToken,
 }
 
@@ -66,7 +66,7 @@ impl HandledRequest {
 }
 
 impl ReadApi {
-    /// Answers any request of the read address.
+    /// Handles a request of the read address, and counts it.
     pub(super) async fn handle(&self, request: Request) -> Response {
         let began = Instant::now();
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
@@ -90,12 +90,13 @@ impl ReadApi {
         response
     }
 
-    /// From here, or from the API server where that is wanted and may have more.
+    /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
     async fn answer(&self, request: Request) -> HandledRequest {
         let Some(forward) = &self.forward else { return self.own(&request).await };
         if !self.is_beyond(&request) {
             match self.own(&request).await {
-                // Of whoever cannot be sent on, what is wrong with the request says more.
+                // A request with a client certificate cannot be forwarded. For a 400 the original message is
+                // then more useful.
                 HandledRequest { answered: Err(failure), .. }
                     if failure.is_of_this_server_alone()
                         && !(failure.code() == 400 && is_known_by_certificate(&request)) => {}
@@ -113,8 +114,8 @@ impl ReadApi {
         HandledRequest::without_resource(Handler::Forward, answered)
     }
 
-    /// Whether nothing here could answer `request`: it is no read, or becomes something else than HTTP, or
-    /// is somebody's who acts as another, which only the API server can decide about.
+    /// Whether only the API server can answer `request`. Such a request is no GET, or switches protocols, or
+    /// impersonates another user while kubewarm cannot check impersonation.
     fn is_beyond(&self, request: &Request) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
@@ -133,7 +134,7 @@ impl ReadApi {
         };
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
         if sends_on && matches!(asked.what, What::Document(..)) {
-            // A whole client asks here, so that it must see all there is.
+            // Discovery is forwarded, so that a client such as kubectl finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 Handler::Forward,
                 Err(Failure::no_such_path()),
@@ -229,7 +230,7 @@ impl ReadApi {
         Ok((from, response))
     }
 
-    /// What an answer to `caller` takes up, whose request has this permit.
+    /// The permits that a response to `caller` holds until it is written.
     fn permit(&self, caller: &Caller, permit: KeyedPermit) -> ResponsePermit {
         ResponsePermit::timely(permit, self.callers.unwritten(caller))
     }
@@ -280,13 +281,13 @@ impl ReadApi {
     }
 }
 
-/// How a caller is refused; `forbidden` has the words for one whom the API server knows.
+/// The failure of a rejected caller. `forbidden` creates the failure for an authenticated user.
 fn refused_by(refused: Refused, forbidden: impl FnOnce(&str, Option<&str>) -> Failure) -> Failure {
     let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
     if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
-/// How a caller is refused, whatever it asks for.
+/// The failure of a rejected caller, without the name of the requested object.
 pub(super) fn refusal(refused: Refused) -> Failure {
     match refused {
         Refused::Unauthorized => Failure::unauthorized(),
@@ -312,7 +313,7 @@ fn credentials(request: &Request) -> Result<Credentials, Failure> {
     Credentials::beside(chain, headers).map_err(no_credentials)
 }
 
-/// The failure of a request without credentials.
+/// The failure of a request without valid credentials.
 pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
     match problem {
         NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
@@ -324,7 +325,8 @@ pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
     }
 }
 
-/// Whether the caller's certificate counts, whatever token there is. A request cannot be sent on with a certificate.
+/// Whether a client certificate authenticates the caller, with or without a token. kubewarm cannot forward such
+/// a request, because it has no key for the certificate.
 fn is_known_by_certificate(request: &Request) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.who().is_some())
 }
@@ -336,8 +338,8 @@ fn asked(request: &Request) -> Result<Asked, Failure> {
     Asked::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
-/// What the caller must be allowed: the very thing that is asked of the cells, but for indexes, which no
-/// authorizer knows.
+/// The access review of a request. It covers exactly what the store query selects. Only declared indexes are
+/// left out, because no authorizer supports them.
 fn reviewed(objects: &Objects) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access(), &objects.labels, &objects.reviewed_fields())
 }
@@ -363,7 +365,7 @@ impl fmt::Debug for ReadApi {
 mod tests {
     use super::*;
 
-    /// The field selector of the review.
+    /// The field selector in the access review of a request.
     fn fields(path: &str, fields: &str) -> String {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("fieldSelector", fields)
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_allowed_anything_for_an_index_that_they_select_by() {
+    fn selecting_by_an_index_grants_no_additional_access() {
         let (pods, parts) = ("/api/v1/pods", "/apis/example.com/v1/parts");
         for (path, asked, expected) in [
             (pods, "index.kubewarm.io/by-app=web", ""),

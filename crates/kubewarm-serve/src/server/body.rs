@@ -1,4 +1,4 @@
-//! A request on its way to a handler, and the answer on its way back.
+//! Requests of the read server, and response bodies that hold permits until they are written.
 
 use super::{
     connection::ConnectionState,
@@ -28,27 +28,28 @@ use std::{
 };
 use tower::BoxError;
 
-/// The protocols of exec, attach and port-forward. Any other could turn what follows into requests that
-/// nobody looks at.
+/// The protocols of exec, attach and port-forward. With any other protocol, the following bytes could be
+/// requests that bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
-/// A request, as handlers have it.
+/// A request as handlers receive it.
 pub(super) struct Request {
     pub(super) head: Parts,
     pub(super) body: Incoming,
-    /// The connection itself, if the caller asks for another protocol that is known here.
+    /// The connection after a switch of protocols, if the request asks for one of `PROTOCOLS`.
     pub(super) upgrade: Option<OnUpgrade>,
     pub(super) connection: Rc<ConnectionState>,
 }
 
 pub(super) type Response = http::Response<ResponseBody>;
 
-/// The body of a response. The connection takes it in parts, which hold the response's permit until they are written.
+/// A response body. The connection takes it in parts, and each part holds the response's permit until it is
+/// written.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
-    /// The rest of the current piece, which the connection has not taken.
+    /// The rest of the current piece, which the connection has not taken yet.
     left: Bytes,
-    /// The permit of the piece, which its parts share.
+    /// The permit for the bytes of the current piece. Its parts share the permit.
     permit: Option<Arc<KeyedPermit>>,
     /// The wait for that permit.
     wait: Option<PermitWait>,
@@ -56,11 +57,12 @@ pub(super) struct ResponseBody {
 }
 
 impl Request {
-    /// `request` of that connection.
+    /// Accepts a request of `connection`.
     ///
     /// # Errors
     ///
-    /// A read that brings a body, and a body whose length two on the way may take for different ones.
+    /// - 400 for `Transfer-Encoding`: proxies can disagree about where such a body ends
+    /// - 413 for a GET or HEAD with a body
     pub(super) fn new(
         mut request: http::Request<Incoming>,
         connection: Rc<ConnectionState>,
@@ -81,7 +83,7 @@ impl Request {
 fn asks_for_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // One protocol: of several the API server might take another, or none.
+    // Only one protocol, because the API server could select another one of several.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
@@ -103,14 +105,15 @@ impl ResponseBody {
         }
     }
 
-    /// Pieces, as they come.
+    /// A body that is sent piece by piece, as `pieces` produces them.
     pub(super) fn streamed<E: Into<BoxError> + 'static>(
         pieces: impl Stream<Item = Result<Bytes, E>> + 'static,
     ) -> Self {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// Keeps `permit` until the response is written. A handler that keeps none has not read the request's body.
+    /// Holds `permit` until the response is written. A response without a permit shows that its handler has not
+    /// read the request's body.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }
@@ -141,7 +144,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         while self.left.is_empty() {
             match ready!(self.body.as_mut().poll_frame(context)?) {
-                // Trailers, of which Kubernetes has none, end here.
+                // Trailers are dropped. Kubernetes sends none.
                 Some(frame) => self.left = frame.into_data().unwrap_or_default(),
                 None => return Poll::Ready(None),
             }
@@ -151,7 +154,8 @@ impl Body for ResponseBody {
             self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
-        // HTTP/2 takes all of what it is handed, whatever the other end takes of it.
+        // The HTTP/2 library buffers all bytes that it receives, even if the client reads none. Small parts
+        // limit that buffer.
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };

@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end: however it is used, or not used, it ends.
+//! Serves one connection from the TLS handshake to its end, and closes it when it is idle or stalled.
 
 use super::{
     answer::failure,
@@ -38,53 +38,55 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What is known of a connection besides its bytes.
+/// The state of a connection that its requests and responses share.
 pub(super) struct ConnectionState {
-    /// The address of the other end.
+    /// The client's IP address.
     pub(super) peer: IpAddr,
-    /// The certificates that the other end has shown in the handshake.
+    /// The certificates that the client presented in the handshake.
     pub(super) chain: Option<Arc<Chain>>,
-    /// What copies bytes once HTTP ends on the connection, if its last response was 101.
+    /// Copies the bytes of a tunnel after HTTP has ended with the response 101.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
-    /// The connection's slot: its address's, or its user's once a request was accepted.
+    /// The connection's slot: one of its address, or one of its user after an accepted request.
     slot: Cell<KeyedPermit>,
     /// Whether a request was accepted: kubewarm authenticated its caller, and allowed the request.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,
-    /// When a request was last under way.
+    /// When a request was last in progress.
     used: Cell<Option<Instant>>,
-    /// One clone for each request that its handler has not answered.
+    /// Has one clone for each request that its handler has not answered.
     handling: Rc<()>,
-    /// Responses that are not written: as many as the protocol allows, and those that have ended since the last look.
+    /// The unwritten responses, and entries of responses that were written since the last check. The protocol
+    /// limits the number of responses.
     answers: RefCell<Vec<Weak<Unwritten>>>,
 }
 
-/// How a connection stands.
+/// What a connection is doing, for its timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Something is asked and answered.
+    /// A request or a response is in progress.
     Busy,
-    /// Nothing is, for a time that clients may leave a connection alone.
+    /// There is no request, but the idle timeout has not passed.
     Quiet,
-    /// Nothing is, for longer; or no request was accepted in time.
+    /// There was no request within the idle timeout, or no accepted request in time.
     Idle,
-    /// The other end does not take what it has asked for, or too slowly.
+    /// The client does not read a response, or reads it too slowly.
     Stalled,
 }
 
-/// On this thread: handlers stay where they began.
+/// Runs tasks on the current thread, so that handlers stay on the thread where they began.
 #[derive(Clone, Copy, Debug)]
 struct Here;
 
 impl<F: Future + 'static> Executor<F> for Here {
     fn execute(&self, future: F) {
-        // Detached: it ends with its stream, and that with the connection.
+        // Detached: the task ends with its stream, and the stream ends with the connection.
         drop(tokio::task::spawn_local(future));
     }
 }
 
-/// Serves `stream` until it ends or must. The connection counts against its address, which has given it `slot`.
+/// Serves `stream` until the connection ends or must be closed. It counts against its address, which has
+/// provided `slot`.
 pub(super) async fn converse(
     stream: TcpStream,
     peer: SocketAddr,
@@ -92,7 +94,7 @@ pub(super) async fn converse(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // Small answers must not wait for the ones before them to be acknowledged.
+    // Small responses must not wait until the client acknowledges earlier ones.
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -107,7 +109,7 @@ pub(super) async fn converse(
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.streams)
-            // Of bodies, which are read only to be sent on.
+            // The windows for request bodies, which are read only to be forwarded.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
             .max_send_buf_size(limits.sent_bytes)
@@ -139,12 +141,12 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, Infallible> {
     let _handling = state.begin();
-    // What is left of a body must not be waited for, nor taken for another request.
+    // The rest of a body must neither be waited for nor be parsed as another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
     let mut response = match Request::new(asked, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
-            // At once, and by no handler, which would count it.
+            // No handler receives this request, so it is counted here.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let observed = ObservedResponse {
@@ -167,8 +169,8 @@ async fn respond(
     Ok(response)
 }
 
-/// Runs `connection`, and looks after it. It is told to finish when it has been idle for too long and at
-/// `stop`, and dropped when it stalls or does not finish.
+/// Runs `connection` and checks it regularly. Shuts it down when it is idle for too long, and at `stop`. Drops
+/// it when it stalls or does not finish.
 async fn until_it_ends<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
@@ -182,7 +184,7 @@ async fn until_it_ends<C: Future>(
     let mut finishing = None;
     loop {
         select! {
-            // What went wrong, if anything, went wrong with the other end.
+            // The client causes these errors, so they are not reported.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if finishing.is_none() => {
                 finish(connection.as_mut());
@@ -217,8 +219,8 @@ impl ConnectionState {
         }
     }
 
-    /// Notes that a request was accepted. `user_slot` gives the connection a slot of the user. Without one, the
-    /// connection still counts against its address.
+    /// Records that a request was accepted. `user_slot` acquires a slot of the user for the connection. Without
+    /// a free slot of the user, the connection still counts against its address.
     pub(super) fn accept(&self, user_slot: impl FnOnce() -> Option<KeyedPermit>) {
         self.is_accepted.set(true);
         if !self.has_user_slot.get()
@@ -229,16 +231,16 @@ impl ConnectionState {
         }
     }
 
-    /// Counts a request as under way until the caller drops the result.
+    /// Counts a request as in progress until the caller drops the result.
     fn begin(&self) -> Rc<()> {
         self.used.set(Some(Instant::now()));
         Rc::clone(&self.handling)
     }
 
-    /// Counts a response as under way until it is written.
+    /// Counts a response as in progress until it is written.
     fn watch(&self, unwritten: &Arc<Unwritten>) {
         let mut answers = self.answers.borrow_mut();
-        // Responses may end faster than `look` runs.
+        // Responses can end faster than `look` runs.
         if answers.len() == answers.capacity() {
             answers.retain(|answer| answer.strong_count() > 0);
         }
@@ -258,7 +260,7 @@ impl ConnectionState {
             self.used.set(Some(now));
             return Standing::Busy;
         }
-        // Whoever has asked for nothing yet gets no longer than for asking.
+        // A connection without any request gets only the time for a request head.
         let (since, most) = match self.used.get() {
             Some(used) => (used, limits.idle),
             None => (self.since, limits.head),
@@ -283,43 +285,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_counts_by_its_address_until_its_user_has_a_place_for_it() {
+    async fn a_connection_counts_against_its_address_until_its_user_has_a_slot() {
         let (addresses, users) = (KeyedSemaphore::new(9, 1), KeyedSemaphore::new(9, 1));
         let new = || addresses.try_acquire(&"10.0.0.7").map(counted);
         let first = new().unwrap();
         assert!(new().is_none() && !first.is_accepted.get());
         first.accept(|| users.try_acquire(&"jane"));
-        // Once and for all.
+        // The connection acquires a user's slot only once.
         first.accept(|| unreachable!());
         let second = new().unwrap();
         second.accept(|| users.try_acquire(&"jane"));
-        assert!(second.is_accepted.get() && new().is_none(), "jane has one already");
+        assert!(second.is_accepted.get() && new().is_none(), "jane already has a slot");
         drop(first);
         second.accept(|| users.try_acquire(&"jane"));
         assert!(users.try_acquire(&"jane").is_none() && new().is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_ends_that_carries_no_accepted_request_in_time() {
+    async fn a_connection_without_an_accepted_request_in_time_is_idle() {
         let limits = Limits::default();
         let state = connection();
         let look = || state.look(Instant::now() + limits.head, limits);
         let _handling = state.begin();
-        assert_eq!(look(), Standing::Idle, "whatever is asked");
+        assert_eq!(look(), Standing::Idle, "no request was accepted");
         state.accept(|| None);
         assert_eq!(look(), Standing::Busy);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_stands_as_it_is_used() {
+    async fn the_state_of_a_connection_follows_its_requests_and_responses() {
         let limits = Limits::default();
         let state = connection();
         state.accept(|| None);
         let look = |after: Duration| state.look(Instant::now() + after, limits);
         assert_eq!(look(Duration::ZERO), Standing::Quiet);
-        assert_eq!(look(limits.head), Standing::Idle, "nothing was ever asked");
+        assert_eq!(look(limits.head), Standing::Idle, "there was no request");
         let handling = state.begin();
-        assert_eq!(look(limits.idle), Standing::Busy, "it is being answered");
+        assert_eq!(look(limits.idle), Standing::Busy, "a request is in progress");
         let answer: Arc<Unwritten> = Arc::default();
         state.watch(&answer);
         drop(handling);
@@ -337,7 +339,7 @@ mod tests {
         assert!(state.answers.borrow().is_empty());
     }
     #[tokio::test(start_paused = true)]
-    async fn requests_that_have_ended_leave_nothing_behind() {
+    async fn finished_responses_are_removed() {
         let state = connection();
         for _ in 0..10_000 {
             drop(state.begin());

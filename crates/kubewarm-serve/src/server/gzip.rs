@@ -1,5 +1,5 @@
-//! Bodies as gzip, as the API server compresses them: what is longer than 128 KiB, for those who take it. A piece
-//! at a time, so that a list is never held whole.
+//! Compresses bodies with gzip under the API server's conditions: more than 128 KiB, and the client accepts
+//! gzip. Works piece by piece, so that a list is never complete in memory.
 
 use crate::reads::Cut;
 use bytes::Bytes;
@@ -14,24 +14,26 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The API server's level: most of what there is to gain, for the least time.
+/// The API server's level: the fastest one, which already gives most of the reduction.
 const LEVEL: Compression = Compression::fast();
-/// A piece from here on is compressed by another thread: it takes longer than all that is done for most requests,
-/// and everybody whose connection lives on this one would wait.
+/// From this size on, another thread compresses the piece, in bytes. On the connection's own thread, it would
+/// delay all connections of that thread.
 const LARGE: usize = 32 << 10;
-/// Pieces that are compressed at once, whoever they are for: the processors have tables to keep warm, too.
+/// Limits concurrent compressions to the number of processors. Informers need processor time too.
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
 type Encoder = Box<GzEncoder<Vec<u8>>>;
 
-/// Whether a client takes gzip, by its first `Accept-Encoding`. As the API server reads it: weights are not known.
+/// Whether the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a weight does
+/// not count.
 pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
     let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// `pieces` as one gzip stream. Polls for the next piece once the compressed part before it is taken.
+/// Compresses `pieces` to one gzip stream. Polls for the next piece only after the previous compressed part was
+/// taken.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, Cut>>,
@@ -42,7 +44,7 @@ where
         while let Some(piece) = pieces.try_next().await.map_err(io::Error::other)? {
             encoder = compress(encoder, piece).await?;
             let part = mem::take(encoder.get_mut());
-            // The encoder may keep all of a short piece for later.
+            // The encoder can buffer a short piece completely.
             if !part.is_empty() {
                 return Ok(Some((Bytes::from(part), (pieces, Some(encoder)))));
             }
@@ -52,13 +54,13 @@ where
     })
 }
 
-/// Writes `piece` to `encoder`, which the result returns.
+/// Writes `piece` to `encoder`, and returns the encoder.
 async fn compress(mut encoder: Encoder, piece: Bytes) -> io::Result<Encoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;
         return Ok(encoder);
     }
-    // Never closed.
+    // The semaphore is never closed.
     let _turn = TURNS.acquire().await.ok();
     let writing = spawn_blocking(move || encoder.write_all(&piece).map(|()| encoder));
     writing.await.map_err(io::Error::other)?
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_taken_by_those_who_name_it() {
+    fn gzip_is_used_if_the_client_accepts_it() {
         for (header, expected) in [
             (Some("gzip"), true),
             (Some("deflate, gzip"), true),
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_compressed_is_what_was_written() {
+    async fn decompressed_bytes_equal_the_input() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut text = |length| -> Vec<u8> {
             std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_is_asked_for_when_the_last_has_been_taken() {
+    async fn a_piece_is_polled_only_after_the_last_part_was_taken() {
         let asked = Rc::new(Cell::new(0));
         let counted = Rc::clone(&asked);
         let mut random = fastrand::Rng::with_seed(1);
@@ -125,13 +127,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_is_cut_is_cut_here() {
+    async fn a_truncated_list_gives_an_incomplete_gzip_stream() {
         let pieces = [Ok(vec![b'x'; LARGE].into()), Err(Cut), Ok(vec![b'y'; LARGE].into())];
         let parts: Vec<_> = compressed(stream::iter(pieces)).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();
         let mut whole = Vec::new();
         let end = GzDecoder::new(&*sent.concat()).read_to_end(&mut whole);
-        assert!(end.is_err(), "half of it does not look like all of it");
+        assert!(end.is_err(), "the gzip stream is incomplete");
     }
 }

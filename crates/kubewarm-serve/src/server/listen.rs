@@ -1,23 +1,23 @@
-//! The listener of the read address: TLS only, HTTP/1.1 and HTTP/2, and a bound on all that a caller
-//! can make it hold.
+//! The listener of the read address: TLS with HTTP/1.1 and HTTP/2, and limits on everything that a client can
+//! occupy.
 //!
-//! | what | bound by | then |
+//! | resource | limit | beyond the limit |
 //! |---|---|---|
-//! | connections of all | [`ReaderLimits::connections`] | closed at once |
-//! | of one address (of IPv6: of one /64), of those that have not carried an accepted request | [`ReaderLimits::address_connections`] | closed at once |
-//! | a handshake, a head, an HTTP/1.1 connection without a request, a first request that is accepted | [`Limits::head`] | closed |
-//! | bytes and lines of a head | [`Limits::head_bytes`]; of HTTP/1.1 100 lines | 431, or the stream reset |
-//! | bodies | read only to be sent on, bound there; those of GET and HEAD, and all in chunks, refused | 413, 400 |
-//! | requests under way, of all and of one user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
-//! | requests under way of one HTTP/2 connection | [`Limits::streams`] | refused |
-//! | streams that are reset, frames of a head, pings | the library: 20, 1,024, answered or closed | closed |
-//! | part of an answer that is not taken | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
-//! | an answer that is taken slowly, but of watches and what is sent on | [`Limits::slowest`] | closed |
-//! | a connection that is not used | [`Limits::idle`] | closed |
+//! | connections in total | [`ReaderLimits::connections`] | closed at once |
+//! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | closed at once |
+//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`Limits::head`] | closed |
+//! | bytes and lines of a head | [`Limits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
+//! | request bodies | only read to be forwarded, and limited there; none with GET and HEAD, none in chunks | 413, 400 |
+//! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
+//! | requests in progress per HTTP/2 connection | [`Limits::streams`] | refused |
+//! | reset streams, frames of a head, pings | hyper's limits: 20, 1,024, answered or closed | closed |
+//! | an unread part of a response | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
+//! | a slowly read response, except watches and forwarded responses | [`Limits::slowest`] | closed |
+//! | an unused connection | [`Limits::idle`] | closed |
 //! | the end of the process | [`STOP`] | dropped |
 //!
-//! The server is hyper's. That of actix-web, which serves the admin address, has no bound on the streams of HTTP/2, takes
-//! heads of 16 MiB there, and bounds the time for the first head of a connection of HTTP/1.1 alone.
+//! The HTTP server is hyper. The admin address uses actix-web, which does not limit HTTP/2 streams and accepts
+//! heads of 16 MiB in them. With HTTP/1.1, actix-web limits only the time for the first head of a connection.
 
 use super::{
     api::ReadApi,
@@ -55,35 +55,35 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long the last answers may take when the process ends.
+/// How long responses in progress can take when the process ends.
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
-/// After a connection could not be accepted, for lack of memory or files.
+/// The pause after a connection could not be accepted, for lack of memory or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How much callers can make the read address hold, and for how long.
+/// The limits on what clients can occupy, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// What an administrator sets.
+    /// The limits that an administrator sets.
     pub(super) readers: ReaderLimits,
-    /// Until a head is complete, with HTTP/1.1 from the end of the answer before; and until a connection has carried an
-    /// accepted request.
+    /// The time for a complete head. With HTTP/1.1 it begins at the end of the previous response. It is also
+    /// the time until a connection must have carried an accepted request.
     pub(super) head: Duration,
-    /// Bytes of a head: a token of 16 KiB and selectors of hundreds of values.
+    /// The maximum size of a head in bytes. It permits a token of 16 KiB and selectors with hundreds of values.
     pub(super) head_bytes: u32,
-    /// Of one HTTP/2 connection, as with the API server.
+    /// The maximum number of concurrent streams of an HTTP/2 connection, as in the API server.
     pub(super) streams: u32,
-    /// Bytes that one stream holds that the other end has not taken.
+    /// The maximum number of bytes that one stream buffers until the client reads them.
     pub(super) sent_bytes: usize,
-    /// Until the other end has taken a part of an answer.
+    /// The time for the client to read one part of a response.
     pub(super) stall: Duration,
-    /// Bytes a second that the other end takes of an answer at the least, but for [`Limits::stall`] in all: whoever has
-    /// a permit for a request and takes a little at a time would keep it from others. The API server ends each after
-    /// 60 s.
+    /// The minimum rate at which the client must read a response, in bytes per second. The client has
+    /// [`Limits::stall`] in addition. A slow client would otherwise keep a request permit from other clients.
+    /// The API server ends each request after 60 s.
     pub(super) slowest: NonZeroU64,
-    /// Without a request: clients in Go leave a connection alone for 90 s.
+    /// The time that a connection can stay without a request. Go clients keep an idle connection for 90 s.
     pub(super) idle: Duration,
-    /// How often each connection is looked at.
+    /// The interval at which each connection is checked.
     pub(super) look: Duration,
 }
 
@@ -120,7 +120,8 @@ pub struct ConnectionSlots {
     addresses: KeyedSemaphore<IpAddr>,
 }
 
-/// Binds `address` for `readers`. `[::]` means every address of both families, as for the admin address.
+/// Binds `address`, with the limits `readers`. As for the admin address, `[::]` means all IPv4 and IPv6
+/// addresses.
 ///
 /// # Errors
 ///
@@ -134,7 +135,7 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, Serve
 }
 
 impl Reading {
-    /// The bound address, with the port that was found for port 0.
+    /// The bound address, with the actual port if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -153,8 +154,9 @@ impl Reading {
         self.connections = ConnectionSlots::new(self.limits.readers);
     }
 
-    /// Shows `certificate`, and has clients show theirs if any counts by `authority`. Answers requests by `api`, on
-    /// as many threads as there are processors, until `stop`; then finishes those under way, for at most 10 s.
+    /// Serves `api` until `stop`, with one thread per processor. Then finishes requests in progress, for at
+    /// most 10 s. `shown` contains the server's certificate and, if client certificates are accepted, their
+    /// authority.
     ///
     /// # Errors
     ///
@@ -173,7 +175,8 @@ impl Reading {
         self.serve_by(shown, (handler, metrics), stop).await
     }
 
-    /// The same by `handler`. Requests that do not reach it are counted in `metrics`.
+    /// Like [`Reading::serve`], with another handler. Counts requests that do not reach the handler in
+    /// `metrics`.
     pub(super) async fn serve_by(
         self,
         (certificate, authority): (Arc<Certificate>, Option<Arc<Authority>>),
@@ -186,7 +189,7 @@ impl Reading {
         let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        // Threads are not dropped with this future: they are told.
+        // Threads do not end when this future is dropped, so a drop guard cancels their token.
         let stop = stop.child_token();
         let _told = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
@@ -252,28 +255,27 @@ impl ConnectionSlots {
     }
 }
 
-/// Answers a request.
 pub(super) type RequestHandler =
     Box<dyn Fn(Request) -> LocalBoxFuture<'static, Response> + Send + Sync>;
 
-/// What all threads and connections share.
+/// The state that all threads and connections share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
-    /// Whose certificates count, if any do.
+    /// Verifies client certificates; `None` if they are not accepted.
     pub(super) authority: Option<Arc<Authority>>,
     pub(super) handler: RequestHandler,
     pub(super) limits: Limits,
-    /// Of what is refused before any handler has it.
+    /// Counts requests that are rejected before they reach the handler.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,
     connections: ConnectionSlots,
-    /// Whether the last connection found no slot.
+    /// Whether the last connection got no slot. A warning is logged when this becomes true.
     is_full: AtomicBool,
-    /// Whether the last connection could not be accepted.
+    /// Whether the last connection could not be accepted. A warning is logged when this becomes true.
     is_failing: AtomicBool,
 }
 
-/// Serves on this thread until the stop and the end of what is under way.
+/// Serves on this thread until the stop, and until requests in progress have ended.
 fn serve_here(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let here = LocalSet::new();
@@ -286,13 +288,13 @@ fn serve_here(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Resu
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // Those that are left are dropped with this thread's tasks.
+        // Connections that are still open are dropped with the tasks of this thread.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))
 }
 
-/// Takes connections until the stop.
+/// Accepts connections until the stop.
 async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections: TaskTracker) {
     loop {
         let accepted = select! {

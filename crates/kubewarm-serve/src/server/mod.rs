@@ -1,4 +1,4 @@
-//! The read address: what callers may see of what is kept warm, as the Kubernetes API has it.
+//! The server of the read address: serves stores as the Kubernetes API, and forwards other requests.
 
 mod answer;
 mod api;

@@ -1,5 +1,5 @@
-//! What of an answer its connection was handed and has not written: whether the other end takes it in time, and what the
-//! answer takes up until then.
+//! Tracks which parts of a response its connection has not written yet. These parts hold permits, and the
+//! server closes the connection of a client that reads too slowly.
 
 use super::listen::Limits;
 use crate::{
@@ -14,66 +14,66 @@ use prometheus::IntCounter;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The permits of an answer, until it is written.
+/// The permits that a response holds until it is written.
 #[derive(Debug)]
 pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
-    /// What its bytes take until they are written; `None`: there are none, or few.
+    /// The permits for unwritten bytes; `None` if the response has no body or a short one.
     bytes: Option<UserPermits>,
     is_timely: bool,
 }
 
-/// What a connection has taken of a response and not written. Each part that it takes holds this until hyper drops the part,
-/// which it does once the part is written or discarded. Only one thread locks it, unless the connection becomes a tunnel.
+/// The parts of a response that a connection has taken and not written. Each part refers to this until hyper
+/// has written or discarded the part. Only one thread locks it, unless the connection becomes a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Unwritten(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
     permit: Option<ResponsePermit>,
-    /// When each part was handed on that is not written, the oldest first: parts are written in that order.
+    /// When the connection took each unwritten part, the oldest first. Parts are written in this order.
     handed: VecDeque<Instant>,
-    /// Since when there has always been such a part; `None` where there is none.
+    /// Since when there is at least one unwritten part; `None` if there is none.
     since: Option<Instant>,
-    /// How long there were such parts before that.
+    /// How long there were unwritten parts before `since`.
     taking: Duration,
-    /// All that was handed on.
+    /// The bytes of all parts so far.
     bytes: u64,
     /// Counts them.
     counter: Option<IntCounter>,
 }
 
-/// Resolves once there are permits for the next piece.
+/// Resolves when the permits for the next piece are acquired.
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
-/// A part of an answer. Parts of some hundred bytes are copied by the HTTP libraries and dropped at once; they hold a
-/// few KiB of such copies for a connection.
+/// A part of a response. HTTP libraries copy parts of a few hundred bytes and drop them at once. Such copies
+/// hold no permit; they take a few KiB per connection.
 struct Part {
     bytes: Bytes,
-    /// Shared by all parts of a piece.
+    /// All parts of a piece share it.
     _permit: Option<Arc<KeyedPermit>>,
     answer: Arc<Unwritten>,
 }
 
 impl ResponsePermit {
-    /// The other end must take the answer fast enough, as others wait for `permit`.
+    /// For a response that the client must read fast enough, because other requests wait for `permit`.
     pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
-    /// The answer lasts as long as it lasts.
+    /// For a response of any duration, such as a watch.
     pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
-    /// The answer takes up nothing.
+    /// For a response without permits.
     pub(super) fn nothing() -> Self {
         Self { _permit: Box::new(()), bytes: None, is_timely: false }
     }
 }
 
 impl Unwritten {
-    /// Keeps `permit` until all is written.
+    /// Holds `permit` until the response is written.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.0.lock().permit = Some(permit);
     }
@@ -83,20 +83,19 @@ impl Unwritten {
         self.0.lock().counter = Some(counter);
     }
 
-    /// Whether the response keeps a permit.
     pub(super) fn has_permit(&self) -> bool {
         self.0.lock().permit.is_some()
     }
 
-    /// The wait for the permit of a piece of so many bytes. `None` if the response takes none. An object that is larger
-    /// than a piece counts as one piece: the limit on requests bounds how many there are.
+    /// The wait for the permit of a piece of `bytes` bytes; `None` if the response needs none. An object larger
+    /// than a piece counts as one piece. The request limit bounds the number of such objects.
     pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
         let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
-    /// `bytes` as they are handed on, and the `permit` for them.
+    /// A part with `bytes`, which holds the `permit` until it is written.
     pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
@@ -111,8 +110,8 @@ impl Unwritten {
         Bytes::from_owner(Part { bytes, _permit: permit, answer: Arc::clone(self) })
     }
 
-    /// Whether the other end has left a part for too long, or takes all of the answer too slowly. The time to make the
-    /// answer does not count.
+    /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
+    /// that kubewarm needs to encode the response does not count.
     pub(super) fn is_late(&self, now: Instant, limits: Limits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);
@@ -167,11 +166,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_part_is_to_be_taken_in_time() {
+    async fn a_part_must_be_written_in_time() {
         let (stall, answer) =
             (Limits::default().stall, answer(ResponsePermit::lasting((), many())));
         advance(stall).await;
-        assert!(!is_late(&answer), "nothing was handed on");
+        assert!(!is_late(&answer), "there was no part");
         let first = part(&answer, 1);
         advance(stall / 2).await;
         let second = part(&answer, 1);
@@ -184,11 +183,11 @@ mod tests {
         assert!(is_late(&answer));
         drop(second);
         advance(stall).await;
-        assert!(!is_late(&answer), "all is written");
+        assert!(!is_late(&answer), "all parts are written");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_takes_a_part_a_minute_of_a_watch_does_not_keep_the_others_for_longer() {
+    async fn a_watch_read_one_part_a_minute_does_not_extend_the_deadline_of_other_parts() {
         let answer = answer(ResponsePermit::lasting((), many()));
         let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
         let mut was_late = false;
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_for_whose_permit_others_wait_is_to_be_taken_fast_enough() {
+    async fn a_response_with_a_contended_permit_must_be_read_fast_enough() {
         let limits = Limits::default();
         let second = usize::try_from(limits.slowest.get()).unwrap();
         for (bytes, permit, expected) in [
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_long_it_takes_to_make_an_answer_nobody_is_cut_off_for_that() {
+    async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
         let answer = answer(ResponsePermit::timely((), many()));
         for _ in 0..10 {
             advance(Limits::default().stall).await;

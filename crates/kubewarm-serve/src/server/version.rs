@@ -1,4 +1,4 @@
-//! The version of the API server: requested when a reader asks for it, and remembered for a minute.
+//! The API server's version: fetched when a client requests it, and cached for a minute.
 
 use bytes::Bytes;
 use kubewarm_api::model::Fault;
@@ -6,20 +6,21 @@ use kubewarm_client::{ApiClient, Expiring};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How long an answer counts. The version changes with an upgrade.
+/// How long the version is cached. It changes only with an upgrade.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// The version of the API server, as the operator's client receives it. The read API checks first who may read it.
+/// The API server's version, fetched with the operator's identity. The read API authorizes its own clients
+/// first.
 #[derive(Debug)]
 pub struct ServerVersion {
     client: ApiClient,
-    /// Sends the requests, since the client's connections must outlive the threads of the read server.
+    /// Sends the requests, because the client's connections must outlive the threads of the read server.
     runtime: Handle,
     answers: Expiring<(), Bytes>,
 }
 
 impl ServerVersion {
-    /// Requests it by `client` on `runtime`.
+    /// Fetches the version with `client` on `runtime` at the first request.
     #[must_use]
     pub fn new(client: ApiClient, runtime: Handle) -> Self {
         Self { client, runtime, answers: Expiring::new(1, FRESH) }

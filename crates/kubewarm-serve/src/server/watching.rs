@@ -1,4 +1,4 @@
-//! A watch as a body: checked again and again whether its caller still may have it, until it ends.
+//! The response to a watch: reviews its caller's access repeatedly until the watch ends.
 
 use super::{
     answer::{JSON, NOT_KEPT, headers, response, tell_source},
@@ -24,43 +24,43 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often a watch is reviewed.
+/// The interval of a watch's access reviews.
 const REVIEW: Duration = Duration::from_secs(10);
-/// The same after a review that had no answer.
+/// The interval after an access review without a result.
 const RETRY: Duration = Duration::from_secs(4);
-/// How old, by the time it was asked for, the newest positive review of an open watch may be, whatever the reason: a
-/// right that is revoked ends within it.
+/// The maximum age of an open watch's last positive review, counted from the time of its request. After this
+/// time the watch ends, even if no review is possible. A revoked permission thus ends in time.
 const REVIEWED: Duration = Duration::from_secs(30);
 
-/// A watch under way, and what is taken for as long as it lasts.
+/// An open watch, with everything that it occupies.
 pub(super) struct Watch {
     pub(super) feed: Feed,
     pub(super) review: WatchReview,
-    /// The permit of the request, until what the watch begins with has been sent: that is held.
+    /// The request's permit. It is held until the initial objects are sent, because they occupy memory.
     pub(super) request: Option<KeyedPermit>,
-    /// It is counted.
+    /// Counts the watch and its events.
     pub(super) counted: OpenClientWatch,
-    /// It is shown to those who look on.
+    /// The watch's entry in the list of open watches.
     pub(super) _entered: Arc<Watcher>,
-    /// Ends it.
+    /// Ends the watch when it is cancelled.
     pub(super) stop: CancellationToken,
 }
 
-/// What a caller needs to be allowed for as long as a watch lasts.
+/// The access reviews that the caller must pass for as long as the watch is open.
 pub(super) struct WatchReview {
     callers: Arc<Callers>,
     credentials: Credentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
-    /// When the oldest of the answers was asked for by which the caller is allowed.
+    /// When the oldest of the current positive reviews was requested.
     allowed_at: Instant,
     /// When the next review is due.
     due: Instant,
 }
 
 impl Watch {
-    /// Sends what the feed brings, until its end or until nobody listens any more. `names` names its cell. The `permit` is
-    /// kept until what has been told is written.
+    /// A response that sends the feed's pieces until its end, or until the client disconnects. `names` is the
+    /// hash key of informer names. The response holds `permit` until it is written.
     pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> Response {
         let mut headers = headers(JSON, NOT_KEPT);
         if let Some(source) = self.feed.source() {
@@ -75,10 +75,9 @@ impl Watch {
         response(StatusCode::OK, headers, body)
     }
 
-    /// The next piece; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Also after the other end took its time: nothing is sent that was not reviewed lately.
+            // Also after a pause by a slow client: no event is sent without a recent review.
             if !self.review.is_allowed().await {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
@@ -106,48 +105,49 @@ impl Watch {
 }
 
 impl WatchReview {
-    /// Of a watch that begins now, of whoever was allowed all of `accesses`.
+    /// The reviews of a watch that begins now. Its caller has passed the reviews of `accesses`, the oldest at
+    /// `allowed_at`.
     pub(super) fn new(
         callers: Arc<Callers>,
         (credentials, peer): (Credentials, IpAddr),
         (accesses, allowed_at): (Vec<SelfSubjectAccessReviewSpec>, Instant),
     ) -> Self {
-        // Those that begin together are not reviewed together.
+        // Random, so that watches that begin together are not reviewed together.
         let due = Instant::now() + REVIEW.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
 
-    /// When the watch ends unless a review says yes.
+    /// When the watch ends if no further review is positive.
     fn end(&self) -> Instant {
         self.allowed_at + REVIEWED
     }
 
-    /// When [`Self::is_allowed`] has something to do.
+    /// When [`Self::is_allowed`] must be called again.
     fn next(&self) -> Instant {
         self.due.min(self.end())
     }
 
-    /// Whether the watch may go on. Reviews it if that is due.
+    /// Whether the watch can continue. Reviews the caller's access if a review is due.
     async fn is_allowed(&mut self) -> bool {
         let now = Instant::now();
         if now < self.due {
             return now < self.end();
         }
-        // One of which nothing was taken for long gets another review before it goes on.
+        // After a long pause by a slow client, the watch is reviewed again before it continues.
         let until = if now < self.end() { self.end() } else { now + RETRY };
         match timeout_at(until, self.ask()).await {
             Ok(Ok(asked)) => {
                 self.allowed_at = asked;
                 self.due = Instant::now() + REVIEW;
             }
-            // Nobody says so: what is allowed for a while is not taken back at once.
+            // The review has no result, so the last permission stays valid for a while.
             Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
             Ok(Err(_)) | Err(_) => return false,
         }
         Instant::now() < self.end()
     }
 
-    /// When the oldest of the answers was asked for by which all is allowed.
+    /// Repeats all reviews. Returns when the oldest of their results was requested.
     async fn ask(&self) -> Result<Instant, Refused> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
@@ -175,14 +175,14 @@ mod tests {
         Said::Allowed("jane")
     }
 
-    /// The review of a watch that begins now.
+    /// The reviews of a watch that begins now.
     async fn begun(callers: &Arc<Callers>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
         WatchReview::new(Arc::clone(callers), (credentials, PEER), (accesses, caller.asked))
     }
 
-    /// Lets it be reviewed for as long as it goes on, or for so long.
+    /// Reviews the watch until it ends, or for the time `most`. Returns the time that has passed.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_goes_on_for_as_long_as_its_caller_may_and_ends_within_20_s_of_a_no() {
+    async fn a_revoked_caller_is_disconnected_within_20_seconds() {
         for no in [(|_, _| Said::Denied("jane")) as Say, |_, _| Said::Unknown] {
             let (callers, say) = changing(may);
             let callers = Arc::new(callers);
@@ -206,12 +206,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_ends_when_its_newest_yes_is_30_s_old_by_when_it_was_asked() {
+    async fn a_watch_ends_when_its_last_positive_review_is_30_seconds_old() {
         let (callers, say) = changing(may);
         let callers = Arc::new(callers);
         let asked = Instant::now();
         drop(begun(&callers).await);
-        // What it begins with is remembered, and not from now.
+        // The second watch begins with a cached review that is 9 s old.
         sleep_until(asked + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() = |_, _| Said::Nothing(Fault::new(Reason::Unreachable, "refused"));

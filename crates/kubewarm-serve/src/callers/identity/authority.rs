@@ -1,4 +1,4 @@
-//! CAs whose word about clients counts: of a file that is read again when it changes.
+//! The CAs of client certificates, from a file that is read again when it changes.
 
 use crate::{
     ServeError,
@@ -18,11 +18,11 @@ use std::{
     sync::Arc,
 };
 
-/// The CAs of one file.
+/// The accepted CAs of client certificates.
 pub struct Authority(Reloading<dyn ClientCertVerifier>);
 
 impl Authority {
-    /// The CAs of the file at `path`, in PEM.
+    /// Reads the CAs from the PEM file at `path`.
     ///
     /// # Errors
     ///
@@ -32,7 +32,8 @@ impl Authority {
         Reloading::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
-    /// Takes the file if it has changed. What cannot be used changes nothing but the log, once.
+    /// Reads the file again if it has changed. If it is invalid, the previous CAs stay, and one warning is
+    /// logged.
     pub(crate) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.file().display();
@@ -40,7 +41,8 @@ impl Authority {
         }
     }
 
-    /// Whether one of them says that the first of `chain` is a client's, at `now`: the rest leads there.
+    /// Whether the first certificate of `chain` is a client certificate of an accepted CA, and valid at `now`.
+    /// The rest of `chain` are intermediate certificates.
     pub(super) fn vouches_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let found = self.0.contents().verify_client_cert(own, between, now);
@@ -89,7 +91,8 @@ mod tests {
             self.0.path().join("ca.crt")
         }
 
-        /// As a Secret is swapped: another file, so that no clock decides whether it has changed.
+        /// Replaces the file, as the kubelet does with Secrets. A new inode shows the change independently of
+        /// the clock.
         fn write(&self, text: &str) {
             let next = self.file().with_extension("next");
             fs::write(&next, text).unwrap();
@@ -98,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_is_taken_and_of_a_broken_one_those_before_stay() {
+    fn a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas() {
         let [(first, of_first), (second, of_second)] = [signed("jane"), signed("jane")];
         let folder = Folder::with(&first);
         let authority = Authority::of_file(folder.file()).unwrap();
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_what_is_broken_is_an_error_that_names_the_file() {
+    fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         for text in ["", "no certificate"] {
             let folder = Folder::with(text);
             let error = Authority::of_file(folder.file()).unwrap_err().to_string();

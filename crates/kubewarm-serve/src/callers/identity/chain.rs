@@ -1,8 +1,7 @@
-//! The certificates that a client shows, and whose they are.
+//! The certificates that a client presents, and the user that they authenticate.
 //!
-//! As with the API server, a handshake proves only that a client has the key of the certificate that it shows.
-//! Whether that is anybody's is asked of each request: a client whose certificate counts for nothing may have
-//! a token all the same.
+//! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
+//! then verifies the CA. A client without an accepted certificate can still use a token.
 
 use super::{authority::Authority, subject::user_of};
 use crate::certificate::provider;
@@ -18,14 +17,15 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long what a certificate was good for stays so: it may have ended, and so may its CA's word.
+/// How long a verification stays valid. A certificate is rejected this long after it expires or its CA is
+/// removed.
 const KNOWN: Duration = Duration::from_secs(10);
-/// The longest chain, in bytes: each connection holds one, and usual ones have some 5 KiB.
+/// The maximum size of a chain in bytes. Each connection holds one chain; usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// Certificates between a client's own and the CA: whoever verifies tries their orders, one after the other.
+/// The maximum number of intermediate certificates. The verification tries their orders one by one.
 const MAX_BETWEEN: usize = 4;
 
-/// The chain that a client has shown, for as long as its connection lives.
+/// The certificates that a client has presented, for the lifetime of its connection.
 pub(crate) struct Chain {
     certificates: Vec<CertificateDer<'static>>,
     authority: Arc<Authority>,
@@ -38,8 +38,8 @@ impl Chain {
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// Who the certificate says is calling, as verified now or at most 10 s ago. `None` if no CA that counts vouches for it,
-    /// so that a token counts.
+    /// The user that the certificate authenticates, verified now or at most 10 s ago. `None` if no accepted CA
+    /// has signed it; the caller then needs a token.
     pub(crate) fn who(&self) -> Option<Who> {
         self.user().map(Who::of)
     }
@@ -51,7 +51,7 @@ impl Chain {
         {
             return user.clone();
         }
-        // A certificate is parsed only once a CA vouches for it.
+        // The certificate is parsed only after its CA is verified.
         let is_good = self.authority.vouches_for(&self.certificates, UnixTime::now());
         let own = self.certificates.first().filter(|_| is_good);
         let user = own.and_then(|own| user_of(own)).map(Arc::new);
@@ -60,7 +60,7 @@ impl Chain {
     }
 }
 
-/// Has clients show a certificate if they have one, and prove that it is theirs.
+/// Requests an optional client certificate, and verifies that the client has its key.
 #[derive(Debug)]
 pub(crate) struct Asking(WebPkiSupportedAlgorithms);
 
@@ -75,7 +75,7 @@ impl ClientCertVerifier for Asking {
         false
     }
 
-    /// None: what counts may change while clients are connected.
+    /// Empty, because the accepted CAs can change while clients are connected.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -127,7 +127,7 @@ mod tests {
     use crate::callers::identity::sample::chain;
 
     #[test]
-    fn a_certificate_says_who_it_is_of_and_nobody_is_anonymous() {
+    fn a_certificate_identifies_its_user_and_never_an_anonymous_one() {
         let (known, other) = (chain("jane"), chain("jane"));
         assert!(matches!(known.who(), Some(Who::Known(user)) if user.name == "jane"));
         assert_eq!(chain("system:anonymous").who(), Some(Who::Unknown));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_bounded_before_anybody_looks_into_them() {
+    fn certificate_chains_are_bounded_before_they_are_parsed() {
         let asking = Asking::verifier();
         let now = UnixTime::now();
         let shown = |length: usize, between: usize| {

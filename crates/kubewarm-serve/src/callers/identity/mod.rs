@@ -1,4 +1,4 @@
-//! Who a client is by the certificate it shows: the authorities that count, and what they vouch for.
+//! Authenticates clients by certificate: the accepted CAs, and the user in a certificate.
 
 mod authority;
 mod chain;

@@ -1,4 +1,4 @@
-//! CAs, and certificates of clients that they have signed.
+//! CAs and client certificates for tests.
 
 use super::{Authority, Chain};
 use rcgen::{
@@ -8,7 +8,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use std::{fs, sync::Arc};
 
-/// A new CA in PEM, and a certificate of the client `name` that it has signed.
+/// A new CA in PEM, and a certificate for the client `name` that this CA has signed.
 pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
     let mut wanted = CertificateParams::default();
     wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -23,7 +23,7 @@ pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
     (authority, client.der().clone())
 }
 
-/// What the client `name` shows, whose CA counts.
+/// The certificates of the client `name`, with an accepted CA.
 pub(in crate::callers) fn chain(name: &str) -> Arc<Chain> {
     let (authority, client) = signed(name);
     let folder = tempfile::tempdir().unwrap();

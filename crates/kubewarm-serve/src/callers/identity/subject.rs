@@ -1,5 +1,5 @@
-//! Who a client certificate is of, as the Kubernetes API reads it: the name is the common name, the groups
-//! are the organizations.
+//! The user in a client certificate, as the Kubernetes API defines it. The user name is the common name, and
+//! the groups are the organizations.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use kubewarm_client::User;
@@ -11,13 +11,13 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
-/// Tells one user of a name from a later one.
+/// The object identifier of the user's UID. A UID distinguishes users that have had the same name.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// What the API server has in its audit log of the certificate.
+/// The key of the certificate's fingerprint in the user's `extra`. The API server writes it to its audit log.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user that the certificate in `der` is of, which somebody has verified; `None` for one that has no name, cannot be read
-/// in full, or has several UIDs or an empty one.
+/// The user in the verified certificate `der`. `None` if it has no name, cannot be parsed completely, or has
+/// several UIDs or an empty UID.
 pub(super) fn user_of(der: &[u8]) -> Option<User> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
@@ -33,11 +33,11 @@ pub(super) fn user_of(der: &[u8]) -> Option<User> {
         [uid] if !uid.is_empty() => uid.clone(),
         _ => return None,
     };
-    // The last name, as with the API server.
+    // The last name, as in the API server.
     let name = names.last().filter(|name| !name.is_empty())?.clone();
     let mut id = "X509SHA256=".to_owned();
     for byte in digest(&SHA256, der).as_ref() {
-        // A `String` takes all.
+        // Writing to a `String` cannot fail.
         let _written = write!(id, "{byte:02x}");
     }
     let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_or_has_no_name_is_nobodys() {
+    fn a_malformed_or_nameless_certificate_has_no_user() {
         let der = made(&[(DnType::OrganizationName, "readers")]);
         assert_eq!(user_of(&der), None);
         let der = made(&[(DnType::CommonName, "jane"), (uid(), "")]);
@@ -89,7 +89,7 @@ mod tests {
         let wide = DnValue::BmpString("jane".parse().unwrap());
         wanted.distinguished_name.push(DnType::CommonName, wide);
         let der = wanted.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        assert_eq!(user_of(der.der()), None, "as nobody else reads it");
+        assert_eq!(user_of(der.der()), None, "BMP strings are not supported");
         let der = made(&[(DnType::CommonName, "jane")]);
         assert_eq!(user_of(&[&der[..], b"x"].concat()), None);
         assert_eq!(user_of(&der[1..]), None);

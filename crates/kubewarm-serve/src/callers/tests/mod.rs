@@ -13,7 +13,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// What becomes of these tokens; others are not known.
+/// The results for these tokens. Other tokens are invalid.
 fn said(token: &str, verb: &str) -> Said {
     match (token, verb) {
         ("good", "" | "get") => Said::Allowed("jane"),
@@ -30,7 +30,7 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credential
     Credentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
 }
 
-/// Of the read address.
+/// Callers of the read address, and the number of their reviews.
 fn reading(fake: Fake) -> (Callers, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::reads(ReaderLimits::default())), count)
@@ -41,7 +41,7 @@ fn counts(count: &Count) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_says_what_it_is() {
+async fn each_rejection_has_its_reason() {
     let (callers, _) = reading(Fake::new(said));
     let get = action("get", Some("web"));
     let forbidden = |user: &str, reason: Option<&str>| {
@@ -63,7 +63,7 @@ async fn each_refusal_says_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_decision_is_noted_with_who_made_it() {
+async fn each_decision_is_reported_with_its_source() {
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let notes = Arc::clone(&seen);
     let note: Note = Box::new(move |by, outcome, took| notes.lock().push((by, outcome, took)));
@@ -100,7 +100,7 @@ async fn each_decision_is_noted_with_who_made_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
+async fn a_revoked_right_or_token_ends_within_10_seconds() {
     let fake = Fake::new(said);
     let say = Arc::clone(&fake.say);
     let (callers, count) = reading(fake);
@@ -119,7 +119,7 @@ async fn what_is_taken_away_ends_within_ten_seconds_from_authentication_on() {
         assert!(admit().await.is_ok());
         *say.lock() = now;
         advance(Duration::from_millis(9_900)).await;
-        assert!(admit().await.is_ok(), "still remembered");
+        assert!(admit().await.is_ok(), "still cached");
         advance(Duration::from_millis(100)).await;
         assert_eq!(admit().await.unwrap_err(), expected);
         assert_ne!(counts(&count), (0, 0));
@@ -143,7 +143,7 @@ async fn a_decision_about_all_names_never_answers_a_named_get() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_leaves() {
+async fn concurrent_equal_reviews_share_one_request_even_if_the_first_caller_leaves() {
     let delay = Duration::from_secs(1);
     let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
@@ -155,7 +155,7 @@ async fn those_who_ask_the_same_at_once_share_one_question_even_if_the_first_lea
 }
 
 #[tokio::test(start_paused = true)]
-async fn impersonation_is_refused_where_nobody_can_check_it_and_asks_nobody() {
+async fn impersonation_that_cannot_be_checked_is_rejected_without_a_review() {
     let (callers, count) = reading(Fake::new(said));
     let acting = credentials("good", &[("impersonate-user", "john")]);
     let found = callers.admit(&acting, &action("get", None), PEER).await;
@@ -164,7 +164,7 @@ async fn impersonation_is_refused_where_nobody_can_check_it_and_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impersonation_that_is_passed_on_is_never_answered_as_the_tokens_owner() {
+async fn forwarded_impersonation_is_never_answered_as_the_tokens_owner() {
     let (callers, count) = reading(Fake { passes_on: true, ..Fake::new(said) });
     let get = action("get", Some("web"));
     for (more, asked) in [
@@ -180,7 +180,7 @@ async fn impersonation_that_is_passed_on_is_never_answered_as_the_tokens_owner()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_is_none_and_is_not_remembered() {
+async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     let delay = Duration::from_hours(1);
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let began = Instant::now();
@@ -196,7 +196,7 @@ async fn no_answer_is_none_and_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_watch_is_asked_about_from_authentication_on() {
+async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
     let fake = Fake::new(said);
     let say = Arc::clone(&fake.say);
     let (callers, _) = reading(fake);

@@ -1,14 +1,14 @@
-//! What one user or one address can have of reviews, requests, watches and connections.
+//! The limits per user and per address for reviews, requests, watches and connections.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
+async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let delay = Duration::from_secs(1);
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &Credentials, action: &SelfSubjectAccessReviewSpec| {
-        // The review itself goes on.
+        // The review itself continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
@@ -19,18 +19,18 @@ async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
             all.iter().filter(|it| busy(it)).count(),
         )
     };
-    let mut strangers = Vec::new();
+    let mut by_address = Vec::new();
     for n in 0..150 {
-        strangers.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
+        by_address.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
     }
-    assert_eq!(gone(strangers), (100, 50), "of one address");
+    assert_eq!(gone(by_address), (100, 50), "of one address");
     sleep(20 * delay).await;
     assert!(callers.admit(&good, &get, PEER).await.is_ok());
-    let mut let_in = Vec::new();
+    let mut by_user = Vec::new();
     for n in 0..150 {
-        let_in.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
+        by_user.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
     }
-    assert_eq!(gone(let_in), (100, 50), "of one user");
+    assert_eq!(gone(by_user), (100, 50), "of one user");
     sleep(20 * delay).await;
     let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
     let mut further = Vec::new();
@@ -39,11 +39,11 @@ async fn whoever_asks_and_leaves_keeps_a_place_until_the_answer() {
         let found = timeout(delay / 1_000, callers.may_also(&caller, &get)).await;
         further.push(found.ok().map(|found| found.map(drop)));
     }
-    assert_eq!(gone(further), (100, 50), "of further reviews of a request, too");
+    assert_eq!(gone(further), (100, 50), "further reviews of a request count too");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
+async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail() {
     let delay = Duration::from_secs(1);
     let say = |token: &str, _: &str| match token {
         "other" => Said::Allowed("john"),
@@ -64,14 +64,14 @@ async fn one_address_asks_a_few_questions_at_once_and_the_others_wait_or_go() {
     let (found, waited) = tokio::join!(all, other);
     assert!(waited < 3 * delay, "{waited:?}");
     let busy = found.iter().filter(|found| matches!(found, Err(Refused::Limited(_)))).count();
-    // Eight each second, for as long as they may wait.
+    // Eight reviews end each second, for as long as a review can wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_asks_a_few_questions_at_once_wherever_it_calls_from() {
+async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     let delay = Duration::from_secs(1);
     let (callers, count) = reading(Fake { delay, ..Fake::new(said) });
     let good = credentials("good", &[]);
@@ -84,13 +84,13 @@ async fn one_user_asks_a_few_questions_at_once_wherever_it_calls_from() {
     assert_eq!(count.most.load(Ordering::Relaxed), 16);
 }
 
-/// As when a reader is let in whom nobody knows yet.
+/// Tokens that begin with `new` are valid.
 fn known(token: &str, _: &str) -> Said {
     if token.starts_with("new") { Said::Allowed("jane") } else { Said::Unknown }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
+async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
     let delay = Duration::from_millis(5);
     let (callers, count) = reading(Fake { delay, ..Fake::new(known) });
     let get = action("get", Some("web"));
@@ -113,13 +113,13 @@ async fn whoever_tries_tokens_leaves_readers_with_new_tokens_theirs() {
     });
     let (_, found) = tokio::join!(join_all(trying), join_all(reading));
     assert!(found.iter().all(Result::is_ok), "{found:?}");
-    // Ten each second of each address, and ten to begin with.
+    // Each of the two addresses has ten failures at first, and ten more each second.
     let asked = count.who.load(Ordering::Relaxed) - 40;
     assert!((80..=104).contains(&asked), "{asked}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_address() {
+async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     let (callers, _) = reading(Fake::new(known));
     let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
@@ -136,7 +136,7 @@ async fn whose_token_was_accepted_is_not_held_up_by_who_tries_others_at_its_addr
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_writes_a_quarter_of_the_large_answers_at_once_and_leaves_others_theirs() {
+async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
     let get = action("get", Some("web"));
@@ -152,11 +152,11 @@ async fn one_user_writes_a_quarter_of_the_large_answers_at_once_and_leaves_other
     let part = quarter(CallerLimits::reads(ReaderLimits::default()).large);
     let (one, other) = (taken("one").await, taken("other").await);
     assert_eq!((one.len(), other.len()), (part, part));
-    assert!(taken("two").await.is_empty(), "both tokens are of one user");
+    assert!(taken("two").await.is_empty(), "both tokens belong to one user");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_has_a_share_of_the_connections_and_of_what_is_sent_on() {
+async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
     let forward = async |token| callers.forward(&credentials(token, &[]), PEER).await;
@@ -176,7 +176,7 @@ async fn one_user_has_a_share_of_the_connections_and_of_what_is_sent_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
+async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
     let get = action("get", Some("web"));
@@ -193,7 +193,7 @@ async fn one_user_has_a_share_of_the_requests_whatever_its_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_has_a_share_of_the_watches_and_keeps_its_share_of_the_requests() {
+async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota() {
     let say = |token: &str, _: &str| Said::Allowed(if token == "other" { "john" } else { "jane" });
     let (callers, _) = reading(Fake::new(say));
     let get = action("watch", None);

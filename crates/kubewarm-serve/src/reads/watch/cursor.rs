@@ -1,4 +1,4 @@
-//! What a watch sends: the state that it begins with, and then what happens; in turns with others.
+//! Produces the content of one watch: the initial objects, then the events after them.
 
 use super::{feed::Progress, lines::Lines, opened::Shared};
 use crate::{
@@ -13,43 +13,45 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// Changes that are looked at in one go, however small they are: others are answered by this thread, too.
+/// The maximum number of changes that one step examines, however small they are. The limit gives the other
+/// connections of the thread their time.
 const CHANGES: usize = 64;
 
-/// A place in the event log of a cell, and how what comes after it is written.
+/// A watch's position in the event log of its informer, with the encoding of its events.
 pub(super) struct WatchCursor {
     allowed: Allowed,
     wanted: Wanted,
     lines: Arc<Lines>,
     follower: Follower,
-    /// The objects that the watch begins with, if any are left to send, and the version at which they are all.
+    /// The initial objects that are not sent yet, and the version of that snapshot.
     initial: Option<(Selected, ResourceVersion)>,
-    /// Whether the end of these objects has to be marked.
+    /// Whether the bookmark that ends the initial objects is still to be sent.
     is_unmarked: bool,
-    /// Whether nothing has been written yet.
+    /// Whether no event has been written yet. The first event of a table contains the columns.
     is_first: bool,
     /// The version of the last event or bookmark.
     position: Arc<Mutex<Option<ResourceVersion>>>,
     turn: Turn,
 }
 
-/// Part of a watch, as it is sent.
+/// A part of a watch that is sent at once.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// Whole lines.
+    /// Complete lines, one for each event.
     pub lines: Bytes,
-    /// How many they are.
+    /// The number of events in `lines`.
     pub events: u64,
 }
 
-/// What comes next.
+/// The result of one step of a watch.
 #[derive(Debug)]
 pub(super) enum WatchStep {
-    /// Lines; none if nothing of what was looked at is for this watch.
+    /// Lines to send; empty if no examined change concerns this watch.
     Piece(Piece),
-    /// Nothing is new: the table is true at this version, if at any.
+    /// There is no new change. The store is complete at this version; `None` while a relist is still in
+    /// progress.
     Quiet(Option<ResourceVersion>),
-    /// After this, if there is anything left to say.
+    /// The watch ends, after a last piece if there is one.
     End(ClientWatchEnd, Option<Piece>),
 }
 
@@ -74,28 +76,28 @@ impl WatchCursor {
         }
     }
 
-    /// Whether it still sends what it began with, whose records it holds.
+    /// Whether initial objects are left to send. Until then the watch keeps their stored bodies in memory.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// Wakes whoever waits on it as often as there may be something to send.
+    /// Wakes waiting watches when the store changes.
     pub(super) fn news_signal(&self) -> Arc<Notify> {
         self.follower.told()
     }
 
-    /// How far it has come.
+    /// How far the watch has read.
     pub(super) fn progress(&self) -> Progress {
         Progress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
-    /// Lets others of this thread have their turn, if its own is over; to be asked before
-    /// [`WatchCursor::next`]. May be dropped and asked again.
+    /// Yields to other tasks of this thread if the scan budget is used up. Call it before
+    /// [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn take_turns(&mut self) {
         self.turn.give_way().await;
     }
 
-    /// What comes next, as far as the turn goes.
+    /// Takes the next step, within the scan budget.
     pub(super) fn next(&mut self, shared: &Shared) -> WatchStep {
         if let Some(piece) = self.state() {
             return WatchStep::Piece(piece);
@@ -108,7 +110,7 @@ impl WatchCursor {
         self.news(shared)
     }
 
-    /// Part of the state that it begins with; `None` if all has been sent.
+    /// Writes the next initial objects; `None` if all have been sent.
     fn state(&mut self) -> Option<Piece> {
         let Self { allowed, lines: by, is_first, turn, initial, .. } = self;
         let (chosen, _) = initial.as_mut()?;
@@ -141,7 +143,7 @@ impl WatchCursor {
                 News::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
-                // What has been written is sent first; the rest is still true then.
+                // Sends the lines first. The next step finds the same result again.
                 _ if !piece.is_empty() => break,
                 News::None(version) => return WatchStep::Quiet(version),
                 News::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -155,7 +157,7 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Writes what a change is for this watch.
+    /// Appends the events that this change means for the watch.
     fn add(&mut self, change: Arc<Change>, shared: &Shared, piece: &mut Vec<Bytes>) {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
@@ -170,12 +172,12 @@ impl WatchCursor {
                 *self.position.lock() = Some(opened.change().version().clone());
             }
         }
-        // Somebody else may have looked into them for this one, too: it is no shorter for that.
+        // Counts the bodies even if another watch has already decompressed them.
         self.turn.count(opened.unpacked());
     }
 
-    /// A bookmark that says that the table is true at this version; `None` of a version that the client is
-    /// behind already: it would go back.
+    /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client has a
+    /// newer version already: the versions of a watch never go back.
     pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<Piece> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
@@ -207,7 +209,7 @@ fn joined(lines: &[Bytes]) -> Piece {
     Piece { lines: piece.freeze(), events }
 }
 
-/// A piece that says why there is no more.
+/// A piece with one error event, the last event of a watch.
 pub(super) fn error(failure: &Failure) -> Piece {
     let mut out = Vec::new();
     kubewarm_wire::error_event(failure, &mut out);
@@ -224,8 +226,8 @@ mod tests {
     use kubewarm_wire::{Form, MetaVersion, Part};
     use std::collections::BTreeSet;
 
-    /// Four of them are a turn.
-    fn say(writer: &mut Writer, name: &str, version: u64) {
+    /// Adds or changes an object of 256 KiB. Four such objects use up a scan budget.
+    fn upsert(writer: &mut Writer, name: &str, version: u64) {
         let text = "x".repeat(256 << 10);
         let body =
             format!(r#"{{"metadata":{{"name":"{name}"}},"version":{version},"text":"{text}"}}"#);
@@ -238,25 +240,25 @@ mod tests {
         }));
     }
 
-    fn table(objects: usize) -> (Catalog, CellKey, Writer) {
+    fn store(objects: usize) -> (Catalog, CellKey, Writer) {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         for n in 0..objects {
-            say(&mut writer, &format!("x{n}"), 4);
+            upsert(&mut writer, &format!("x{n}"), 4);
         }
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         (catalog, key, writer)
     }
 
     #[tokio::test]
-    async fn a_state_of_large_objects_is_told_a_turn_at_a_time() {
-        let (catalog, key, _writer) = table(10);
+    async fn an_initial_state_of_large_objects_is_sent_one_scan_budget_at_a_time() {
+        let (catalog, key, _writer) = store(10);
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&Wanted::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
-        // So little is written of each that a piece would be all of them.
+        // Only metadata is written, so without a scan budget all objects would fit into one piece.
         asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
         let mut cursor =
             WatchCursor::new(&kind(""), &asked, Wanted::default(), (follower, initial));
@@ -274,8 +276,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_changes_are_looked_at_a_turn_at_a_time() {
-        let (catalog, key, mut writer) = table(1);
+    async fn large_changes_are_examined_one_scan_budget_at_a_time() {
+        let (catalog, key, mut writer) = store(1);
         let follower = catalog.reader(&key).unwrap().follow_from_now();
         let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
         let labels = asked.labels.clone();
@@ -283,9 +285,9 @@ mod tests {
         let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, (follower, None));
         let shared = Shared::default();
         for version in 6..11 {
-            say(&mut writer, "x0", version);
+            upsert(&mut writer, "x0", version);
         }
-        // Of each change there are two bodies: what was, and what is.
+        // Each change has two bodies: the object before and after it.
         for left in [3, 1, 0] {
             let step = cursor.next(&shared);
             let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);

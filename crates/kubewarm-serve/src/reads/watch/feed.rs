@@ -1,4 +1,4 @@
-//! A watch under way: the lines that it sends, one piece after another, until it ends.
+//! An open watch: produces pieces of events until the watch ends.
 
 use super::{
     super::{Reads, Source, access::AccessTerms, cover::Coverage},
@@ -17,32 +17,31 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A watch under way. It holds what has not been sent of the state that it began with, and nothing of what
-/// happens: that is held once for all.
+/// An open watch. It keeps in memory the initial objects that are not sent yet. Changes stay in the event log,
+/// which all watches share.
 pub struct Feed {
-    /// `None` once there is no more to say than `last`.
+    /// `None` once only `last` is left to send.
     open: Option<Box<OpenWatch>>,
     last: Option<Piece>,
     ended: Option<ClientWatchEnd>,
 }
 
-/// How far a watch has come, for those who look on.
+/// How far a watch has read, for the list of open watches.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// The version of the last event or bookmark; `None` before the first.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
-    /// How many changes of its cell it has not looked at; `None` of a watch that cannot be.
+    /// The number of changes that the watch has not examined; `None` for a watch that failed to start.
     pub(super) lag: Option<Lag>,
 }
 
-/// A watch that has not ended.
 pub(super) struct OpenWatch {
     pub(super) reads: Arc<Reads>,
     pub(super) asked: Objects,
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: Source,
     pub(super) terms: AccessTerms,
-    /// The declared indexes that it selects by.
+    /// The declared indexes that the selector of the watch uses.
     pub(super) indexes: Vec<Index>,
     pub(super) cursor: WatchCursor,
     pub(super) timing: Timing,
@@ -53,42 +52,43 @@ impl Feed {
         Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
-    /// A watch that says why it cannot be, and ends.
+    /// A watch that sends one error event and ends.
     pub(super) fn failed(failure: &Failure) -> Self {
         let end = if failure.code() == 504 { ClientWatchEnd::FutureVersion } else { ClientWatchEnd::Expired };
         Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 
-    /// From where it is answered, as that stood when it began; `None`: from nowhere.
+    /// The informer that answers, with its freshness at the start of the watch. `None` if the watch failed to
+    /// start or has ended.
     #[must_use]
     pub fn source(&self) -> Option<&Source> {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether it still sends what it began with, whose records it holds.
+    /// Whether initial objects are left to send. Until then the watch keeps their stored bodies in memory.
     #[must_use]
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far it has come.
+    /// How far the watch has read. Empty if the watch failed to start or has ended.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
-    /// Why it has ended, or ends with the next piece.
+    /// Why the watch has ended, or will end after the next piece. `None` while it is open.
     #[must_use]
     pub fn ended(&self) -> Option<ClientWatchEnd> {
         self.ended
     }
 
-    /// The next piece; `None` at the end. May be dropped and asked again, and nothing is lost.
+    /// Returns the next piece; `None` at the end. Cancel safe: a dropped call loses no event.
     pub async fn next(&mut self) -> Option<Piece> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.take_turns().await;
-            // Before the last look at what there is, so that nothing comes in between.
+            // Subscribes before the step, so that a change during the step still wakes this watch.
             let news = open.cursor.news_signal();
             let mut news = pin!(news.notified());
             news.as_mut().enable();
@@ -128,7 +128,8 @@ impl OpenWatch {
             let Some(policy) = self.policy() else { return gone };
             self.terms.policy = policy;
         }
-        // The state that it begins with may be gone if access was lost and is back; of later events the past knows.
+        // An access loss invalidates initial objects even after access is restored. Later events need no such
+        // check, because the event log itself ends when its history is lost.
         if !self.cursor.is_beginning() {
             self.terms.losses = None;
         }
@@ -143,13 +144,14 @@ impl OpenWatch {
         if self.timing.bookmark.is_none_or(|at| now < at) {
             return WatchStep::Quiet(version);
         }
-        // Nothing is new, and it is time to say so.
+        // There is no new change, and the bookmark is due.
         self.timing.bookmark = self.timing.bookmark_after(now);
         let bookmark = version.and_then(|version| self.cursor.bookmark_at(version));
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// What the profiles that let the cell answer say about a loss of access; `None`: none lets it any more.
+    /// The access-loss policy of the profiles that still serve the informer; `None` if there is no such
+    /// profile.
     fn policy(&self) -> Option<OnAccessLost> {
         let offers = self.reads.offers().ok()?;
         let home = &self.reads.from.home;
@@ -169,14 +171,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_watch_that_cannot_begin_says_why_and_ends_for_that() {
+    async fn a_watch_that_cannot_start_sends_one_error_event_and_ends() {
         for (failure, end) in [
             (Failure::watch_lost(), ClientWatchEnd::Expired),
             (Failure::too_large_version(&9.into(), Some(&7.into())), ClientWatchEnd::FutureVersion),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
             let mut feed = Feed::failed(&failure);
-            let piece = feed.next().await.expect("it says why");
+            let piece = feed.next().await.expect("an error event");
             let line = String::from_utf8_lossy(&piece.lines);
             assert!(line.contains(&code), "{line}");
             assert_eq!(feed.ended(), Some(end));

@@ -1,4 +1,4 @@
-//! What the events of a watch are written as: the one place where their form is chosen.
+//! Encodes the events of a watch, as objects or as tables.
 
 use crate::reads::kind::Kind;
 use jiff::Timestamp;
@@ -6,16 +6,16 @@ use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{EventType, Form, Part, TableForm, TableFrame, tables::Printer};
 use std::sync::Arc;
 
-/// Writes events. Those of two watches are the same where these are.
+/// Encodes events. Watches with equal encodings share their encoded lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lines {
-    /// Of an object, such as `apps/v1`.
+    /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
-    /// Of an object.
     kind: Arc<str>,
-    /// The part of each object, where it is sent as itself.
+    /// The part of each object that is sent. Not used for tables.
     of: Part,
-    /// How an object is printed, where each event is about a table of one row, as of the moment of writing.
+    /// The form and the printer of tables. Each event is a table of one row; its ages are relative to the time
+    /// of writing.
     rows: Option<(TableForm, Printer)>,
 }
 
@@ -29,8 +29,8 @@ impl Lines {
         Self { api_version, kind, of, rows }
     }
 
-    /// Writes an event about what is `stored`; answers whether anything was written, which is not so of what is
-    /// no JSON. A table says its columns in the first event of a watch, and its client keeps them.
+    /// Writes an event about the object `stored`. Returns `false` if a table row cannot be made because it is
+    /// not JSON. Only the first event of a watch contains the table's columns, and its client keeps them.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -46,8 +46,8 @@ impl Lines {
         row.map(|row| kubewarm_wire::event(of, row, out)).is_some()
     }
 
-    /// Writes how far the watch has come, and whether the state that it began with is complete. As with the
-    /// API server, a table says that by the row of an object that has nothing but a version.
+    /// Writes a bookmark for `version`. `is_initial_end` marks the end of the initial objects. As in the API
+    /// server, a bookmark of a table is the row of an object that has only a version.
     pub(super) fn bookmark(
         &self,
         (version, is_initial_end): (&ResourceVersion, bool),
@@ -60,7 +60,7 @@ impl Lines {
         };
         let mut form = *form;
         if is_initial_end {
-            // The end is marked in the metadata, whatever was asked for.
+            // The mark is an annotation, so the row contains metadata even if the client wants no objects.
             form.object.get_or_insert(Part::Metadata(form.version));
         }
         if let Some(row) = self.row((form, printer), &stored, is_first) {
@@ -72,7 +72,7 @@ impl Lines {
         kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
-    /// Writes a table of one row when it is called; `None` of what is no JSON.
+    /// Returns a function that writes a table of one row; `None` if the object is not JSON.
     fn row<'s>(
         &self,
         (form, printer): (TableForm, &Printer),
@@ -92,7 +92,7 @@ impl Lines {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // Not used: the table of an event has one row.
+            // Not used: the table of an event always has a row.
             has_rows_if_empty: true,
         };
         Some(move |out: &mut Vec<u8>| frame.one_row(&cells, stored, out))
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_table_of_one_row_and_the_first_says_the_columns() {
+    fn an_event_is_a_table_of_one_row_and_only_the_first_has_columns() {
         let lines = rows(Some(METADATA));
         let first = event(&lines, POD, true);
         let table = &first["object"];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_state_is_marked_whatever_a_table_is_to_have_of_its_objects() {
+    fn the_end_of_the_initial_objects_is_marked_in_every_form_of_table() {
         let mark =
             json!({"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}});
         for (object, kind) in [
@@ -172,19 +172,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_left_out() {
+    fn objects_that_are_not_json_are_left_out() {
         let mut out = Vec::new();
         assert!(!rows(None).event(EventType::Added, b"{", true, &mut out));
         assert!(out.is_empty());
     }
 
     #[test]
-    fn lines_are_shared_by_those_who_print_alike() {
+    fn watches_with_the_same_columns_and_form_have_equal_encodings() {
         assert_eq!(rows(None), rows(None));
         assert_ne!(rows(None), rows(Some(Part::Full)));
         let plain = |form| Lines::new(&kind(""), form);
         assert_ne!(plain(Form::Object(Part::Full)), plain(Form::Object(METADATA)));
-        // Of a definition that has been given other columns since.
+        // The encodings of a built-in printer and of a definition's columns differ.
         let table = table(Some(METADATA));
         let custom = kind("spec.x");
         assert_ne!(Lines::new(&custom, table), Lines::new(&kind(""), table));

@@ -1,4 +1,4 @@
-//! Watches: which cell one is answered from, where it begins, and what is sent until it ends.
+//! Watches: chooses the informer and the start position, and produces events until the end.
 
 mod cursor;
 mod feed;
@@ -22,17 +22,18 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Reads {
-    /// Begins a watch; of `profile`'s cells alone, if one is named. What is asked of `watching` stands in
-    /// `asked` too.
+    /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the
+    /// watch options of `asked`.
     ///
     /// # Errors
     ///
-    /// As of [`Reads::answer`]; but that what happened is forgotten, or a version does not come, is said by
-    /// the watch itself, as the API server does.
+    /// The errors of [`Reads::answer`]. As in the API server, two errors become an error event of the watch
+    /// instead. They are an expired version, and a version that no store has reached in time.
     ///
     /// # Cost
     ///
-    /// Waits as [`Reads::answer`] does. What it begins with it holds packed, as a list does.
+    /// Waits like [`Reads::answer`]. Keeps the stored bodies of the initial objects in memory until they are
+    /// sent.
     pub async fn watch(
         self: &Arc<Self>,
         asked: &Objects,
@@ -87,11 +88,11 @@ impl Reads {
         Ok(open(candidate, follower, Some((selected, version))))
     }
 
-    /// The first cell that remembers what happened after that version.
+    /// Follows the first informer whose event log begins at or before `version`.
     ///
     /// # Errors
     ///
-    /// 410 where none of them does.
+    /// 410 if there is no such event log.
     fn follow<'r>(
         &self,
         route: &'r Route<'_>,

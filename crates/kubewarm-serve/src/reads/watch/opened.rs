@@ -1,4 +1,4 @@
-//! Changes, unpacked and written once for all who watch.
+//! Decompresses and encodes each change once for all watches.
 
 use super::lines::Lines;
 use bytes::Bytes;
@@ -15,42 +15,43 @@ use std::{
     },
 };
 
-/// Changes that are kept open: those who follow are woken together, and are rarely further apart.
+/// The maximum number of changes in memory. Watches wake at the same time, so their positions rarely differ by
+/// more.
 const MAX_CHANGES: usize = 256;
-/// Bytes of what was unpacked, read and written of them, whatever it was written for.
+/// The memory limit of these changes in bytes: decompressed bodies, parsed fields and encoded lines.
 const MAX_BYTES: usize = 32 << 20;
 
-/// What was opened lately. Changes of secrets are not kept here.
+/// Recent changes, decompressed for all watches. Changes of Secrets are never kept here.
 #[derive(Default)]
 pub(crate) struct Shared(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// By address, which nothing else has while the change is held.
+    /// The key is the address of the `Change`. The entry keeps the `Change` alive, so the address stays unique.
     by_change: HashMap<usize, Arc<Opened>>,
     order: VecDeque<usize>,
     bytes: usize,
 }
 
-/// A change, as far as anybody has looked into it.
+/// A change, with the bodies, fields and lines that watches have needed so far.
 pub(super) struct Opened {
     change: Arc<Change>,
     before: Side,
     now: Side,
     written: Mutex<Vec<Written>>,
-    /// Bytes of all that, as far as they were weighed.
+    /// The size of this change that `Kept::bytes` includes.
     weighed: AtomicUsize,
 }
 
-/// The object before a change or after it, as far as anybody has looked.
+/// The object before or after a change, decompressed when a watch first needs it.
 #[derive(Default)]
 struct Side {
     body: OnceLock<Option<Bytes>>,
-    /// What was read of it: once, however many watches select by it.
+    /// The fields that selectors have read from the body. All watches use them.
     said: Mutex<Said>,
 }
 
-/// A line, and for whom it was written.
+/// An encoded line, with the event type and the encoding that it belongs to.
 struct Written {
     of: EventType,
     is_first: bool,
@@ -58,11 +59,12 @@ struct Written {
     line: Bytes,
 }
 
-/// What a change is for someone: of two events, an object went and another of its name came.
+/// The events that a change means for one watch. There are two events if an object was deleted and another
+/// object with its name was created.
 pub(super) type Events = [Option<EventType>; 2];
 
 impl Shared {
-    /// The change, opened.
+    /// Returns the shared entry of the change, and creates it if necessary.
     pub(super) fn open(&self, change: Arc<Change>) -> Arc<Opened> {
         let opened = |change| {
             let (before, now) = (Side::default(), Side::default());
@@ -86,8 +88,8 @@ impl Shared {
         opened
     }
 
-    /// The line for one event, written by whoever needs it first of all whose lines are the same; `None` if
-    /// it cannot be written.
+    /// Returns the line of one event. The first watch that needs the line encodes it. `None` if the event
+    /// cannot be encoded.
     pub(super) fn line(
         &self,
         opened: &Opened,
@@ -115,13 +117,13 @@ impl Shared {
         Some(line)
     }
 
-    /// What the change is for someone who wants that: an object that comes to be selected is added, and one
-    /// that ceases to be is deleted, as with the API server.
+    /// Returns the events that the change means for a watch with the query `wanted`. As in the API server, an
+    /// object that starts to match is added, and an object that stops matching is deleted.
     ///
     /// # Cost
     ///
-    /// The first watch of all walks both bodies, and another one only for paths that no watch has asked for
-    /// before it; a watch that finds everything read takes about 0.1 µs a requirement.
+    /// The first watch parses both bodies. A later watch parses them only for paths that no watch has read
+    /// before. If all paths are read, a watch takes about 0.1 µs per requirement.
     pub(super) fn events(&self, opened: &Opened, wanted: &Wanted, follower: &Follower) -> Events {
         let held = || [opened.before.bytes(), opened.now.bytes()];
         let known = held();
@@ -132,10 +134,10 @@ impl Shared {
         events
     }
 
-    /// Counts what has been unpacked, read and written of a change, if it is kept here.
+    /// Adds the growth of a change to the memory in use. Ignores a change that is not kept here.
     fn weigh(&self, opened: &Opened) {
-        // Before anything is locked: who walks one of its bodies is waited for, and only by whoever asks for this
-        // change. What one holds grows, so of two who weigh it at once the larger is right.
+        // Computed before the lock, because it waits for watches that parse a body of this change. The size
+        // only grows, so the larger of two concurrent results is right.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
@@ -149,7 +151,7 @@ impl Shared {
         drop(gone);
     }
 
-    /// Lets go of everything: who still needs it opens it again.
+    /// Drops all changes. A watch that still needs one creates it again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);
@@ -172,7 +174,6 @@ impl Kept {
 }
 
 impl Opened {
-    /// The change itself.
     pub(super) fn change(&self) -> &Change {
         &self.change
     }
@@ -185,7 +186,7 @@ impl Opened {
         self.now.body.get_or_init(|| follower.body_after(&self.change)).as_ref()
     }
 
-    /// Bytes of the bodies that anybody has looked into.
+    /// The size of the decompressed bodies, in bytes.
     pub(super) fn unpacked(&self) -> usize {
         self.before.unpacked() + self.now.unpacked()
     }
@@ -216,7 +217,7 @@ impl Side {
         self.body.get().and_then(Option::as_ref).map_or(0, Bytes::len)
     }
 
-    /// Bytes of the body, and of what was read of it.
+    /// The size of the body and of the fields that were read from it, in bytes.
     fn bytes(&self) -> usize {
         self.unpacked() + self.said.lock().bytes()
     }
@@ -248,7 +249,7 @@ mod tests {
     use kubewarm_cache::store::{Catalog, News, Test, Writer};
     use std::{collections::BTreeSet, thread, time::Duration};
 
-    fn say(writer: &mut Writer, version: u64, text: &str) {
+    fn upsert(writer: &mut Writer, version: u64, text: &str) {
         let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
         writer.apply(Delta::Upsert(Item {
             namespace: "a".into(),
@@ -260,38 +261,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unpacked_for_those_who_watch_is_bounded_whether_or_not_it_is_sent() {
+    fn memory_of_shared_changes_is_bounded_even_if_none_is_sent() {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         let text = "x".repeat(1 << 20);
-        say(&mut writer, 4, &text);
+        upsert(&mut writer, 4, &text);
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         let shared = Shared::default();
         let labels = asked("/api/v1/pods", "labelSelector=app").0.labels;
         let none = Wanted { labels, ..Wanted::default() };
         for version in 6..60 {
-            say(&mut writer, version, &text);
+            upsert(&mut writer, version, &text);
             let News::Change(change) = follower.take() else { panic!("a change") };
             let opened = shared.open(change);
             assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
             let kept = shared.0.lock();
             let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
-            assert_eq!(kept.bytes, held, "what is counted is what is held");
+            assert_eq!(kept.bytes, held, "the count equals the memory in use");
             assert!((2 << 20..=MAX_BYTES).contains(&held), "{held} at {version}");
         }
     }
 
     #[test]
-    fn what_one_watch_has_read_of_a_change_is_there_for_all_and_counts() {
+    fn watches_share_parsed_fields_and_their_memory_is_counted() {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
-        say(&mut writer, 4, "one");
+        upsert(&mut writer, 4, "one");
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
-        say(&mut writer, 6, "two");
+        upsert(&mut writer, 6, "two");
         let News::Change(change) = follower.take() else { panic!("a change") };
         let shared = Shared::default();
         let opened = shared.open(Arc::clone(&change));
@@ -312,19 +313,19 @@ mod tests {
             let before = read();
             assert_eq!(shared.events(&opened, &wanted(path, value), &follower), expected);
             let is_new = matches!(value, "one" | "6");
-            assert_eq!(read() != before, is_new, "each path is read by the first who asks");
-            assert_eq!(shared.0.lock().bytes, opened.bytes(), "and weighed");
+            assert_eq!(read() != before, is_new, "only the first watch reads a path");
+            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the size is counted");
         }
     }
 
     #[test]
-    fn nobody_else_waits_while_a_change_is_read_that_is_to_be_weighed() {
+    fn measuring_a_change_blocks_no_other_watch() {
         let (catalog, key) = (Catalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(Reread::Changed));
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
-        say(&mut writer, 6, "one");
+        upsert(&mut writer, 6, "one");
         let News::Change(change) = follower.take() else { panic!("a change") };
         let shared = Shared::default();
         let opened = shared.open(Arc::clone(&change));
@@ -336,14 +337,14 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
                 assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
             }
-            assert!(!weighing.is_finished(), "it waits itself");
+            assert!(!weighing.is_finished(), "the size waits for the parser");
             drop(read);
         });
         assert_eq!(shared.0.lock().bytes, opened.bytes());
     }
 
     #[test]
-    fn what_comes_to_be_selected_is_added_and_what_ceases_to_be_is_deleted() {
+    fn an_object_is_added_when_it_starts_to_match_and_deleted_when_it_stops() {
         use EventType::{Added, Deleted, Modified};
         for (selected, is_other, expected) in [
             ((false, false), false, [None, None]),

@@ -1,33 +1,32 @@
-//! When a watch tells how far it has come, and when it ends.
+//! The deadlines of a watch: its bookmarks, its policy checks and its end.
 
 use kubewarm_wire::Watching;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two bookmarks: as with the API server. Clients that were told how far they are need no list
-/// when they come back.
+/// The interval of bookmarks, as in the API server. A client with a recent bookmark can reconnect without a
+/// list.
 const BOOKMARK: Duration = Duration::from_mins(1);
 /// How long before its end a watch sends its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// How long a watch lasts if it is not said, and up to twice as long: so that those that began together do
-/// not end together.
+/// The shortest duration of a watch without a timeout. The duration is random, up to twice as long. Watches
+/// that started together then end at different times.
 const LIFE: Duration = Duration::from_mins(30);
-/// How often it is looked whether the profiles still let the cell answer.
+/// How often a watch checks that profiles still serve its informer.
 pub(super) const LOOK: Duration = Duration::from_secs(5);
 
-/// When what is due.
+/// The deadlines of a watch.
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
-    /// When the watch ends.
     pub(super) end: Instant,
-    /// When the next bookmark is due; `None`: none is wanted, or the last one has been sent.
+    /// When the next bookmark is due. `None` if the client wants no bookmarks or the last one was sent.
     pub(super) bookmark: Option<Instant>,
-    /// When the profiles are looked at next.
+    /// When the watch next checks its profiles.
     pub(super) look: Instant,
 }
 
 impl Timing {
-    /// Of a watch that begins now.
+    /// The deadlines of a watch that starts at `now`.
     pub(super) fn new(watching: &Watching, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| LIFE.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
@@ -39,15 +38,15 @@ impl Timing {
         timing
     }
 
-    /// When the next bookmark is due after one at `now`.
+    /// When the bookmark after the one at `now` is due; `None` if that was the last.
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
-        // Not all at the same moment.
+        // Random, so that watches do not all send a bookmark at the same moment.
         let next = now + BOOKMARK.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
         (now < last).then(|| next.min(last))
     }
 
-    /// Until when there is nothing to do but to wait for news.
+    /// The earliest deadline.
     pub(super) fn next(&self) -> Instant {
         let next = self.end.min(self.look);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))
@@ -72,14 +71,14 @@ mod tests {
         let first = long.bookmark.unwrap();
         assert!(first > at(55) && first <= at(60));
         assert_eq!(long.bookmark_after(at(290)), Some(at(298)));
-        assert_eq!(long.bookmark_after(at(298)), None, "that was the last");
+        assert_eq!(long.bookmark_after(at(298)), None, "the last bookmark was sent");
         assert_eq!(timing(Some(4), true, now).bookmark, Some(at(2)));
         assert_eq!(timing(Some(2), true, now).bookmark, None);
         assert_eq!(timing(Some(300), false, now).bookmark, None);
     }
 
     #[test]
-    fn a_watch_lasts_as_long_as_it_is_asked_to_or_up_to_an_hour() {
+    fn a_watch_lasts_for_its_timeout_or_for_30_to_60_minutes() {
         let now = Instant::now();
         assert_eq!(timing(Some(300), false, now).end, now + Duration::from_mins(5));
         for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! Which headers go from one side to the other, and what a caller shows of itself in them.
+//! Selects the headers that a forwarded request and its response keep, and finds the caller's token.
 
 use crate::{
     callers::{Credentials, NoCredentials},
@@ -16,7 +16,7 @@ use kubewarm_wire::{Failure, websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
-/// Of one connection, and so of nobody beyond it (RFC 9110, 7.6.1).
+/// Headers that apply to one connection and must not be forwarded (RFC 9110, section 7.6.1).
 const OF_ONE_CONNECTION: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -28,33 +28,34 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
-/// Who a front proxy says its caller is: an API server believes those that it knows.
+/// The prefix of headers in which a front proxy names its user. An API server trusts these headers from
+/// configured proxies, so a caller must not send them through kubewarm.
 const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Who sends a request: whoever shows this token.
+/// The bearer token of a forwarded request.
 pub(super) struct Sender {
     token: Zeroizing<String>,
-    /// What is left of `Sec-WebSocket-Protocol`, if the token was there.
+    /// The other values of `Sec-WebSocket-Protocol`, if that header contained a token.
     protocols: Option<String>,
 }
 
 impl Sender {
-    /// The one who sends `asked`, by the token in `Authorization`, else by that of a WebSocket.
+    /// Takes the token from `Authorization`, or else from the subprotocols of a WebSocket.
     ///
     /// # Errors
     ///
-    /// 403 `CannotForward` where there is none; 400 where there are several.
+    /// 403 `CannotForward` without a token; 400 with several tokens.
     pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let bearer = if is_upgrade && is_websocket(asked) { bearer(asked)? } else { None };
         match Credentials::of(headers) {
-            // The token in `Authorization` counts, as with the API server.
+            // `Authorization` has priority, as in the API server.
             Ok(credentials) => {
                 let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
                 Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
-            // Browsers send by themselves what a server in front of this one has asked for.
+            // Browsers send credentials of another scheme if a proxy in front of kubewarm has requested them.
             Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
                 let (token, others) = bearer.ok_or_else(Failure::cannot_forward)?;
                 Ok(Self { token, protocols: Some(others) })
@@ -63,13 +64,13 @@ impl Sender {
         }
     }
 
-    /// The sender's own credentials: whom it wants to act as, the API server decides.
+    /// The caller's own credentials, without impersonation. The API server itself authorizes impersonation.
     pub(super) fn credentials(&self) -> Credentials {
         Credentials::bearer(self.token.clone())
     }
 }
 
-/// The token of a WebSocket, and the subprotocols that are left without it.
+/// The token among the subprotocols of a WebSocket, and the remaining subprotocols.
 fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Failure> {
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
@@ -77,15 +78,15 @@ fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Fail
     Ok(websocket_bearer(values.map_err(unreadable)?))
 }
 
-/// Whether the API server takes it for one: of other protocols it looks at no subprotocol.
+/// Whether the API server treats the request as a WebSocket. For other protocols it ignores subprotocols.
 fn is_websocket(asked: &HeaderMap) -> bool {
     let protocol = asked.get(UPGRADE).and_then(|value| value.to_str().ok());
     protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
-/// What the API server is sent of `asked`: all but what is of the connection, of a front proxy, or of the
-/// server that was asked. The token is written anew, so that the API server reads the same one. Where the version in
-/// the answer is wanted, the answer must be readable.
+/// The headers for the API server. Headers of the connection, of front proxies and of the target host are left
+/// out. The token is formatted again, so that the API server cannot read a different one. If kubewarm needs the
+/// version in the response, the response must not be compressed.
 pub(super) fn onward(
     asked: &HeaderMap,
     Sender { token, protocols }: &Sender,
@@ -119,7 +120,8 @@ pub(super) fn onward(
         let protocols = HeaderValue::from_str(protocols).map_err(|_| unreadable())?;
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    // For the API server's audit log, which would know of this process alone. In one header: it looks at the first.
+    // For the API server's audit log, which would otherwise contain only kubewarm's address. All addresses are
+    // in one header, because the API server reads only the first header.
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let peer = peer.to_canonical().to_string();
     let addresses: Vec<_> = before.chain([&*peer]).collect();
@@ -129,12 +131,12 @@ pub(super) fn onward(
     Ok(headers)
 }
 
-/// Takes away what says something of one connection only.
+/// Removes the headers that apply to one connection.
 pub(super) fn without_connection(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(','));
     let named: Vec<_> = named.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
-    // Nobody may take away by that what the API server decides by.
+    // `Connection` must not remove headers that decide about access.
     let is_free =
         |name: &HeaderName| *name != AUTHORIZATION && !name.as_str().starts_with("impersonate-");
     for name in named.into_iter().filter(is_free).chain(OF_ONE_CONNECTION) {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_a_connection_or_a_front_proxy_stays_and_the_rest_goes_on() {
+    fn headers_of_the_connection_and_of_front_proxies_are_not_forwarded() {
         let headers = [
             TOKEN,
             ("connection", "keep-alive, X-Hop, Authorization, Impersonate-User"),
@@ -209,11 +211,11 @@ mod tests {
             "x-forwarded-for: 192.0.2.1, 10.0.0.7",
         ];
         assert_eq!(sent(&headers, false, false), expected);
-        assert_eq!(sent(&headers, false, true), expected[1..], "the answer must be readable");
+        assert_eq!(sent(&headers, false, true), expected[1..], "the response must be readable");
     }
 
     #[test]
-    fn an_upgrade_goes_on_as_one() {
+    fn an_upgrade_is_forwarded_as_an_upgrade() {
         let headers = [TOKEN, ("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")];
         let sent = sent(&headers, true, false);
         assert!(sent.contains(&"connection: Upgrade".to_owned()), "{sent:?}");
@@ -226,7 +228,7 @@ mod tests {
     const WEBSOCKET: (&str, &str) = ("upgrade", "websocket");
 
     #[test]
-    fn nothing_is_sent_on_without_one_bearer_token() {
+    fn a_request_without_exactly_one_bearer_token_is_not_forwarded() {
         let cannot = Err("CannotForward");
         for (headers, upgrade, expected) in [
             (&[TOKEN] as &[_], false, Ok("t0k3n")),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_is_shown_the_token_that_was_read_here_and_no_other() {
+    fn the_api_server_receives_only_the_token_that_kubewarm_has_read() {
         let spelled = sent(&[("authorization", "bEARER t0k3n ")], false, false);
         assert_eq!(spelled[0], "authorization: Bearer t0k3n");
         let upgrade = ("connection", "Upgrade");
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_not_shown() {
+    fn debug_output_hides_tokens() {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let asked = asked(headers);
             let sender = Sender::of(&asked, true).unwrap();

@@ -1,4 +1,4 @@
-//! The beginning of an answer to a write: so much of it that the version of what was written is there.
+//! Reads the beginning of a write's response, up to the version of the written object.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -8,16 +8,17 @@ use kubewarm_wire::version_of;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is looked at first, whatever others hold; then twice as much.
+/// How much of a response is read before the first search for the version, without a permit, in bytes. Each
+/// further search needs twice as many bytes.
 const FIRST: usize = 16 << 10;
-/// Bytes beyond that of all of them, until they are taken.
+/// The memory for all responses beyond their first `FIRST` bytes, until they are written, in bytes.
 const HELD: usize = 16 << 20;
-/// The most of one: no object in etcd is larger.
+/// How much of one response is read at most, in bytes. No object in etcd is larger.
 const MOST: usize = 2 << 20;
-/// What room is counted in.
+/// The number of bytes that one permit covers.
 const UNIT: usize = 1 << 10;
 
-/// Room for what is looked at.
+/// Permits for the memory of responses that are being read.
 pub(super) struct Looks(Arc<Semaphore>);
 
 impl Default for Looks {
@@ -27,9 +28,9 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Reads `body` until it has the object's version, and passes that to `found`. Stops without a version where the limits
-    /// end, so that a caller who takes no answers does not make others wait. Returns the bytes that it read, and their
-    /// permit, which the caller keeps until the bytes are written.
+    /// Reads `body` until it contains the object's version, and passes the version to `found`. Stops at the
+    /// limits without a version, so that callers who read slowly do not block others. Returns the bytes that it
+    /// has read, with their permit. The caller keeps the permit until the bytes are written.
     pub(super) async fn look(
         &self,
         body: &mut Incoming,
@@ -57,12 +58,13 @@ impl Looks {
         }
     }
 
-    /// Whether `room` has come to be for so many bytes, beyond the first.
+    /// Extends `room` to cover `bytes` bytes. Returns whether that was possible. The first `FIRST` bytes need
+    /// no permit.
     fn has_room(&self, room: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanted = bytes.saturating_sub(FIRST).div_ceil(UNIT);
         let Some(more) = wanted.checked_sub(held).filter(|more| *more > 0) else { return true };
-        // No answer that is looked at is so long.
+        // Does not happen: `MOST` is far below this limit.
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(more) else { return false };
         match room {
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_answers_have_room_whatever_large_ones_hold_and_all_of_it_comes_back() {
+    fn small_responses_need_no_permit_and_all_permits_are_released() {
         let looks = Looks::default();
         let all = looks.0.available_permits();
         let mut rooms: Vec<_> = (0..100).map(|_| None).collect();

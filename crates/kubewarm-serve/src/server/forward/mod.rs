@@ -1,5 +1,4 @@
-//! `--forward`: what is not served here goes to the API server, as the caller sent it and with the caller's
-//! own token, and its answer comes back.
+//! `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own token.
 
 mod headers;
 mod look;
@@ -40,19 +39,21 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// Until the head of an answer: the API server itself gives up after a minute.
+/// The time until the head of a response must arrive. The API server itself ends a request after a minute.
 const HEAD: Duration = Duration::from_secs(75);
-/// A refusal that is no longer keeps no place while it is sent: whoever is refused must not keep others out.
+/// The largest error response that holds no permit while it is sent, in bytes. A rejected caller must not block
+/// other callers by reading slowly.
 const SHORT: u64 = 1 << 10;
-/// Of a request's body. The API server takes 3 MiB of an object; what goes on to a pod may be more.
+/// The maximum size of a request body, in bytes. The API server accepts objects of 3 MiB, but pods accept
+/// larger bodies.
 const MOST: usize = 16 << 20;
-/// Bytes that a tunnel holds of each direction.
+/// The buffer size of a tunnel for each direction, in bytes.
 const HELD: usize = 16 << 10;
 
-/// What is known after a write: its version, and of what.
+/// Receives the resource and the new version after a write.
 pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
 
-/// Sends requests on to the API server.
+/// Forwards requests to the API server.
 pub struct Forward {
     upstream: Upstream,
     wrote: Wrote,
@@ -60,18 +61,22 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// To `upstream`; `wrote` is told before the writer is.
+    /// Forwards to `upstream`. Calls `wrote` before the client receives the response to its write.
     #[must_use]
     pub fn new(upstream: Upstream, wrote: Wrote) -> Self {
         Self { upstream, wrote, looks: Looks::default() }
     }
 
-    /// Sends `request` on, whatever it asks for.
+    /// Forwards `request` to the API server.
     ///
     /// # Errors
     ///
-    /// 400 and 405 for what no API is asked; 403 `CannotForward` without a bearer token, and 401 for one that the API
-    /// server does not accept; 413; 429; 503 and 504 if the API server is away.
+    /// - 400 and 405 for a path or a method that belongs to no API
+    /// - 401 if the API server does not accept the token
+    /// - 403 `CannotForward` without a bearer token
+    /// - 413 if the body is too large
+    /// - 429 if the caller has too many requests in progress
+    /// - 503 if the API server is unreachable, and 504 if it does not respond
     pub(super) async fn send(
         &self,
         Request { head, body, upgrade, connection }: Request,
@@ -81,7 +86,8 @@ impl Forward {
             Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = Sender::of(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // Nobody whom the API server does not know makes it do, or this process hold, anything more.
+        // Only callers that the API server authenticates can cause more work there, or use memory of this
+        // process.
         let forwarded = callers.forward(&sender.credentials(), peer).await;
         let (caller, place) = forwarded.map_err(|refused| {
             metrics.count_refusal(&refused);
@@ -118,7 +124,7 @@ impl Forward {
         Ok(tunnelled(answer, upgrade, place, &connection))
     }
 
-    /// The answer as it comes. Of a write it is looked at first.
+    /// Passes the response through. For a write it first reads the beginning, up to the object's version.
     async fn passed(
         &self,
         answer: http::Response<Incoming>,
@@ -129,7 +135,7 @@ impl Forward {
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
-            // Whoever is refused, and does not take that, keeps no place.
+            // Read completely, so that a rejected caller who does not read it holds no permit.
             let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
             let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
             drop(place);
@@ -156,7 +162,7 @@ impl Forward {
     }
 }
 
-/// What the API server is sent, and whether its body has turned out to be too large.
+/// The request to the API server, and a flag that is set when its body proves too large.
 fn onward(
     head: &Parts,
     path: &str,
@@ -181,7 +187,7 @@ fn onward(
     Ok((sent, is_too_large))
 }
 
-/// The answer that makes a tunnel of the caller's connection, once it has been sent.
+/// The response 101. After it is sent, the caller's connection becomes a tunnel.
 fn tunnelled(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
@@ -202,9 +208,10 @@ fn tunnelled(
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
 }
 
-/// Copies bytes both ways, once both ends have switched protocols, until either end closes. Holds the caller's slot.
+/// Copies bytes both ways after both ends have switched protocols, until either end closes. Holds the caller's
+/// slot.
 async fn carry(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
-    // An end that is gone: nobody is left to answer.
+    // If one end has closed, no one can receive a response.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, HELD, HELD).await;

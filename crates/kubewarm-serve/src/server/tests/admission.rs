@@ -1,9 +1,9 @@
-//! Slow and long heads, floods of connections, and bodies: what the listener takes of a client before any handler.
+//! What the listener accepts before any handler runs: slow and long heads, many connections, and bodies.
 
 use super::*;
 
 #[tokio::test]
-async fn whoever_is_slow_with_a_head_is_cut_off_each_time() {
+async fn a_slow_request_head_closes_the_connection_each_time() {
     let served = Served::new(|limits| limits.head = Duration::from_millis(500));
     let began = Instant::now();
     let mut silent = served.tcp().await;
@@ -63,7 +63,7 @@ async fn a_head_is_at_most_32_kib() {
 }
 
 #[tokio::test]
-async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
+async fn a_flood_from_one_address_leaves_connections_for_others() {
     let served = Served::new(|limits| connections(limits, 12, 8));
     let flood = join_all((0..40).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = flood.into_iter().filter_map(Result::ok).collect();
@@ -84,12 +84,12 @@ async fn a_flood_of_connections_leaves_room_for_other_addresses_and_passes() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(MOST, again).await.expect("places come back");
+    timeout(MOST, again).await.expect("slots are released");
     served.end().await;
 }
 
 #[tokio::test]
-async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time() {
+async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_time() {
     let served = Served::new(|limits| {
         connections(limits, 4, 2);
         (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
@@ -100,7 +100,7 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
     let began = Instant::now();
     let mut silent = served.tls("http/1.1").await.unwrap();
     let mut busy = served.tls("http/1.1").await.unwrap();
-    assert!(served.tls("http/1.1").await.is_err(), "two of the address are not known");
+    assert!(served.tls("http/1.1").await.is_err(), "two connections have no accepted request");
     let asking = async {
         let mut answer = Vec::new();
         while busy.write_all(OK).await.is_ok()
@@ -110,7 +110,7 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
         }
     };
     let silence = async { assert!(rest(&mut silent).await.is_empty()) };
-    // With HTTP/1.1 the next head is to come in time, too.
+    // With HTTP/1.1, each further head must arrive in time too.
     let using = async {
         loop {
             known.write_all(OK).await.unwrap();
@@ -124,7 +124,7 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
             () = using => {}
         }
     };
-    timeout(MOST, both).await.expect("both end, whatever they ask");
+    timeout(MOST, both).await.expect("both connections end");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     known.write_all(OK).await.unwrap();
     one_ok(&mut known).await;
@@ -135,7 +135,7 @@ async fn who_is_accepted_leaves_room_for_its_address_and_who_is_not_goes_in_time
 }
 
 #[tokio::test]
-async fn no_body_reaches_anybody() {
+async fn no_part_of_a_request_body_is_parsed_as_a_request() {
     let served = Served::new(|_| ());
     for (request, code) in [
         ("GET /ok HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", 413),
@@ -149,7 +149,7 @@ async fn no_body_reaches_anybody() {
         let answer = served.say(request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{request}: {answer}");
         let heads = answer.matches("HTTP/1.1 ").count();
-        assert_eq!(heads, 1, "nothing of a body is taken for a request: {answer}");
+        assert_eq!(heads, 1, "no part of a body is parsed as a request: {answer}");
     }
     assert_eq!(["4xx", "400"].map(|code| served.refused(code)), [1, 2]);
     served.end().await;

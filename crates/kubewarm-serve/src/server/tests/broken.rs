@@ -1,4 +1,4 @@
-//! A request that breaks, as only a bug can make it: it takes nobody else's answers along.
+//! A handler that panics, as only a bug can cause: it does not affect other requests.
 
 use super::*;
 use crate::callers::sample::user_permits;
@@ -7,8 +7,8 @@ use std::future::ready;
 
 type Permits = KeyedSemaphore<()>;
 
-/// Answers those of the other tests, one that breaks before it is answered, and one that does while its answer is sent. Each
-/// of the latter takes one of `permits`.
+/// The routes of the other tests, and two that panic: one in its handler, and one while its response is sent.
+/// Each of these two acquires one of `permits`.
 fn breaking(permits: Permits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();
@@ -35,36 +35,36 @@ fn breaks_off(permits: &Permits) -> Response {
     response
 }
 
-/// Until none is held.
-async fn given_back(permits: &Permits) {
-    let given_back = async {
+/// Waits until all permits are released.
+async fn released(permits: &Permits) {
+    let released = async {
         while (0..PERMITS).map_while(|_| permits.try_acquire(&())).collect::<Vec<_>>().len()
             < PERMITS
         {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(MOST, given_back).await.expect("all are given back");
+    timeout(MOST, released).await.expect("all permits are released");
 }
 
-/// As many as break.
+/// As many as there are requests that panic.
 const PERMITS: usize = 4;
 const BROKEN: [&str; 4] = ["/breaks", "/breaks-off", "/breaks", "/breaks-off"];
 
-/// All that is answered over HTTP/2, if it comes whole; also to whoever is refused.
+/// The body of a response over HTTP/2, or `None` if the stream fails.
 async fn whole(
     sender: &mut http2::SendRequest<Empty<Bytes>>,
     to: &Served,
     path: &str,
 ) -> Option<Bytes> {
     let answer = timeout(MOST, sender.send_request(h2_get(to.address, path)));
-    let answer = answer.await.expect("it ends").ok()?;
-    let body = timeout(MOST, answer.into_body().collect()).await.expect("it ends");
+    let answer = answer.await.expect("an end").ok()?;
+    let body = timeout(MOST, answer.into_body().collect()).await.expect("an end");
     Some(body.ok()?.to_bytes())
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_permit() {
+async fn a_panic_ends_only_its_http2_stream_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
     let mut open = served.tls("http/1.1").await.unwrap();
@@ -73,22 +73,22 @@ async fn a_request_that_breaks_ends_its_stream_alone_and_keeps_no_permit() {
     for path in BROKEN {
         assert_eq!(whole(&mut sender, &served, path).await, None, "{path}");
     }
-    let answer = timeout(MOST, goes_on).await.unwrap().expect("its stream is another");
+    let answer = timeout(MOST, goes_on).await.unwrap().expect("another stream continues");
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "slow");
-    assert_eq!(whole(&mut sender, &served, "/ok").await.expect("the connection serves on"), "ok");
+    assert_eq!(whole(&mut sender, &served, "/ok").await.expect("the connection continues"), "ok");
     open.write_all(OK).await.unwrap();
     one_ok(&mut open).await;
-    given_back(&permits).await;
+    released(&permits).await;
     drop(sender);
     let _ended = timeout(MOST, connection).await.unwrap();
     served.end().await;
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_permit() {
+async fn a_panic_ends_only_its_http1_connection_and_releases_its_permit() {
     let permits = Permits::new(PERMITS, PERMITS);
     let served = Served::by(breaking(permits.clone()), |_| ());
-    // So many that some are looked after by the same thread.
+    // Enough connections for several on each thread.
     let open = join_all((0..16).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = open.into_iter().map(Result::unwrap).collect();
     for (stream, path) in open.split_off(12).iter_mut().zip(BROKEN) {
@@ -97,7 +97,7 @@ async fn a_request_that_breaks_ends_its_connection_alone_and_keeps_no_permit() {
         let answer = rest(stream).await;
         assert!(!answer.starts_with("HTTP/1.1 429") && !answer.ends_with("0\r\n\r\n"), "{answer}");
     }
-    given_back(&permits).await;
+    released(&permits).await;
     for stream in &mut open {
         stream.write_all(OK).await.unwrap();
         one_ok(stream).await;

@@ -39,9 +39,9 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything here may take.
+/// The maximum duration of a single step in these tests.
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// Of a part of an answer, and how many there are: more than sockets hold.
+/// The size and number of the parts of a response. Together they exceed the buffers of sockets.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
@@ -76,7 +76,7 @@ fn coded(code: StatusCode) -> Response {
     response
 }
 
-/// So many in all, and of one address.
+/// Sets the limits of connections in total and per address.
 fn connections(limits: &mut Limits, all: usize, of_address: usize) {
     let [all, of_address] = [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
     (limits.readers.connections, limits.readers.address_connections) = (all, of_address);
@@ -102,7 +102,7 @@ impl Served {
         Self::answering(Box::new(|request| Box::pin(routes(request))), certificate, change)
     }
 
-    /// One whose answers are those of `handler`.
+    /// A read address whose responses come from `handler`.
     pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut Limits)) -> Self {
         Self::answering(handler, Certificate::self_signed(names("here", "ops")).unwrap(), change)
     }
@@ -125,7 +125,7 @@ impl Served {
         Self { address, certificate, registry, stop, serving }
     }
 
-    /// Requests that no handler has counted.
+    /// The number of counted requests that no handler received.
     fn refused(&self, code: &str) -> u64 {
         let labels = [format!("code=\"{code}\""), "handler=\"other\"".to_owned()];
         let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
@@ -144,7 +144,7 @@ impl Served {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A connection that trusts this server's certificate and no other.
+    /// A TLS connection that trusts only this server's certificate.
     pub(super) async fn tls(&self, protocol: &str) -> io::Result<TlsStream<TcpStream>> {
         self.tls_over(self.tcp().await, protocol).await
     }
@@ -157,7 +157,7 @@ impl Served {
         timeout(MOST, trusting(&certificate, protocol, "kubewarm.ops.svc", tcp)).await.unwrap()
     }
 
-    /// What is answered to `request`, said in HTTP/1.1, until the end of the connection.
+    /// Sends `request` over HTTP/1.1, and returns all bytes until the end of the connection.
     pub(super) async fn say(&self, request: &str) -> String {
         let mut stream = self.tls("http/1.1").await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -168,7 +168,7 @@ impl Served {
         self.say(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
     }
 
-    /// Over HTTP/2, and the end of the connection.
+    /// Connects over HTTP/2. The task ends with the connection.
     async fn h2(&self) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
         let io = TokioIo::new(self.tls("h2").await.unwrap());
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -199,14 +199,14 @@ async fn trusting<I: AsyncRead + AsyncWrite + Unpin>(
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
-/// All that comes until the end, however it ends.
+/// All bytes until the end of the stream, with or without an error.
 pub(super) async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = Vec::new();
-    let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.expect("it ends");
+    let _end = timeout(MOST, stream.read_to_end(&mut answer)).await.expect("an end");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// One answer whose body is `ok`.
+/// Reads one response with the body `ok`.
 async fn one_ok(stream: &mut TlsStream<TcpStream>) {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\nok") {
@@ -224,7 +224,7 @@ fn h2_get(address: SocketAddr, path: &str) -> hyper::Request<Empty<Bytes>> {
 const OK: &[u8] = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_off_in_both_protocols() {
+async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     let served = Served::new(|limits| {
         limits.stall = Duration::from_millis(500);
         limits.look = Duration::from_millis(100);
@@ -238,21 +238,21 @@ async fn who_does_not_read_is_cut_off_in_both_protocols() {
     assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2, "{}", part.len());
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/much")).await.unwrap();
-    // Its window is taken up, and the client still answers pings.
+    // The window is full, but the client still answers pings.
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     served.end().await;
 }
 
 #[tokio::test]
-async fn a_connection_that_is_not_used_ends() {
+async fn an_unused_connection_is_closed() {
     let served = Served::new(|limits| {
         limits.idle = Duration::from_millis(500);
         limits.look = Duration::from_millis(100);
     });
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/slow")).await.unwrap();
-    assert_eq!(answer.status(), 200, "it is used while it is answered");
+    assert_eq!(answer.status(), 200, "the connection is in use until the response");
     drop(answer);
     let _ended = timeout(MOST, connection).await.unwrap();
     let mut stream = served.tls("http/1.1").await.unwrap();
@@ -263,7 +263,7 @@ async fn a_connection_that_is_not_used_ends() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_what_is_under_way_and_takes_nothing_new() {
+async fn a_stop_waits_for_requests_in_progress_and_accepts_no_connection() {
     let served = Served::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
     let mut idle = served.tls("http/1.1").await.unwrap();

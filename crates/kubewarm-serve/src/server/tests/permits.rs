@@ -1,4 +1,4 @@
-//! How long an answer keeps its permit, whatever the other end takes of it.
+//! How long a response holds its permits while the client does not read it.
 
 use super::*;
 use crate::callers::{UNWRITTEN_UNIT, UserPermits, sample::user_permits};
@@ -11,20 +11,21 @@ use std::{
 };
 use tokio::io::ReadBuf;
 
-/// Of an answer that HTTP/2 takes at once, whatever is taken of it.
+/// The size of a response that HTTP/2 buffers completely, in bytes, even if the client reads nothing.
 const SOME: usize = 60 << 10;
 
-/// Whom the first part of a path names.
+/// The users. The first segment of a path names one of them.
 const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 
-/// Requests by user, and what each user has of the bytes that are not written.
+/// The request permits by user, and each user's permits for unwritten bytes.
 #[derive(Clone)]
 struct Permits {
     requests: KeyedSemaphore<String>,
     bytes: [UserPermits; 5],
 }
 
-/// Answers of 60 KiB, also in pieces, of 2 MiB, and of more than sockets hold. Each takes one of `permits`.
+/// Responses of 60 KiB, of 60 KiB in pieces, of 2 MiB, and of more than socket buffers hold. Each acquires one
+/// of `permits`.
 fn answer(request: &Request, permits: &Permits) -> Response {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
@@ -47,7 +48,7 @@ fn answer(request: &Request, permits: &Permits) -> Response {
     response
 }
 
-/// Who reads nothing any more once it is said.
+/// A socket that stops reading when `is_deaf` is set.
 struct Deaf {
     tcp: TcpStream,
     is_deaf: Arc<AtomicBool>,
@@ -84,12 +85,12 @@ impl AsyncWrite for Deaf {
     }
 }
 
-/// So many permits, a quarter of which are one user's.
+/// A server with `permits` request permits. One user can have a quarter of them.
 fn served(permits: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
     with_bytes(permits, 64 << 20, change)
 }
 
-/// The same, and so many bytes that are not written.
+/// The same, with `bytes` permitted unwritten bytes.
 fn with_bytes(permits: usize, bytes: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
     let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
     let permits = Permits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
@@ -105,17 +106,17 @@ fn is_taken(permits: &Permits) -> bool {
     permits.requests.try_acquire(&"jane".to_owned()).is_none()
 }
 
-/// Until it is given back: as soon as the thread that answered has time for it.
-async fn given_back(permits: &Permits) {
-    let given_back = async {
+/// Waits until the permit is released by the thread that has answered.
+async fn released(permits: &Permits) {
+    let released = async {
         while is_taken(permits) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(MOST, given_back).await.expect("the permit is given back");
+    timeout(MOST, released).await.expect("the permit is released");
 }
 
-/// Over HTTP/2, taking no more than a byte of each answer before it is asked for.
+/// Connects over HTTP/2, with a window of one byte for each response.
 async fn taking_a_byte(
     served: &Served,
 ) -> (http2::SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
@@ -126,7 +127,7 @@ async fn taking_a_byte(
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_taken_keeps_its_permit_and_is_cut_off() {
+async fn an_unread_response_keeps_its_permit_and_is_disconnected() {
     let (served, permits) = served(1, |limits| {
         (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
     });
@@ -138,13 +139,13 @@ async fn an_answer_that_is_not_taken_keeps_its_permit_and_is_cut_off() {
         assert!(is_taken(&permits), "{path}");
         let _ended = timeout(MOST, connection).await.unwrap();
         assert!(answer.into_body().collect().await.is_err());
-        given_back(&permits).await;
+        released(&permits).await;
     }
     served.end().await;
 }
 
 #[tokio::test]
-async fn an_answer_that_is_taken_drop_by_drop_is_cut_off() {
+async fn a_response_read_too_slowly_is_disconnected() {
     let (served, permits) = served(1, |limits| {
         (limits.stall, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
         limits.slowest = NonZeroU64::MAX;
@@ -160,9 +161,9 @@ async fn an_answer_that_is_taken_drop_by_drop_is_cut_off() {
         }
         taken
     };
-    let taken = timeout(MOST, over_http1).await.expect("it ends");
+    let taken = timeout(MOST, over_http1).await.expect("an end");
     assert!(taken < PART * PARTS, "{taken}");
-    given_back(&permits).await;
+    released(&permits).await;
 
     let (mut sender, connection) = served.h2().await;
     let asked = h2_get(served.address, "/jane/much");
@@ -174,14 +175,14 @@ async fn an_answer_that_is_taken_drop_by_drop_is_cut_off() {
         }
         Ok::<_, hyper::Error>(())
     };
-    assert!(timeout(MOST, over_http2).await.expect("it ends").is_err());
+    assert!(timeout(MOST, over_http2).await.expect("an end").is_err());
     let _ended = timeout(MOST, connection).await.unwrap();
-    given_back(&permits).await;
+    released(&permits).await;
     served.end().await;
 }
 
 #[tokio::test]
-async fn a_short_answer_keeps_its_permit_until_it_is_written() {
+async fn a_short_response_keeps_its_permit_until_it_is_written() {
     for path in ["/jane/some", "/jane/pieces"] {
         let (served, permits) = served(32, |_| ());
         let socket = TcpSocket::new_v4().unwrap();
@@ -196,7 +197,7 @@ async fn a_short_answer_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // More than sockets hold; one after the other, so that each finds a permit as long as they do.
+        // More than socket buffers hold. One by one, so that a permit is free until the buffers are full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));
@@ -210,16 +211,16 @@ async fn a_short_answer_keeps_its_permit_until_it_is_written() {
                 in_a_row = if is_taken(&permits) { in_a_row + 1 } else { 0 };
             }
         };
-        timeout(MOST, kept).await.expect("all of them are kept");
+        timeout(MOST, kept).await.expect("all permits stay in use");
         connection.abort();
         asking.iter().for_each(JoinHandle::abort);
-        given_back(&permits).await;
+        released(&permits).await;
         served.end().await;
     }
 }
 
 #[tokio::test]
-async fn four_slow_users_are_cut_off_and_a_fifth_still_gets_its_list() {
+async fn four_slow_users_are_disconnected_and_a_fifth_gets_its_list() {
     let (served, permits) = served(8, |limits| {
         (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
     });
@@ -235,22 +236,22 @@ async fn four_slow_users_are_cut_off_and_a_fifth_still_gets_its_list() {
         drop(connection);
     }
     let list = async || served.get("/jane/whole").await;
-    assert!(list().await.starts_with("HTTP/1.1 429"), "all of them are taken");
-    given_back(&permits).await;
+    assert!(list().await.starts_with("HTTP/1.1 429"), "all permits are in use");
+    released(&permits).await;
     assert!(list().await.len() > 2 << 20);
     drop(slow);
     served.end().await;
 }
 
 #[tokio::test]
-async fn the_bytes_that_slow_users_hold_come_back_to_a_fifth() {
+async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (served, _) = with_bytes(32, 256 << 10, |limits| {
         (limits.stall, limits.look) = (Duration::from_secs(3), Duration::from_millis(100));
     });
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {
         let (mut sender, _connection) = taking_a_byte(&served).await;
-        // Each holds a part of 16 KiB.
+        // Each response holds a part of 16 KiB.
         for _ in 0..4 {
             let asked = h2_get(served.address, &format!("/{user}/whole"));
             slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));
@@ -263,7 +264,7 @@ async fn the_bytes_that_slow_users_hold_come_back_to_a_fifth() {
 }
 
 #[tokio::test]
-async fn an_answer_of_one_piece_comes_whole() {
+async fn a_response_of_one_piece_is_complete() {
     let (served, _) = served(4, |_| ());
     let answer = served.get("/jane/whole").await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

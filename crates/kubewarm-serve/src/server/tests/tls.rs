@@ -1,12 +1,12 @@
-//! What certificate a client sees, and that nothing is answered without TLS.
+//! The certificate that clients receive, and the rejection of connections without TLS.
 
 use super::*;
 
 #[tokio::test]
-async fn a_certificate_of_our_own_serves_both_protocols_to_who_trusts_it() {
+async fn the_servers_own_certificate_works_with_both_protocols() {
     let served = Served::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
-    // The client's first wish is AES-256.
+    // The client prefers AES-256, but the server selects AES-128.
     let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
     assert_eq!(suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
     for _ in 0..2 {
@@ -47,7 +47,7 @@ async fn without_tls_nothing_is_answered() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_to_the_next_and_leaves_others_alone() {
+async fn a_new_certificate_applies_to_new_connections_and_not_to_open_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (certificate_file, key_file) = (path("tls.crt"), path("tls.key"));

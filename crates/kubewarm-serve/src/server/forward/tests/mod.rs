@@ -26,7 +26,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Versions that were told, by resource.
+/// The versions that `Forward` has reported, with their resources.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
@@ -35,7 +35,7 @@ struct Handlers {
     metrics: ReadMetrics,
 }
 
-/// A read address that sends all on to an API server whose answers a test writes.
+/// A read address that forwards all requests to an API server, whose responses the test writes.
 struct Scene {
     served: Served,
     server: TcpListener,
@@ -43,7 +43,7 @@ struct Scene {
     handlers: Arc<Handlers>,
 }
 
-/// Of whom these tokens are, and that others are nobody's.
+/// Authenticates three tokens as jane's, and rejects all other tokens.
 fn said(token: &str, _: &str) -> sample::Said {
     match token {
         "of-the-caller" | "a" | "b" => sample::Said::Denied("jane"),
@@ -58,7 +58,7 @@ impl Scene {
 
     async fn with(change: impl FnOnce(&mut Limits)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // The operator has credentials, for the very server that requests are sent on to.
+        // The operator has credentials for the API server that receives forwarded requests.
         let kubeconfig = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
@@ -91,17 +91,18 @@ impl Scene {
         Self { served: reading, server, told, handlers }
     }
 
-    /// The next request that reaches the API server, its head and so many bytes behind it, and where to answer.
+    /// Accepts the next connection to the API server. Returns the request's head with `body` more bytes, and
+    /// the connection.
     async fn next(&self, body: usize) -> (String, TcpStream) {
         let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
-        let asked = heard(&mut stream, body).await;
+        let asked = received(&mut stream, body).await;
         (asked, stream)
     }
 }
 
 impl Scene {
-    /// How many requests of the caller can be sent on, beside those that are.
-    async fn places(&self) -> usize {
+    /// The number of further requests that can be forwarded for the caller.
+    async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
         let (credentials, peer) = (Credentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
         let mut places = Vec::new();
@@ -112,8 +113,8 @@ impl Scene {
     }
 }
 
-/// What is said until the end of a head, and so many bytes more.
-async fn heard(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
+/// Reads to the end of a head, and `body` more bytes.
+async fn received(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) -> String {
     let mut asked = Vec::new();
     let end = |asked: &[u8]| asked.windows(4).position(|end| end == b"\r\n\r\n");
     while end(&asked).is_none_or(|at| asked.len() < at + 4 + body) {
@@ -123,7 +124,7 @@ async fn heard(stream: &mut (impl tokio::io::AsyncRead + Unpin), body: usize) ->
     String::from_utf8(asked).unwrap()
 }
 
-/// `Forwarding`: a request of `method` and its first line's end, by somebody with a token.
+/// A request with the bearer token `of-the-caller`; `line` is its method and path.
 fn request(line: &str, headers: &str, body: &str) -> String {
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -135,7 +136,7 @@ fn request(line: &str, headers: &str, body: &str) -> String {
 const CLOSE: &str = "Connection: close\r\n";
 
 #[tokio::test]
-async fn a_request_goes_on_as_the_caller_and_with_nothing_of_the_operators() {
+async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator() {
     let scene = Scene::new().await;
     let post = "POST /profiles/a/p/api/v1/namespaces/n/pods/x/proxy/y?a=b%20c";
     let headers = format!("{CLOSE}X-Remote-User: admin\r\nImpersonate-User: jane\r\n");
@@ -155,27 +156,27 @@ async fn a_request_goes_on_as_the_caller_and_with_nothing_of_the_operators() {
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
-    // Passed back, not followed.
+    // The redirect is passed through, not followed.
     assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(
         answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
         "{answer}"
     );
-    assert!(scene.told.lock().is_empty(), "what a pod answers raises nothing");
+    assert!(scene.told.lock().is_empty(), "a pod's response records no write");
     scene.served.end().await;
 }
 
 #[tokio::test]
-async fn without_a_bearer_token_nothing_is_sent_on() {
+async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
     let scene = Scene::new().await;
     for (line, headers, code) in [
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
-        // Nobody's at the API server, which would answer this to anybody.
+        // The API server does not accept two spaces, and answers `/version` without authentication too.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
-        // Of nobody whom the API server knows.
+        // The API server does not accept this token.
         ("GET /logs", "Authorization: Bearer made-up\r\n", "401"),
         ("GET //logs", "Authorization: Bearer a\r\n", "400"),
         ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
@@ -191,19 +192,19 @@ async fn without_a_bearer_token_nothing_is_sent_on() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{line} {headers}: {answer}");
         assert_eq!(answer.contains("\"reason\":\"CannotForward\""), code == "403", "{answer}");
     }
-    let nobody = timeout(Duration::from_millis(200), scene.server.accept()).await;
-    assert!(nobody.is_err(), "the API server was asked");
+    let request = timeout(Duration::from_millis(200), scene.server.accept()).await;
+    assert!(request.is_err(), "the API server received a request");
     scene.served.end().await;
 }
 
 #[tokio::test]
-async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
+async fn a_body_that_proves_too_large_is_not_sent_completely() {
     const PART: usize = 1 << 20;
     let scene = Scene::new().await;
     let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     let connection = tokio::spawn(connection);
-    // Nothing says how long it is.
+    // The request has no `Content-Length`.
     let parts = (0..=16).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; PART]))));
     let asked = http::Request::post("https://kubewarm.ops.svc/api/v1/namespaces/n/configmaps")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
@@ -212,7 +213,7 @@ async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
     let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
         let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
         let mut sent = Vec::new();
-        // However it ends.
+        // With or without an error.
         let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
         sent
     });
@@ -220,13 +221,13 @@ async fn a_body_that_turns_out_to_be_too_large_is_not_sent_to_its_end() {
     assert_eq!(head.status, 413);
     let body = body.collect().await.unwrap().to_bytes();
     assert!(str::from_utf8(&body).unwrap().contains("RequestEntityTooLarge"), "{body:?}");
-    assert!(!sent.ends_with(b"\r\n0\r\n\r\n"), "all of it was sent");
+    assert!(!sent.ends_with(b"\r\n0\r\n\r\n"), "the whole body was sent");
     connection.abort();
     scene.served.end().await;
 }
 
 #[tokio::test]
-async fn an_answer_comes_while_it_is_written() {
+async fn a_response_is_passed_through_while_it_is_written() {
     let scene = Scene::new().await;
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
     let asked = request("GET /api/v1/pods?watch=true", "", "");
@@ -235,9 +236,9 @@ async fn an_answer_comes_while_it_is_written() {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(format!("{head}3\r\none\r\n").as_bytes()).await.unwrap();
-    let answer = heard(&mut caller, 8).await;
+    let answer = received(&mut caller, 8).await;
     assert!(answer.contains("\r\n3\r\none\r\n"), "{answer}");
-    // Whoever leaves ends it there, too.
+    // A caller that disconnects ends the forwarded request too.
     drop(caller);
     let mut gone = Vec::new();
     let ended = timeout(MOST, stream.read_to_end(&mut gone)).await;
@@ -246,7 +247,7 @@ async fn an_answer_comes_while_it_is_written() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_told_before_the_writer_knows() {
+async fn a_write_is_recorded_before_its_response_is_sent() {
     let scene = Scene::new().await;
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "Accept-Encoding: gzip\r\n", "{}");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
@@ -259,14 +260,14 @@ async fn what_was_written_is_told_before_the_writer_knows() {
         .write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{object}").as_bytes())
         .await
         .unwrap();
-    let answer = heard(&mut caller, object.len()).await;
+    let answer = received(&mut caller, object.len()).await;
     assert!(answer.ends_with(object), "{answer}");
     assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
 
-    // Of a long one only the beginning is waited for.
+    // Of a long response only the beginning is read first.
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
     caller.write_all(asked.as_bytes()).await.unwrap();
-    let _sent = heard(&mut stream, 2).await;
+    let _sent = received(&mut stream, 2).await;
     let begun = format!(
         r#"{{"kind":"Pod","metadata":{{"name":"x","resourceVersion":"43"}},"spec":"{}"#,
         "x".repeat(20 << 10)
@@ -274,7 +275,7 @@ async fn what_was_written_is_told_before_the_writer_knows() {
     let head = "Content-Type: application/json\r\nContent-Length: 3000000";
     let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{begun}");
     stream.write_all(answer.as_bytes()).await.unwrap();
-    let answer = heard(&mut caller, begun.len() - 100).await;
+    let answer = received(&mut caller, begun.len() - 100).await;
     assert!(answer.contains(r#""resourceVersion":"43""#), "{answer}");
     assert_eq!(scene.told.lock().len(), 2);
     drop((caller, stream));
@@ -282,14 +283,14 @@ async fn what_was_written_is_told_before_the_writer_knows() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_away_is_said_to_be_and_nothing_is_done_twice() {
+async fn an_unreachable_api_server_is_reported_and_no_request_is_repeated() {
     let scene = Scene::new().await;
     let asked = request("DELETE /api/v1/namespaces/n/pods/x", CLOSE, "");
     let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
         let _gone = scene.next(0).await;
     });
     assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
-    assert!(!answer.to_lowercase().contains("retry-after"), "it may have been done: {answer}");
+    assert!(!answer.to_lowercase().contains("retry-after"), "it can have succeeded: {answer}");
     let Scene { served, server, .. } = scene;
     drop(server);
     let answer = served.say(&asked).await;

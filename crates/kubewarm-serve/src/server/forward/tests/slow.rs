@@ -1,8 +1,8 @@
-//! Clients that take their answers slowly, or in parts.
+//! Clients that read responses slowly or in parts.
 
 use super::*;
 
-/// Over HTTP/2, taking so many bytes of each answer.
+/// Connects over HTTP/2, with a window of `bytes` bytes for each response.
 async fn taking(
     scene: &Scene,
     bytes: u32,
@@ -15,13 +15,13 @@ async fn taking(
 }
 
 #[tokio::test]
-async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
+async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let scene = Scene::with(|limits| {
         limits.stall = Duration::from_secs(3);
         limits.look = Duration::from_millis(100);
     })
     .await;
-    let all = scene.places().await;
+    let all = scene.free_slots().await;
     let (mut sender, connection) = taking(&scene, 1).await;
     let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
@@ -37,22 +37,22 @@ async fn an_answer_keeps_its_place_until_it_is_taken_and_is_cut_off() {
     let answer = answer.unwrap();
     assert_eq!(answer.status(), 404);
     sleep(Duration::from_millis(500)).await;
-    assert_eq!(scene.places().await, all - 1, "it is held here");
+    assert_eq!(scene.free_slots().await, all - 1, "the response keeps its slot");
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     stream.shutdown().await.unwrap();
-    // The caller sees the end of the connection before this end has let go of what it held.
-    let given_back = async {
-        while scene.places().await < all {
+    // The client sees the end of the connection before the server releases the slot.
+    let released = async {
+        while scene.free_slots().await < all {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(MOST, given_back).await.unwrap();
+    timeout(MOST, released).await.unwrap();
     scene.served.end().await;
 }
 
 #[tokio::test]
-async fn an_event_is_whole_before_the_next_one_comes() {
+async fn an_event_is_delivered_completely_before_the_next_one() {
     let scene = Scene::new().await;
     let (mut sender, _connection) = taking(&scene, 1 << 20).await;
     let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods?watch=true")
@@ -65,20 +65,20 @@ async fn an_event_is_whole_before_the_next_one_comes() {
         stream.write_all(format!("{head}4\r\none\n\r\n").as_bytes()).await.unwrap();
         stream
     });
-    let (mut body, mut told) = (answer.unwrap().into_body(), Vec::new());
-    while told != b"one\n" {
+    let (mut body, mut received) = (answer.unwrap().into_body(), Vec::new());
+    while received != b"one\n" {
         let frame = timeout(MOST, body.frame()).await.unwrap().unwrap().unwrap();
-        told.extend_from_slice(frame.data_ref().unwrap());
+        received.extend_from_slice(frame.data_ref().unwrap());
     }
     drop(body);
     scene.served.end().await;
 }
 
 #[tokio::test]
-async fn whoever_is_refused_there_keeps_no_place() {
+async fn a_request_that_the_api_server_rejects_releases_its_permit() {
     let scene = Scene::new().await;
-    let all = scene.places().await;
-    // Nothing of any answer is taken.
+    let all = scene.free_slots().await;
+    // The client reads nothing of any response.
     let (mut sender, _connection) = taking(&scene, 0).await;
     let asked = http::Request::get("https://kubewarm.ops.svc/api/v1/pods")
         .header(header::AUTHORIZATION, "Bearer of-the-caller")
@@ -86,13 +86,13 @@ async fn whoever_is_refused_there_keeps_no_place() {
         .unwrap();
     let answering = async {
         let (_, mut stream) = scene.next(0).await;
-        assert_eq!(scene.places().await, all - 1, "it is asked");
+        assert_eq!(scene.free_slots().await, all - 1, "the request is in progress");
         let refusal =
             "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
         stream.write_all(refusal.as_bytes()).await.unwrap();
     };
     let (answer, ()) = tokio::join!(sender.send_request(asked), answering);
     assert_eq!(answer.unwrap().status(), 401);
-    assert_eq!(scene.places().await, all);
+    assert_eq!(scene.free_slots().await, all);
     scene.served.end().await;
 }

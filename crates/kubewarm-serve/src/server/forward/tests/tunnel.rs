@@ -3,13 +3,13 @@
 use super::*;
 
 #[tokio::test]
-async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
+async fn a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes() {
     let scene = Scene::new().await;
     let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
     let asked = request("POST /api/v1/namespaces/n/pods/x/exec?command=a", upgrade, "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
 
-    // Refused: the connection goes on as it was.
+    // The API server rejects the upgrade, and the connection continues with HTTP.
     caller.write_all(asked.as_bytes()).await.unwrap();
     let (sent, mut stream) = scene.next(0).await;
     let sent = sent.to_lowercase();
@@ -21,7 +21,7 @@ async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
         .write_all(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
         .await
         .unwrap();
-    let answer = heard(&mut caller, 2).await;
+    let answer = received(&mut caller, 2).await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.ends_with("no"), "{answer}");
     drop(stream);
 
@@ -30,16 +30,16 @@ async fn a_tunnel_is_one_only_after_101_and_lasts_until_either_end_closes() {
     let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
                      X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nhello";
     stream.write_all(switching.as_bytes()).await.unwrap();
-    let answer = heard(&mut caller, 5).await;
+    let answer = received(&mut caller, 5).await;
     assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hello"), "{answer}");
     assert!(answer.to_lowercase().contains("x-stream-protocol-version: v4"), "{answer}");
     caller.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let through = heard(&mut stream, 0).await;
-    assert_eq!(through, "GET / HTTP/1.1\r\n\r\n", "no request any more, but bytes");
+    let bytes = received(&mut stream, 0).await;
+    assert_eq!(bytes, "GET / HTTP/1.1\r\n\r\n", "the tunnel copies bytes and parses no request");
     drop(stream);
     assert_eq!(rest(&mut caller).await, "");
 
-    // What is no protocol of Kubernetes' is no upgrade.
+    // A protocol that Kubernetes does not use is not forwarded as an upgrade.
     let asked = request("GET /x", "Connection: Upgrade\r\nUpgrade: h2c\r\n", "");
     let mut caller = scene.served.tls("http/1.1").await.unwrap();
     caller.write_all(asked.as_bytes()).await.unwrap();
