@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_has_its_fields_beside_the_message() {
+    fn a_json_log_line_has_its_fields_next_to_the_message() {
         let text = logged(LogFormat::Json, || tracing::warn!(objects = 3, "list\nfailed"));
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();

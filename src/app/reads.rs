@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_for_kubewarm_alone_is_shown_to_nobody_else() {
+    fn a_token_with_kubewarms_audience_is_sent_to_no_other_server() {
         for (audience, auth, forward, is_refused) in [
             (&["kubewarm"] as &[&str], Auth::Delegated, false, false),
             (&[], Auth::Delegated, true, false),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_profile_names_is_read_even_where_the_rest_is_not() {
+    fn the_service_account_is_read_even_if_the_rest_of_the_spec_is_invalid() {
         let account =
             |name: &str| Identity::ServiceAccount { namespace: "a".into(), name: name.into() };
         for (spec, expected) in [

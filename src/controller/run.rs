@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_the_profiles_are_listed_anew_nothing_is_forgotten() {
+    async fn a_relist_of_the_profiles_forgets_no_profile() {
         let mut controller = controller(Watched::Everywhere);
         controller.reconcile();
         assert_eq!(controller.informers.running().len(), 1, "its own cell");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_is_a_cell_of_profiles_for_each_watched_namespace() {
+    async fn each_watched_namespace_has_an_informer_of_profiles() {
         let names = ["a", "b"].map(Arc::from);
         let mut controller = controller(Watched::Namespaces(names.into()));
         controller.reconcile();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_cells_count_in_each_target_and_once_in_all() {
+    fn shared_informers_count_in_each_target_and_once_in_the_total() {
         let cell = spec("pods", "a");
         let one = std::slice::from_ref(&cell);
         let order = order(&[("one", one), ("two", one)]);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_cells_take_three_requests_each() {
+    async fn a_survey_takes_three_requests_per_informer() {
         let (forecast, asked) = survey(10, Duration::ZERO).await;
         // And one for the version of the server.
         assert_eq!((asked, forecast.total.certainty), (31, PlanCertainty::Estimate));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_cell_without_an_informer_is_waited_for() {
+    fn readiness_waits_for_a_declared_informer_that_has_not_started() {
         let gate = Gate::default();
         let declared = [key("pods", "a"), key("pods", "b")];
         let cells = [snapshot(key("pods", "a"), synced())];
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_come_later_or_go_are_not_waited_for() {
+    fn readiness_ignores_informers_that_are_added_later_or_removed() {
         let gate = Gate::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());

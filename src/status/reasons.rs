@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_an_edit_can_mend_is_graver_than_what_mends_by_itself() {
+    fn reasons_that_need_an_edit_outrank_reasons_that_recover() {
         let place = |reason: RefusalReason| gravity("Accepted", reason.as_str());
         assert!(place(RefusalReason::InvalidSpec) < place(RefusalReason::UnknownResource));
         assert!(gravity("Fresh", "NotWarm") < gravity("Fresh", "no such reason"));

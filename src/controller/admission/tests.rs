@@ -123,7 +123,7 @@ fn a_status_that_is_longer_than_any_of_ours_is_not_held() {
 }
 
 #[test]
-fn beyond_a_hundred_those_of_a_namespace_that_come_later_are_left_out() {
+fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = Scene::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);

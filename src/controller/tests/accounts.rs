@@ -11,7 +11,7 @@ fn read_by(namespace: &str, name: &str, account: &str) -> Found {
 }
 
 #[test]
-fn cells_are_shared_by_those_who_read_as_the_same_account_alone() {
+fn only_profiles_with_the_same_account_share_informers() {
     let all = [
         profile("a", "p", 1, targets(&["pods"])),
         read_by("a", "q", "reader"),

@@ -6,7 +6,7 @@ use kubewarm_api::model::RefusalReason;
 use serde_json::{Value, json};
 
 #[test]
-fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
+fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let old = [profile("a", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &old, &cluster);
@@ -29,7 +29,7 @@ fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
 }
 
 #[test]
-fn an_edit_in_the_moment_of_the_first_sync_finds_old_cells_that_answer() {
+fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
@@ -127,7 +127,7 @@ fn an_invalid_edit_keeps_the_last_valid_generation_running() {
 }
 
 #[test]
-fn an_invalid_edit_that_names_somebody_else_to_read_keeps_nothing() {
+fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
     let spec = |account: Option<&str>, is_valid: bool| {
         let mut spec = targets(&["pods"]);
         if let Some(account) = account {

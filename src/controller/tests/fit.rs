@@ -145,7 +145,7 @@ fn just_the_limit_fits_and_others_have_no_part_in_it() {
 }
 
 #[test]
-fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
+fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
     for (limit, stopped) in [(10_000, 0), (5_000, 2)] {
         let mut scene = Scene::of_profile(limit);
         scene.add("a/p/x", 500, &[("shared", 6_000)], &[]);
@@ -155,7 +155,7 @@ fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
 }
 
 #[test]
-fn old_cells_go_before_anything_stops() {
+fn old_informers_stop_before_any_target_stops() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
     assert!(scene.fit().is_empty());
@@ -191,7 +191,7 @@ fn a_full_process_stops_tenants_before_anything_of_the_operators_namespace() {
 }
 
 #[test]
-fn whoever_crosses_the_limit_of_the_process_stops_and_no_priority_helps() {
+fn a_target_that_crosses_the_process_limit_stops_whatever_its_priority() {
     let mut scene = Scene::new(Some(10 * MIB), None, None);
     scene.add("a/p/x", 0, &[("x", 8_000)], &[]);
     scene.add("b/p/y", 1_000, &[("y", 2_200)], &[]);

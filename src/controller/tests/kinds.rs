@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[test]
-fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
+fn a_removed_kind_stops_its_informers_and_its_return_restarts_them() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("widgets", ("v1", true));
     let found = [profile("a", "p", 1, targets(&["widgets", "pods"]))];
@@ -32,7 +32,7 @@ fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
 }
 
 #[test]
-fn one_incomplete_answer_of_discovery_takes_no_table() {
+fn one_incomplete_discovery_response_drops_no_store() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("widgets", ("v1", true));
     let found = [profile("a", "p", 1, targets(&["widgets"]))];
@@ -62,7 +62,7 @@ fn one_incomplete_answer_of_discovery_takes_no_table() {
 }
 
 #[test]
-fn another_preferred_version_is_warmed_beside_the_old() {
+fn a_new_preferred_version_warms_while_the_old_one_serves() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [profile("a", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &found, &cluster);

@@ -56,7 +56,7 @@ fn a_runaway_is_stopped_and_its_sibling_is_not() {
 }
 
 #[test]
-fn a_cell_lives_on_for_the_profile_that_does_not_limit_it() {
+fn an_informer_continues_for_a_profile_without_a_limit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [
         profile("a", "small", 1, with(&json!({"maxObjects": 10}))),

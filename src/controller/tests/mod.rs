@@ -195,7 +195,7 @@ fn sync(cluster: &mut Tables, outcome: &Outcome) {
 }
 
 #[test]
-fn equal_cells_of_two_profiles_are_one_with_the_strictest_wishes() {
+fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     let a = profile("a", "one", 1, targets(&["pods"]));
     let mut spec = targets(&["pods"]);
     spec["freshness"] = json!({"maxStalenessSeconds": 30});
@@ -222,7 +222,7 @@ fn a_deleted_profile_takes_what_no_other_needs() {
 }
 
 #[test]
-fn a_cell_watches_while_one_active_profile_declares_it() {
+fn an_informer_watches_while_one_active_profile_declares_it() {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Paused");
     let paused = profile("a", "one", 1, spec);
@@ -236,7 +236,7 @@ fn a_cell_watches_while_one_active_profile_declares_it() {
 }
 
 #[test]
-fn a_profile_that_is_planned_wants_no_cell_and_is_the_same_until_it_changes() {
+fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     let mut reconciler = reconciler();
     let mut spec = targets(&["pods", "gone"]);
     spec["mode"] = json!("Plan");

@@ -54,7 +54,7 @@ fn room(kib: u64, informers: u64) -> u64 {
 }
 
 #[test]
-fn old_tables_count_and_go_before_anything_stops() {
+fn old_stores_count_and_are_dropped_before_any_target_stops() {
     for limits in [json!({"maxObjects": 100}), json!({"maxMemory": "100Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
         let (found, outcome) = edited(&mut reconciler, &mut cluster, &limits);
@@ -76,7 +76,7 @@ fn old_tables_count_and_go_before_anything_stops() {
 }
 
 #[test]
-fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
+fn a_list_paused_by_old_stores_continues_after_they_are_dropped() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let (found, outcome) = edited(&mut reconciler, &mut cluster, &json!({"maxObjects": 100}));
     let found = [found];
@@ -97,7 +97,7 @@ fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
 }
 
 #[test]
-fn old_tables_count_for_their_namespace() {
+fn old_stores_count_for_their_namespace() {
     let mut cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 3))));
     let (found, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
@@ -145,7 +145,7 @@ fn statuses_take_their_part_of_what_a_namespace_has() {
 }
 
 #[test]
-fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
+fn old_stores_of_one_tenant_stop_no_other_tenant() {
     let mut cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(Some(room(100, 4)), None));
     let (found, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
@@ -231,7 +231,7 @@ fn the_namespaces_of_a_selector_do_not_count_for_what_a_profile_may_hold() {
 }
 
 #[test]
-fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
+fn a_target_with_too_many_informers_stops_if_its_namespaces_do_not_fit() {
     let names: Vec<_> = (0..3_000).map(|n| &*format!("n{n}").leak()).collect();
     let mut cluster = Tables { names, ..Tables::default() };
     let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 1))));

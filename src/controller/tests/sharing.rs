@@ -18,7 +18,7 @@ fn indexing(from: usize) -> Value {
 }
 
 #[test]
-fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
+fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
     let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
         .into_iter()
         .enumerate()
@@ -93,7 +93,7 @@ fn governed(profiles: &[Found]) -> (String, u64) {
 }
 
 #[test]
-fn profiles_of_different_namespaces_share_no_cell() {
+fn profiles_of_different_namespaces_share_no_informer() {
     let home = tuned("kubewarm-system", "p", "Paused", 1, 600);
     let tenant = tuned("a", "p", "Active", 1000, 60);
     let outcome = run(&mut reconciler(), &[home, tenant], &Tables::default());
@@ -112,7 +112,7 @@ fn profiles_of_different_namespaces_share_no_cell() {
 }
 
 #[test]
-fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
+fn profiles_never_share_kubewarms_own_informers() {
     let scopes = [
         json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
         json!({"type": "AllNamespaces"}),
@@ -184,7 +184,7 @@ fn names(count: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
+fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
@@ -210,7 +210,7 @@ fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
 }
 
 #[test]
-fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
+fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
     let found: Vec<_> = (0..=PER_NAMESPACE / 32)
         .map(|n| {
             let mut spec = targets(&["pods"]);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_cells_is_one_json_document() {
+    fn any_number_of_informers_is_one_json_document() {
         for count in [0, 1, CELLS_A_PIECE, CELLS_A_PIECE + 1, 3 * CELLS_A_PIECE] {
             let many = (0..count).map(|_| snapshot(key("pods", "a"), synced())).collect();
             assert_eq!(json(many)["cells"].as_array().unwrap().len(), count);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_says_what_it_is_and_why_it_fails() {
+    fn an_informer_is_shown_with_its_key_and_its_fault() {
         let undecodable =
             Undecodable { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
         let report =

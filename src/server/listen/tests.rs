@@ -132,7 +132,7 @@ async fn a_connection_ends_with_its_answer() {
 }
 
 #[tokio::test]
-async fn http_1_0_gets_cells_without_chunks() {
+async fn http_1_0_gets_debug_informers_without_chunks() {
     serving(|address| async move {
         for connection in ["close", "keep-alive"] {
             let request = format!(
@@ -188,7 +188,7 @@ async fn much(pause: Duration, most: Duration) -> String {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let whole = much(Duration::ZERO, CONNECTION_TIMEOUT).await;
     assert!(whole.contains("\n]}\n"), "{} bytes", whole.len());
     let part = much(Duration::from_secs(1), Duration::from_millis(500)).await;
@@ -196,7 +196,7 @@ async fn who_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn every_address_answers_until_told_to_stop() {
+async fn every_address_answers_until_shutdown() {
     let listening = bind("[::]:0".parse().unwrap()).unwrap();
     let port = listening.address().port();
     let stop = CancellationToken::new();

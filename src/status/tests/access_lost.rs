@@ -30,7 +30,7 @@ fn summary(status: &CacheProfileStatus) -> (String, String, Option<i64>) {
 }
 
 #[test]
-fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
+fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
     let mut world = World::new();
     let report = lost(&world, 30);
     world.runs(pods("a"), report);
@@ -53,7 +53,7 @@ fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
 }
 
 #[test]
-fn access_that_nobody_can_verify_is_lost_without_any_permission_missing() {
+fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     let mut world = World::new();
     let report = world.failing(lost(&world, 30), Reason::Unverified, Verb::List);
     world.runs(pods("a"), CellReport { phase: Phase::Fenced, ..report });

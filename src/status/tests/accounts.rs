@@ -4,7 +4,7 @@ use super::fixtures::{World, declared, one, pods, target};
 use kubewarm_api::model::{AuthorCheck, Declared, Reason, Verb};
 
 #[test]
-fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
+fn a_profile_reports_that_no_policy_checks_its_author() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {

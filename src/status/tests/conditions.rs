@@ -60,7 +60,7 @@ fn nothing_running_does_not_look_like_everything_synced() {
 }
 
 #[test]
-fn one_declared_cell_that_does_not_run_keeps_its_target_cold() {
+fn one_declared_informer_that_does_not_run_keeps_its_target_cold() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("pods", &[pods("a"), pods("b")])];
@@ -212,7 +212,7 @@ fn a_selector_that_matches_nothing_is_warm_and_says_so() {
 }
 
 #[test]
-fn an_edited_target_reports_its_new_cells_and_says_which_generation_serves() {
+fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
     let mut world = World::new();
     world.runs(pods("old"), world.watching());
     world.runs(pods("new"), world.listing());

@@ -104,7 +104,7 @@ fn changes_that_a_person_cares_about_have_a_cause() {
 }
 
 #[test]
-fn a_relist_because_of_what_was_wrong_is_told_once_for_each() {
+fn each_relist_after_a_fault_sends_one_event() {
     for (reason, cause) in
         [("Rollback", "ResourceVersionRolledBack"), ("Inconsistent", "CacheInconsistent")]
     {

@@ -36,7 +36,7 @@ fn faults_before_the_first_sync_have_a_reason_each() {
 }
 
 #[test]
-fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
+fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
     for &reason in Reason::VARIANTS {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
@@ -50,7 +50,7 @@ fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
 }
 
 #[test]
-fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
+fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let mut world = World::new();
     world.runs(pods("team-a"), world.watching());
     world.runs(pods("team-b"), world.failing(world.listing(), Reason::Forbidden, Verb::Watch));

@@ -42,7 +42,7 @@ fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
 }
 
 #[test]
-fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_counts() {
+fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() {
     const MIB: u64 = 1 << 20;
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
@@ -160,7 +160,7 @@ fn many_problems_are_bounded_everywhere() {
 }
 
 #[test]
-fn cells_that_targets_share_are_counted_once() {
+fn informers_that_targets_share_are_counted_once() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("one", &[pods("a")]), target("two", &[pods("a")])];

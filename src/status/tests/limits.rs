@@ -36,7 +36,7 @@ fn summary(status: &CacheProfileStatus) -> [String; 3] {
 }
 
 #[test]
-fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
+fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informer() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     world.runs(pods("b"), world.watching());

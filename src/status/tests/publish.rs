@@ -121,7 +121,7 @@ async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
+async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
     // The lease runs out after the first look.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;

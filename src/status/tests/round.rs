@@ -108,7 +108,7 @@ fn a_restart_measures_its_own_time_to_warm() {
 }
 
 #[test]
-fn a_profile_that_is_created_again_begins_anew() {
+fn a_recreated_profile_has_a_new_status() {
     let world = warm();
     let mut reporter = Reporter::default();
     assert_eq!(
@@ -133,7 +133,7 @@ fn leadership_that_was_lost_and_won_again_compares_with_the_cluster() {
 }
 
 #[test]
-fn profiles_are_written_once_and_then_let_be() {
+fn an_unchanged_profile_is_written_once() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let profiles: Vec<_> =
@@ -222,7 +222,7 @@ fn a_profile_that_exists_all_the_same_is_written_again_five_minutes_after_a_404(
 }
 
 #[test]
-fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ignored() {
+fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let cells = world.cells.clone();
