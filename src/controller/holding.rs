@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
+    fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
         assert_eq!(together([Some(u64::MAX), Some(1)].into_iter()), Some(u64::MAX));
         assert_eq!(together([Some(u64::MAX), None].into_iter()), None);
         assert_eq!(together([Some(2), Some(1)].into_iter()), Some(3));

@@ -1,4 +1,4 @@
-//! Profiles that name a ServiceAccount.
+//! Tests of the status of profiles that name a ServiceAccount.
 
 use super::fixtures::{World, declared, one, pods, target};
 use kubewarm_api::model::{AuthorCheck, Declared, Reason, Verb};
@@ -30,7 +30,7 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
 }
 
 #[test]
-fn an_account_without_a_token_may_not_read() {
+fn an_account_without_a_token_is_not_authorized() {
     for reason in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
         let mut world = World::new();
         let report = world.failing(world.listing(), reason, Verb::List);
