@@ -1,4 +1,4 @@
-//! Cells that may not be read any more.
+//! Tests of informers that have lost access.
 
 use super::*;
 use kubewarm_api::model::OnAccessLost;
