@@ -1,4 +1,4 @@
-//! How cells stand, read at each scrape and added up by resource and scope.
+//! Metrics about informers, read at each scrape and aggregated by resource and scope.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
@@ -6,10 +6,11 @@ use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABE
 use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
 use std::collections::{BTreeMap, HashSet};
 
-/// Digits of a resource version that a double holds exactly, rounded down; client-go keeps as many.
+/// Number of decimal digits of a resource version that are exported. A double is exact up to 15
+/// digits; client-go exports as many.
 const VERSION_DIGITS: usize = 15;
 
-/// A gauge of the cells of one resource, or of one resource and scope: its name, its help, and its value if it has one.
+/// Name, help text and value of a gauge. The value is computed from all informers of a series.
 type GaugeRow = (&'static str, &'static str, fn(&[&CellReport]) -> Option<f64>);
 
 const OF_RESOURCE: &[GaugeRow] = &[
@@ -75,8 +76,8 @@ const OF_SCOPE: &[GaugeRow] = &[
     ),
 ];
 
-/// How `cells` stand, and what their informers have counted. Ends the series of resources that have
-/// no cell.
+/// Computes the gauges of `cells` and gathers the counters of `engine`. It drops the counters of
+/// resources without an informer.
 pub(super) fn cell_families(
     engine: &InformerMetrics,
     cells: &[(CellKey, CellReport)],
@@ -98,7 +99,7 @@ pub(super) fn cell_families(
     Ok(families)
 }
 
-/// The cells that one series is about, by the values of its labels.
+/// Informers by the label values of their series.
 type CellsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellReport>>;
 
 fn register_gauges(
@@ -122,7 +123,8 @@ fn sum(cells: &[&CellReport], value: fn(&CellReport) -> f64) -> f64 {
     cells.iter().map(|cell| value(cell)).sum()
 }
 
-/// Without paused and fenced cells. Those open no watch, on purpose: their age is no sign of trouble.
+/// Returns the informers that should have an open watch. Paused and blocked informers have none, so
+/// their age is no problem.
 fn current<'c>(cells: &[&'c CellReport]) -> impl Iterator<Item = &'c CellReport> {
     cells.iter().copied().filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
 }
@@ -137,7 +139,7 @@ fn newest<'c>(cells: &[&'c CellReport]) -> Option<&'c ResourceVersion> {
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
-/// How far the first list is, 0 to 1.
+/// Progress of the first list, 0 to 1.
 fn progress(report: &CellReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
@@ -155,7 +157,7 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_duration().as_secs_f64()
 }
 
-/// Seconds from the last failure to the next attempt, if the cell is waiting for it.
+/// Seconds between the last failure and the next attempt; 0 if the informer does not wait.
 fn wait(report: &CellReport) -> f64 {
     let fault = report.fault.as_ref();
     let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
@@ -169,7 +171,7 @@ fn scope(extent: &Extent) -> &'static str {
     }
 }
 
-/// The last 15 digits.
+/// Returns the last [`VERSION_DIGITS`] digits.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_fifteen_digits_of_a_version_are_shown() {
+    fn the_last_fifteen_digits_of_a_version_are_exported() {
         let digits = |text: &str| last_digits(&ResourceVersion::parse(text).unwrap());
         assert_eq!(digits("42"), Some(42));
         assert_eq!(digits("7000000000000042"), Some(42));

@@ -1,4 +1,5 @@
-//! Prometheus metrics: what happens is pushed, what is the case is read at each scrape.
+//! Prometheus metrics. Counters are updated when something happens; gauges of the state are
+//! computed at each scrape.
 
 mod build;
 mod cells;
@@ -12,7 +13,8 @@ pub use self::{
     profiles::{CONDITION_STATUSES, ProfileSnapshot, TargetState},
 };
 
-/// A metric could not be made, registered or written. A bug: names and labels are constants.
+/// A metric could not be created, registered or encoded. This is a bug, because names and labels
+/// are constants.
 pub use prometheus::Error as MetricsError;
 
 use kubewarm_api::model::CellKey;
@@ -26,7 +28,6 @@ use prometheus::{
 };
 use std::{collections::HashMap, sync::Arc};
 
-/// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -36,11 +37,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics that are pushed, and `kubewarm_build_info`.
+    /// Registers all counters and `kubewarm_build_info`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`], never with the names and labels as they are committed.
+    /// Returns [`MetricsError`] only if a constant name or label is invalid.
     pub fn new(build: &BuildInfo) -> Result<Self, MetricsError> {
         let registry = Registry::new();
         build.register(&registry)?;
@@ -50,32 +51,30 @@ impl Metrics {
         Ok(Self { registry, engine, operator, reads })
     }
 
-    /// Where informers count. Its series appear once [`Self::observe_cells`] has been called.
+    /// The informers' counters. They are exported only after a call of [`Self::observe_cells`].
     #[must_use]
     pub fn engine(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.engine)
     }
 
-    /// Where the controller, the status writer, the lease and decisions about callers report.
     #[must_use]
     pub fn operator(&self) -> &OperatorMetrics {
         &self.operator
     }
 
-    /// Where the read API reports.
     #[must_use]
     pub fn reads(&self) -> &ReadMetrics {
         &self.reads
     }
 
-    /// Reads `cells` at each scrape. Must return every declared cell, and must not block.
+    /// Computes the informers' gauges from `cells` at each scrape. `cells` must return every
+    /// declared informer and must not block.
     ///
-    /// Whatever was pushed for a resource ends with its last cell: series of resources that
-    /// `cells` does not name are dropped at the next scrape.
+    /// The next scrape drops the counters of each resource without an informer in `cells`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_cells<F>(&self, cells: F) -> Result<(), MetricsError>
     where
         F: Fn() -> Vec<(CellKey, CellReport)> + Send + Sync + 'static,
@@ -84,11 +83,11 @@ impl Metrics {
         self.at_scrape("cells", move || cells::cell_families(&engine, &cells()))
     }
 
-    /// Reads `profiles` at each scrape. Must not block.
+    /// Computes the profiles' gauges from `profiles` at each scrape. `profiles` must not block.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_profiles<F>(&self, profiles: F) -> Result<(), MetricsError>
     where
         F: Fn() -> Vec<ProfileSnapshot> + Send + Sync + 'static,
@@ -96,17 +95,17 @@ impl Metrics {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
-    /// Adds `process_*`, and `tokio_*` of `runtime`.
+    /// Adds the metrics `process_*`, and the `tokio_*` metrics of `runtime`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_process(&self, runtime: tokio::runtime::Handle) -> Result<(), MetricsError> {
         self.registry.register(Box::new(ProcessCollector::for_self()))?;
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Adds what `gather` makes at each scrape; `what` names it in the log.
+    /// Adds the metrics that `gather` computes at each scrape. `what` identifies them in the log.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
@@ -115,23 +114,24 @@ impl Metrics {
         self.registry.register(Box::new(AtScrape { name, gather }))
     }
 
-    /// Everything, in Prometheus' text format 0.0.4.
+    /// Encodes all metrics in Prometheus' text format 0.0.4.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`], never for what this layer makes.
+    /// Returns [`MetricsError`] only for an invalid metric.
     ///
     /// # Cost
     ///
-    /// O(cells + series): about 1 ms for 40 resources and 2,000 cells.
+    /// O(informers + series): about 1 ms for 40 resources and 2,000 informers.
     pub fn render(&self) -> Result<String, MetricsError> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
 
-/// Families that are made at each scrape.
+/// Metrics that are computed at each scrape.
 struct AtScrape<F> {
-    /// Only so that it is not registered twice: the families have names of their own.
+    /// Prevents double registration. It is never exported, because the metrics have their own
+    /// names.
     name: Desc,
     gather: F,
 }

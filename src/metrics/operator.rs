@@ -1,4 +1,5 @@
-//! What the operator itself does: reconciles, writes status, holds the lease, decides about callers.
+//! Metrics about the operator's own work: reconciliations, status writes, the lease and
+//! authorization decisions.
 
 use crate::access::{Check, CheckOutcome};
 use kubewarm_api::{
@@ -15,13 +16,13 @@ use prometheus::{
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// A run over all profiles, from one to thousands.
+/// Buckets in seconds, for a reconciliation of one to thousands of profiles.
 const RECONCILE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// How a write of a profile's status ends, as the label says it.
+/// Values of the label `outcome` of status writes.
 pub const STATUS_WRITES: [&str; 2] = ["written", "failed"];
 
-/// Metrics of the process as an operator. Cheap to clone; clones count together.
+/// The operator's metrics. Clones share the counters.
 #[derive(Clone, Debug)]
 pub struct OperatorMetrics {
     reconcile: HistogramVec,
@@ -94,7 +95,8 @@ impl OperatorMetrics {
         Ok(metrics)
     }
 
-    /// Closed label sets begin at zero, so that `increase()` sees the first one.
+    /// Creates all series with fixed label values at 0, so that `increase()` includes their first
+    /// event.
     fn begin(&self) {
         for outcome in STATUS_WRITES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
@@ -110,41 +112,41 @@ impl OperatorMetrics {
         }
     }
 
-    /// Takes note of how long a run over all profiles took. Its `outcome` is always `ok`: nothing ends a run early.
+    /// Records the duration of a reconciliation. Its `outcome` is always `ok`, because a
+    /// reconciliation cannot fail.
     pub fn reconciled(&self, took: Duration) {
         self.reconcile.with_label_values(&["ok"]).observe(took.as_secs_f64());
     }
 
-    /// Counts a write of a profile's status, which the API server has taken or has not.
+    /// Counts a write of a profile's status, by success.
     pub fn status_written(&self, is_written: bool) {
         let [written, failed] = STATUS_WRITES;
         let outcome = if is_written { written } else { failed };
         self.status_writes.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts a check of permissions.
     pub fn access_checked(&self, check: Check, outcome: CheckOutcome) {
         self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 
-    /// Counts a target that did not fit into a limit.
+    /// Counts a target that exceeded a limit.
     pub fn limit_exceeded(&self, measure: Measure) {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
-    /// Counts a decision about a caller that took so long.
+    /// Counts a decision about a caller, and records its duration.
     pub fn decided(&self, by: DecidedBy, decision: Decision, took: Duration) {
         self.decisions.with_label_values(&[by.as_ref(), decision.as_ref()]).inc();
         self.decision_duration.with_label_values(&[by]).observe(took.as_secs_f64());
     }
 
-    /// Says how many bytes all tables may take together. Without a limit there is no series.
+    /// Sets the limit for all stores and informers. Without a limit the series does not exist.
     pub fn set_memory_limit(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.memory_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
-    /// Sets whether this process holds the lease. The gauge begins at 0.
+    /// Sets whether this process holds the lease. The initial value is 0.
     pub fn set_lease(&self, state: &LeaseState) {
         self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }

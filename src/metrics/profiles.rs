@@ -1,4 +1,4 @@
-//! How profiles stand, read at each scrape.
+//! Metrics about profiles, computed at each scrape.
 
 use kubewarm_api::{
     model::{Mode, ProfileRef, Resource, Verb},
@@ -9,48 +9,48 @@ use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_regi
 use std::{collections::BTreeMap, sync::Arc};
 use strum::VariantArray as _;
 
-/// How many profiles have series of their own, 31 each and one for each permission that it lacks: the
-/// first by namespace and name. The rest are added up under `_other`.
+/// Number of profiles with their own series, sorted by namespace and name. The other profiles are
+/// aggregated as `_other`.
+///
+/// A profile has 31 series, and one more for each missing permission.
 const MAX_PROFILES: usize = 100;
 
-/// How many conditions of a profile are exported; the API has 8.
+/// Maximum number of exported conditions per profile. The API defines 8.
 const MAX_CONDITIONS: usize = 16;
 
-/// What a condition can be.
+/// Values of a condition's status.
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// A profile as this replica sees it.
+/// A profile with the status that this replica computed.
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
-    /// Which profile.
     pub profile: ProfileRef,
-    /// Whether it watches.
     pub mode: Mode,
-    /// The status that this replica computed last; at most 16 of its conditions are exported.
+    /// The status computed last. At most 16 of its conditions are exported.
     pub status: Arc<CacheProfileStatus>,
-    /// How many cells lack which permission.
+    /// Number of informers that lack each permission.
     pub missing: BTreeMap<(Resource, Verb), u64>,
 }
 
-/// How a target stands, all its cells together.
+/// State of a target, summarized from its informers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TargetState {
-    /// Every cell is synced and current.
+    /// Every informer is synced and fresh.
     Synced,
-    /// Some cell has not been synced yet, and may still be.
+    /// At least one informer has not synced yet and still can.
     Syncing,
-    /// Every cell is synced, some are not known to be current.
+    /// Every informer is synced, but at least one is stale.
     Stale,
-    /// Some cell may not be read.
+    /// The API server refuses access to at least one informer.
     Forbidden,
-    /// Its kind or a namespace is not there.
+    /// The kind or a namespace does not exist, or the target is refused.
     Missing,
-    /// A limit has stopped it.
+    /// A limit stops the target.
     Limited,
 }
 
-/// How `profiles` stand.
+/// Computes the metrics of `profiles`.
 pub(super) fn profile_families(
     profiles: &mut [ProfileSnapshot],
 ) -> prometheus::Result<Vec<MetricFamily>> {
@@ -89,7 +89,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // Those of a profile are bounded by its targets; under `_other`, by the kinds of the cluster.
+        // A profile's targets limit these series. For `_other`, the number of kinds in the cluster
+        // limits them.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -107,7 +108,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// From the counts of its status.
+    /// Determines the state from the conditions and informer counts of the status.
     fn of(target: &TargetStatus) -> Self {
         let Some(cells) = &target.cells else { return Self::Syncing };
         let is_false = |type_: &str| {
@@ -135,7 +136,7 @@ mod tests {
     use kubewarm_api::v1alpha1::CellCounts;
 
     #[test]
-    fn profiles_beyond_the_cap_are_added_up() {
+    fn profiles_beyond_the_first_hundred_are_aggregated() {
         let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
         let target = TargetStatus { cells: Some(synced), ..TargetStatus::default() };
         let targets = vec![target.clone(), target];
