@@ -1,4 +1,5 @@
-//! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
+//! `/debug/cells`: all informers as JSON, in chunks, so that thousands of them need no large
+//! buffer.
 
 use bytes::Bytes;
 use kubewarm_api::model::{CellKey, Identity, ManagedFields, SensitiveData};
@@ -6,10 +7,10 @@ use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
 use std::iter::once;
 
-/// Cells written at a time; one takes about 1 KiB.
+/// Number of informers per chunk. One takes about 1 KiB.
 const CELLS_A_PIECE: usize = 32;
 
-/// `{"cells":[…]}` in pieces of some 32 KiB.
+/// Returns `{"cells":[…]}` in chunks of about 32 KiB.
 pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = Bytes> {
     let begin = Bytes::from_static(b"{\"cells\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
@@ -19,7 +20,7 @@ pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = 
             if at > 0 {
                 piece.extend_from_slice(b",\n");
             }
-            // It has only strings, numbers and lists of them, which always serialize.
+            // The type has only strings, numbers and lists of them, so serialization cannot fail.
             if serde_json::to_writer(&mut piece, &DebugCell::of(key, report)).is_err() {
                 piece.extend_from_slice(b"null");
             }
