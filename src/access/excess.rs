@@ -15,7 +15,7 @@ const MAX_RESOURCES: usize = 32;
 const MAX_NAMES: usize = 64;
 
 /// The only listable resource that the API server's default roles grant to all authenticated users
-/// and all ServiceAccounts.
+/// and every ServiceAccount.
 ///
 /// Checked roles: `system:basic-user`, `system:discovery`, `system:public-info-viewer`,
 /// `system:service-account-issuer-discovery` and `system:cluster-trust-bundle-discovery`. Only the

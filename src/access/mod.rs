@@ -1,8 +1,8 @@
 //! Checks whether the identity of each declared informer may list and watch, and finds its excess
 //! permissions.
 //!
-//! Only a real `list` and `watch` with the informer's identity decide. SelfSubjectRulesReviews and
-//! SelfSubjectAccessReviews run more often, because they are cheap, and only trigger real requests.
+//! Only a real `list` and `watch` with the informer's identity decide. Rules reviews and
+//! access reviews run more often, because they are cheap, and only trigger real requests.
 
 mod book;
 mod excess;

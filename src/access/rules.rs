@@ -1,4 +1,4 @@
-//! Evaluates the rules of a SelfSubjectRulesReview for the resource of an informer, as RBAC does.
+//! Evaluates the rules of a `SelfSubjectRulesReview` for the resource of an informer, as RBAC does.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, ResourceRule};
 use kubewarm_api::model::{CellKey, Extent, GroupResource, Identity, Verb};

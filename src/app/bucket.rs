@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// The time and path of each request, except requests for roles and for the server's version.
 type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// An API server that answers at once, permits everything, and has no ServiceAccounts.
+/// An API server that answers at once, permits everything, and has no ServiceAccount.
 fn server(noted: &Noted) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {

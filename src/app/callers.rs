@@ -11,8 +11,7 @@ use kubewarm_serve::callers::{CallerLimits, Callers, Note};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Error for flags that exclude each other: TokenReviews and SubjectAccessReviews need a
-/// ClusterRole.
+/// Error for flags that exclude each other: token reviews and access reviews need a ClusterRole.
 const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a \
     NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";

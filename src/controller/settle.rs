@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// Time until a stopped target is retried without an edit. [`spread`] adds up to 20%, so that not
+/// Time until a stopped target is retried without an edit. `spread` adds up to 20%, so that not
 /// all retries list at once. Each retry costs a list up to the limit.
 const AGAIN: Duration = Duration::from_mins(10);
 

@@ -171,7 +171,7 @@ fn scope(extent: &Extent) -> &'static str {
     }
 }
 
-/// Returns the last [`VERSION_DIGITS`] digits.
+/// Returns the last `VERSION_DIGITS` digits.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()

@@ -61,7 +61,7 @@ const fn told(
     ReasonRow { condition, reason, events: Some((began, ended)) }
 }
 
-/// Position of a reason in [`ROWS`]. A smaller position is more severe.
+/// Position of a reason in `ROWS`. A smaller position is more severe.
 pub(super) fn gravity(condition: &str, reason: &str) -> usize {
     let found = ROWS.iter().position(|row| row.condition == condition && row.reason == reason);
     found.unwrap_or(ROWS.len())

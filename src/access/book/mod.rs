@@ -72,11 +72,11 @@ pub(super) enum Job {
     /// A list and a watch with the informer's identity.
     #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
     Trial(CellKey),
-    /// A SelfSubjectRulesReview for one identity and namespace.
-    #[strum_discriminants(doc = "A SelfSubjectRulesReview for one identity and namespace.")]
+    /// A `SelfSubjectRulesReview` for one identity and namespace.
+    #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(Spot),
-    /// A SelfSubjectAccessReview for one verb of an informer.
-    #[strum_discriminants(doc = "A SelfSubjectAccessReview for one verb of an informer.")]
+    /// A `SelfSubjectAccessReview` for one verb of an informer.
+    #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
     AccessReview(CellKey),
 }
 

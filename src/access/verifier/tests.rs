@@ -115,6 +115,6 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     assert_eq!(after(&[&a, &a]), (1, vec![a.clone()]));
     assert_eq!(after(&[&b, &a]), (2, vec![a.clone(), b.clone()]));
     assert_eq!(after(&[&b]), (2, vec![b.clone()]));
-    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "a removed identity gets a new client");
+    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "account a has a new client");
     assert_eq!(after(&[]), (3, vec![]));
 }

@@ -1,7 +1,7 @@
 //! Tests that map reports of informers to conditions.
 
 use super::fixtures::{
-    World, declared, key, message, one, pods, state, serving, spec, summary, target,
+    World, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
 use crate::status::{Observed, compute};
 use kubewarm_api::{

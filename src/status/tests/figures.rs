@@ -1,6 +1,6 @@
 //! Tests of counts, durations and problems in a status.
 
-use super::fixtures::{World, declared, message, one, pods, state, serving, spec, target};
+use super::fixtures::{World, declared, message, one, pods, serving, spec, state, target};
 use kubewarm_api::{
     model::{Declared, Reason, Requirement},
     v1alpha1::CellCounts,

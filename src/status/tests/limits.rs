@@ -1,6 +1,6 @@
 //! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
 
-use super::fixtures::{World, declared, message, pods, state, spec, target};
+use super::fixtures::{World, declared, message, pods, spec, state, target};
 use crate::status::events::Notices;
 use kubewarm_api::{
     model::{
@@ -117,8 +117,8 @@ fn an_event_reports_that_a_limit_is_exceeded_and_that_it_is_not() {
     let exceeds = compute(&world, vec![limited()]);
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
-        let text = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
-        text.into_iter().map(|notice| notice.reason).collect()
+        let sent = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
+        sent.into_iter().map(|notice| notice.reason).collect()
     };
     assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);
     assert_eq!(causes(&exceeds, &fits), ["Ready", "WithinLimits"]);

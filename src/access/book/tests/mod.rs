@@ -336,10 +336,10 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
     };
     assert_eq!(kinds(&book), ["secrets"], "needs of another identity do not count");
     book.want([pods.clone()].into(), &unchecked, Instant::now());
-    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "a resource that no profile needs becomes excess");
+    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "no profile needs it");
     let known = book.excess(&spot).unwrap();
     book.want([pods, wanted(key(identity(1), "pods", "shop"))].into(), &unchecked, Instant::now());
-    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "changes of other identities do not recompute it");
+    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "not computed again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,7 +103,7 @@ async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     let other = wanted(key(identity(1), "pods", "shop"));
     book.want(cells.chain([other]).collect(), &[], now);
     let begun = book.begin(now);
-    assert_eq!(begun.len(), 3, "two checks of the first namespace, whose bucket is then empty, and one of the other");
+    assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
     drop(begun);
 
     let mut book = Book::new(Buckets::default(), || 0.0);

@@ -15,7 +15,7 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     scene.pass(19);
     assert!(!scene.lapses());
     scene.pass(1);
-    assert_eq!(scene.on(Input::Tick { patience: PATIENCE }), Some(0), "an access check is due at once");
+    assert_eq!(scene.on(Input::Tick { patience: PATIENCE }), Some(0), "a check is due");
     let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("blocked") };
     assert_eq!(fault.reason(), Reason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
