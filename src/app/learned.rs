@@ -13,12 +13,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Requests the operator's identity until the API server returns it. It becomes the subject of the
 /// manifests. Never returns.
-pub(super) async fn learn_subject(client: kube::Client, tell: watch::Sender<Option<Subject>>) {
+pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Option<Subject>>) {
     loop {
         match whoami(&client).await {
             Ok(subject) => {
                 tracing::info!(%subject, "reading as");
-                tell.send_replace(Some(subject));
+                sender.send_replace(Some(subject));
                 std::future::pending::<()>().await;
             }
             Err(fault) => {
@@ -31,10 +31,10 @@ pub(super) async fn learn_subject(client: kube::Client, tell: watch::Sender<Opti
 
 /// Reads the admission policy for authors every 30 s. The last result stays valid while requests
 /// fail. Never returns.
-pub(super) async fn watch_authors(client: kube::Client, tell: watch::Sender<AuthorCheck>) {
+pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<AuthorCheck>) {
     loop {
         if let Ok(found) = author_check(&client).await {
-            tell.send_replace(found);
+            sender.send_replace(found);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

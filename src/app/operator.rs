@@ -148,8 +148,8 @@ fn spawn_controller(
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
     let discovery = Discovery::new(connection.client());
-    let (tell_subject, subject) = watch::channel(None);
-    let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
+    let (subject_sender, subject) = watch::channel(None);
+    let (authors_sender, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let proofs = registry.proofs();
     let sources = Sources {
@@ -172,9 +172,9 @@ fn spawn_controller(
     let served = discovery.served();
     let access = verifier.reports();
     tasks.begin("access verifier", verifier.run(stop.clone()));
-    let authors = watch_authors(connection.client(), tell_authors);
+    let authors = watch_authors(connection.client(), authors_sender);
     tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
-    let subject = learn_subject(connection.client(), tell_subject);
+    let subject = learn_subject(connection.client(), subject_sender);
     tasks.begin("subject", stop.clone().run_until_cancelled_owned(subject));
     let until = stop.clone();
     tasks.begin("discovery", async move { discovery.run(until).await });

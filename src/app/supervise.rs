@@ -9,8 +9,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Drain time for tasks. Together with the shutdown delay it is below the 30 s grace period of
-/// Kubernetes.
+/// How long tasks may take to end after the shutdown delay. With the default delay of 3 s, both
+/// stay below the grace period of Kubernetes, 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Tasks that run as long as the process. Each one returns its own name.

@@ -317,8 +317,8 @@ impl Access {
         }
     }
 
-    /// Records that an access check decided. Returns when the next check can settle whether the
-    /// last review is wrong.
+    /// Compares a decided access check with the last review. If they contradict each other, returns
+    /// when a second check can confirm the contradiction.
     fn overrule(&mut self, sent: Instant) -> Option<Instant> {
         let contrary = self.contrary.take().filter(|it| self.contradicts(&it.refused));
         self.contrary = contrary;

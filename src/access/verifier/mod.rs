@@ -38,8 +38,8 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Minimum interval between two reads of the declared informers.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after an update or a scan, as a multiple of its duration. It limits this task to about
-/// 5% of a core.
+/// Pause after the schedule is updated or due checks are started, as a multiple of the duration of
+/// that work. It limits this task to about 5% of a core.
 const REST: u32 = 20;
 
 /// Dependencies of the [`Verifier`].
@@ -71,7 +71,7 @@ pub struct Verifier {
     /// planned or stopped profile has no informer that would keep the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(Job, Instant, Result<Found, Fault>, KeyedPermit)>,
-    /// Duration of the last update.
+    /// Duration of the last update of the schedule.
     cost: Duration,
 }
 

@@ -18,7 +18,8 @@ pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum size of a namespace's specs as JSON, in MiB. A usual spec has a few KiB; this limits
 /// specs that name thousands of namespaces.
 pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
-/// Limits for all namespaces except the operator namespace.
+/// Maximum number of profiles with specs, and maximum size of their specs in MiB. Both apply to all
+/// namespaces together, except the operator namespace.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
@@ -135,7 +136,8 @@ impl SpecCounter {
         part
     }
 
-    /// Removes the profiles for which `stays` is false, of one namespace or of all.
+    /// Stops counting the profiles for which `stays` is false, of the namespace `within` or of all
+    /// namespaces.
     fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
         let mut has_freed = false;
         self.namespaces.retain(|namespace, here| {

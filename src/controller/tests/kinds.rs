@@ -48,7 +48,7 @@ fn one_incomplete_discovery_response_drops_no_store() {
             let outcome = reconciler.reconcile(&found, &cluster.cluster(), None, now);
             assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
             assert!(first(&outcome).targets[0].serving.is_some());
-            assert!(outcome.is_kind_missing, "discovery should hurry");
+            assert!(outcome.is_kind_missing, "discovery polls more often");
         }
         if returns {
             cluster.kinds.insert("widgets", ("v1", true));

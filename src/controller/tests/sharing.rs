@@ -30,8 +30,8 @@ fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
     let mut reconciler = reconciler();
     let left_out = |outcome: &Outcome| -> Vec<_> {
         let all = outcome.observed.iter().map(|observed| &observed.declared);
-        let text = all.filter(|declared| !declared.targets[0].left_out.is_empty());
-        text.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
+        let hits = all.filter(|declared| !declared.targets[0].left_out.is_empty());
+        hits.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
     };
     let outcome = run(&mut reconciler, &found, &Tables::default());
     assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);

@@ -43,7 +43,7 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
         assert_eq!(summary(&status), *expected, "{policy:?}");
         let [target] = status.targets.as_slice() else { panic!("one target") };
         assert_eq!(target.cells.as_ref().unwrap().forbidden, 1, "{policy:?}");
-        assert_eq!(status.memory.as_deref(), Some("3Mi"), "it is still held");
+        assert_eq!(status.memory.as_deref(), Some("3Mi"), "the store is kept");
         let [problem] = target.problems.as_slice() else { panic!("one problem") };
         assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Forbidden"));
         assert_ne!(state(&status.conditions, "Ready"), "True/Ready");

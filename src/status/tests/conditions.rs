@@ -133,7 +133,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         assert_eq!(state(&status.conditions, "Accepted"), format!("False/{reason}"));
         assert_eq!(state(&status.conditions, "Ready"), ready, "{reason}");
         assert_eq!(state(&status.conditions, "Stalled"), stalled, "{reason}");
-        assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other lives");
+        assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other target");
         let text = message(&status.conditions, "Accepted");
         assert_eq!(text, "the message of the refusal", "it names the target by its field");
     }

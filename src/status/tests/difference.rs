@@ -54,7 +54,7 @@ fn versions_memory_latencies_and_times_never_cause_a_write() {
     }
     assert_eq!(seconds(&wanted), None);
     wanted.warm_targets = Some("1/1".into());
-    assert_eq!(seconds(&wanted), Some(10), "they go along with something else");
+    assert_eq!(seconds(&wanted), Some(10), "they are written with other changes");
 }
 
 #[test]

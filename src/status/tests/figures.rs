@@ -127,7 +127,7 @@ fn undecodable_objects_are_one_problem_per_namespace() {
         problem.message.as_deref(),
         Some("a/one and 1 more are not served: metadata.name is missing")
     );
-    assert_eq!(state(&status.conditions, "Ready"), "True/Ready", "its neighbours live");
+    assert_eq!(state(&status.conditions, "Ready"), "True/Ready", "other objects are served");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn problems_and_messages_are_bounded() {
     for target in &status.targets {
         assert_eq!(target.problems.len(), 16);
         assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
-        assert_eq!(target.problems[0].reason, "Forbidden", "the gravest first");
+        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe first");
     }
 }
 

@@ -126,7 +126,7 @@ fn a_deleted_namespace_is_no_missing_permission() {
     assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Authorized");
     assert!(text.contains("does not accept the credentials of"), "{text}");
-    assert!(status.access.unwrap().missing.is_empty(), "no role helps");
+    assert!(status.access.unwrap().missing.is_empty(), "a role does not help");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     assert_eq!(message(&status.conditions, "Authorized"), expected);
     let access = status.access.unwrap();
     assert_eq!(access.last_verified_time.unwrap().0, verified_at);
-    assert!(access.missing.is_empty(), "nothing is known to be");
+    assert!(access.missing.is_empty(), "no permission is known to be missing");
 }
 
 #[test]

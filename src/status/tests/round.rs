@@ -120,7 +120,7 @@ fn a_recreated_profile_has_a_new_status() {
 }
 
 #[test]
-fn a_leader_again_compares_with_the_status_in_the_cluster() {
+fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let profiles = [observed(named("p", "u"), None)];

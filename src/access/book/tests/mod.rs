@@ -281,7 +281,7 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
 
 /// The time to detect lost access does not depend on the number of accounts.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_accounts_notice_a_loss_within_thirty_seconds() {
+async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&["pods"]));
     let cells = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));

@@ -32,7 +32,7 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     assert!(!tries(Some(allowed), 140), "checks of informers that started together are spread");
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
-    assert!(tries(Some(STARTING), 10), "a list that goes on for long");
+    assert!(tries(Some(STARTING), 10), "a list that takes long");
     // A planned or paused profile has no running informer.
     assert!(!tries(None, 0) && tries(None, 1));
     // A streaming list uses the verb `watch`, so it does not confirm `list`.

@@ -35,7 +35,7 @@ fn only_a_real_request_confirms_access() {
     }
     scene.pass(20);
     scene.review(true);
-    assert!(scene.lapses(), "reviews alone do not keep the gate open");
+    assert!(scene.lapses(), "reviews alone do not keep access");
     // Reviews do not unblock the informer either; a permitting review triggers the access check
     // that does.
     assert_eq!(scene.review(true), Some(0));
