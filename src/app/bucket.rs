@@ -108,10 +108,10 @@ async fn send_events(sink: ApiServer) {
 }
 
 /// The maximum number of requests within `seconds`.
-fn most_in(seconds: u64, asked: &[&(Instant, String)]) -> usize {
+fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
     let until = |at: Instant| at + Duration::from_secs(seconds);
-    let count = |at: Instant| asked.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
-    asked.iter().map(|(at, _)| count(*at)).max().unwrap_or(0)
+    let count = |at: Instant| sent.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
+    sent.iter().map(|(at, _)| count(*at)).max().unwrap_or(0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,9 +132,9 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let quiet = async {
         for n in 0..10 {
             sleep(Duration::from_secs(5)).await;
-            let asked = Instant::now();
+            let sent = Instant::now();
             request_a_token(&*clients, "quiet", &format!("reader-{n}")).await;
-            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+            assert!(sent.elapsed() < Duration::from_millis(500), "{:?}", sent.elapsed());
         }
     };
     let stop = CancellationToken::new();
@@ -160,10 +160,10 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
     assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
     // The limits are 20 a second after a burst of 40. An access check counts as a whole.
-    for asked in [&checks, &others] {
-        let most = most_in(10, asked);
+    for sent in [&checks, &others] {
+        let most = most_in(10, sent);
         assert!(most <= 10 * 20 + 45, "{most} in ten seconds");
-        assert!((1_100..=60 * 20 + 45).contains(&asked.len()), "{} in a minute", asked.len());
+        assert!((1_100..=60 * 20 + 45).contains(&sent.len()), "{} in a minute", sent.len());
     }
     assert_eq!(noted.iter().filter(|(_, path)| path.contains("/quiet/")).count(), 10);
 }

@@ -19,8 +19,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Pause after a reconciliation, as a multiple of its duration. It limits the loop to about 10% of
 /// a core.
 const REST: u32 = 10;
-/// Maximum delay between reconciliations. Some changes send no notification, for instance an
-/// informer's fault that turns into a refusal of its target.
+/// Maximum delay between reconciliations. Some changes send no notification, for instance a fault
+/// of an informer that becomes a refusal of its target.
 const RESYNC: Duration = Duration::from_secs(10);
 /// Minimum interval between relists that only re-admit left-out profiles. A tenant can trigger them
 /// by creating and deleting profiles, and each one transfers all profiles.

@@ -65,7 +65,7 @@ impl Cluster {
             Job::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
-            // HTTP 429 says nothing about permissions.
+            // HTTP 429 is no statement about permissions.
             return Err(Fault::new(Reason::Throttled, "too many requests"));
         }
         match job {
@@ -120,7 +120,7 @@ impl Cluster {
         self.asked.iter().filter(|(_, job)| of(job)).count()
     }
 
-    fn trials(&self) -> usize {
+    fn access_checks(&self) -> usize {
         self.count(|job| matches!(job, Job::Trial(_)))
     }
 
@@ -170,10 +170,10 @@ async fn thirty_informers_take_three_requests_each_and_few_after_that() {
         (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_secs(15)).await;
-    assert_eq!((cluster.trials(), cluster.rules(), cluster.reviews()), (30, 30, 0));
+    assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
     cluster.asked.clear();
     cluster.run(&mut book, Duration::from_mins(10)).await;
-    assert!(cluster.trials() <= 2 * 30, "{}", cluster.trials());
+    assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
     assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
     assert_eq!(cluster.reviews(), 0);
 }
@@ -227,7 +227,7 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     cluster.run(&mut book, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
-    assert_eq!(cluster.trials(), 4, "the reviews agree");
+    assert_eq!(cluster.access_checks(), 4, "the reviews agree");
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +272,7 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     assert_eq!(decided, 600, "every informer is decided within three minutes");
     cluster.asked.clear();
     cluster.run(&mut book, Duration::from_mins(10)).await;
-    let requests = cluster.rules() + 2 * cluster.trials();
+    let requests = cluster.rules() + 2 * cluster.access_checks();
     // 100 rules reviews three times a minute, and 600 access checks every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
     let access = |key: &CellKey| book.access(key, Instant::now()).unwrap();

@@ -9,7 +9,7 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     for _ in 0..29 {
         scene.pass(20);
         scene.fail(Reason::Throttled);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         assert!(!scene.lapses());
     }
     scene.pass(19);
@@ -21,7 +21,7 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
     assert_eq!(scene.standing(), Standing::Unverified { verified_at, message: "?".into() });
     assert!(!scene.lapses(), "once");
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
 }
 
@@ -39,9 +39,9 @@ fn only_a_real_request_confirms_access() {
     // Reviews do not unblock the informer either; a permitting review triggers the access check
     // that does.
     assert_eq!(scene.review(true), Some(0));
-    assert_eq!(scene.trial(THROTTLED, THROTTLED), None);
+    assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
 }
 
@@ -62,13 +62,13 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
 fn access_that_was_never_confirmed_does_not_expire() {
     let mut scene = Scene::new();
     scene.pass(6_000);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
     // The informer's own list succeeds; no later request does.
     let listed = scene.now;
     scene.informer(true);
     scene.pass(599);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
     scene.pass(1);
     assert!(scene.lapses());
@@ -83,10 +83,10 @@ fn access_that_was_never_confirmed_does_not_expire() {
 fn a_kind_that_is_not_served_does_not_block_the_informer() {
     let mut scene = Scene::verified();
     scene.pass(600);
-    scene.trial(Some(Reason::NotServed), Some(Reason::NotServed));
+    scene.check(Some(Reason::NotServed), Some(Reason::NotServed));
     assert!(!scene.lapses());
     scene.pass(20);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(scene.lapses());
 }
 
@@ -95,7 +95,7 @@ fn reopening_the_watch_counts_as_an_access_check() {
     let mut scene = Scene::verified();
     for _ in 0..9 {
         scene.pass(300);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         scene.informer(true);
         assert!(!scene.lapses());
     }
@@ -132,7 +132,7 @@ type SignOfLoss = fn(&mut Scene) -> Option<u64>;
 fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
     let signs: [(&str, SignOfLoss); 4] = [
         ("a review that denies", |scene| scene.review(false)),
-        ("a refusal", |scene| scene.trial(FORBIDDEN, ALLOWED)),
+        ("a refusal", |scene| scene.check(FORBIDDEN, ALLOWED)),
         ("a review that is refused", |scene| scene.fail(Reason::Unauthorized)),
         ("the informer's refusal", |scene| scene.informer(false)),
     ];
@@ -141,7 +141,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         scene.pass(20);
         assert!(give_sign(&mut scene).is_some(), "{what} triggers an immediate check");
         scene.pass(3);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         scene.pass(26);
         assert!(!scene.lapses(), "{what}");
         scene.pass(1);
@@ -152,8 +152,8 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
         scene.pass(20);
         give_sign(&mut scene);
         scene.pass(3);
-        scene.trial(THROTTLED, THROTTLED);
-        scene.trial(ALLOWED, ALLOWED);
+        scene.check(THROTTLED, THROTTLED);
+        scene.check(ALLOWED, ALLOWED);
         scene.pass(599);
         assert!(!scene.lapses(), "{what}");
         scene.pass(1);
@@ -168,12 +168,12 @@ fn a_review_known_to_be_wrong_does_not_shorten_the_time() {
         scene.pass(10);
         scene.review(false);
         scene.pass(10);
-        scene.trial(ALLOWED, ALLOWED);
+        scene.check(ALLOWED, ALLOWED);
     }
     assert_eq!(scene.overruled(), Some(false));
     scene.pass(10);
     scene.review(false);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     scene.pass(300);
     assert!(!scene.lapses());
 }

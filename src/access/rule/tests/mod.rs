@@ -23,7 +23,7 @@ impl Scene {
     /// A scene whose list and watch were permitted just now.
     fn verified() -> Self {
         let mut scene = Self::new();
-        assert_eq!(scene.trial(ALLOWED, ALLOWED), None);
+        assert_eq!(scene.check(ALLOWED, ALLOWED), None);
         scene
     }
 
@@ -40,7 +40,7 @@ impl Scene {
     }
 
     /// An access check that is sent and answered now. `None`: permitted.
-    fn trial(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Option<u64> {
+    fn check(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Option<u64> {
         let answer = |reason: Option<Reason>| match reason {
             None => Answer::Allowed,
             Some(reason) if reason.refuses_identity() || reason == Reason::NamespaceNotFound => {
@@ -55,10 +55,10 @@ impl Scene {
     /// The two access checks that establish lost access. The first refusal alone decides nothing.
     fn lose(&mut self, reason: Reason) -> Option<u64> {
         let before = self.standing();
-        assert_eq!(self.trial(Some(reason), Some(reason)), Some(3), "{reason}");
+        assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
         assert_eq!(self.standing(), before);
         self.pass(3);
-        self.trial(Some(reason), Some(reason))
+        self.check(Some(reason), Some(reason))
     }
 
     fn review(&mut self, allowed: bool) -> Option<u64> {
@@ -115,7 +115,7 @@ impl Scene {
 #[test]
 fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     let mut scene = Scene::new();
-    assert_eq!((scene.trial(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
+    assert_eq!((scene.check(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
     let verified_at = scene.wall;
     let granted = Standing::Granted { verified_at, method: VerificationMethod::Review };
     assert_eq!((scene.standing(), scene.gate()), (granted, None));
@@ -123,7 +123,7 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     assert_eq!(scene.standing(), Standing::Verifying);
 
     scene.pass(20);
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
     assert_eq!((scene.standing(), scene.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
@@ -134,27 +134,27 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
 #[test]
 fn a_check_without_a_result_changes_nothing() {
     let mut scene = Scene::new();
-    assert_eq!(scene.trial(THROTTLED, THROTTLED), None);
+    assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert_eq!(scene.standing(), Standing::Verifying);
     let mut scene = Scene::verified();
-    scene.trial(ALLOWED, Some(Reason::TimedOut));
+    scene.check(ALLOWED, Some(Reason::TimedOut));
     assert!(matches!(
         scene.standing(),
         Standing::Granted { method: VerificationMethod::Probe, .. }
     ));
     scene.lose(Reason::Forbidden);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, Reason::Forbidden);
 }
 
 #[test]
 fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
     let mut scene = Scene::new();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(20);
     assert_eq!(scene.review_of(&VERBS), None);
     assert_eq!(scene.review_of(&[Verb::Watch]), Some(0));
-    scene.trial(ALLOWED, FORBIDDEN);
+    scene.check(ALLOWED, FORBIDDEN);
     assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
     scene.pass(20);
     assert_eq!(scene.review_of(&[Verb::Watch]), None);
@@ -163,9 +163,9 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
         scene.pass(20);
         assert_eq!(scene.review_of(&[Verb::List]), due);
         scene.pass(1);
-        scene.trial(ALLOWED, FORBIDDEN);
+        scene.check(ALLOWED, FORBIDDEN);
         scene.pass(10);
-        scene.trial(ALLOWED, FORBIDDEN);
+        scene.check(ALLOWED, FORBIDDEN);
     }
     assert_eq!(scene.overruled(), None, "both refuse it");
 }
@@ -173,10 +173,10 @@ fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
 #[test]
 fn each_refused_verb_is_named() {
     let mut scene = Scene::new();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
     assert_eq!(scene.refused().revoked, None, "it was never granted");
-    scene.trial(ALLOWED, FORBIDDEN);
+    scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
     let Some(Err((verb, fault))) = scene.access.order() else { panic!("blocked") };
     assert_eq!((verb, fault.reason(), scene.gate()), (Verb::Watch, Reason::Forbidden, Some(false)));
@@ -201,20 +201,20 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     // No signal brings the second check forward, and a check without a result clears nothing.
     let mut scene = Scene::verified();
     scene.pass(1);
-    assert_eq!(scene.trial(FORBIDDEN, FORBIDDEN), Some(3));
+    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
     assert_eq!((scene.review(true), scene.informer(false)), (None, Some(2)));
-    assert_eq!(scene.trial(FORBIDDEN, FORBIDDEN), Some(2), "too early");
+    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
     scene.pass(2);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(matches!(scene.standing(), Standing::Granted { .. }));
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
     // A permitted request clears the first refusal.
     let mut scene = Scene::verified();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     scene.pass(300);
     scene.lose(Reason::Forbidden);
 }
@@ -232,10 +232,10 @@ fn a_contradicting_review_triggers_an_access_check_at_once() {
 fn an_answered_review_shows_that_a_token_exists_again() {
     for lack in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
         let mut scene = Scene::new();
-        assert_eq!(scene.trial(Some(lack), Some(lack)), None);
+        assert_eq!(scene.check(Some(lack), Some(lack)), None);
         scene.pass(20);
         assert_eq!(scene.review(false), Some(0), "{lack}");
-        scene.trial(FORBIDDEN, FORBIDDEN);
+        scene.check(FORBIDDEN, FORBIDDEN);
         scene.pass(20);
         assert_eq!(scene.review(false), None, "{lack}");
     }
@@ -245,7 +245,7 @@ fn an_answered_review_shows_that_a_token_exists_again() {
 fn a_token_that_is_missing_for_another_reason_is_requested_again() {
     let mut scene = Scene::new();
     let denied = Some(Reason::TokenRequestDenied);
-    scene.trial(denied, denied);
+    scene.check(denied, denied);
     for reason in [Reason::TokenRequestDenied, Reason::Unauthorized, Reason::Unreachable] {
         assert_eq!(scene.fail(reason), None, "{reason}");
     }
@@ -263,17 +263,17 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
         // A review from before the first access check may have been right at that time.
         scene.review(wrong);
         scene.pass(1);
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (None, None));
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
         assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
         // The access check may have reached a lagging server, so one contradiction is not final.
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (Some(10), None));
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
         assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (Some(1), None));
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(1), None));
         scene.pass(1);
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (None, Some(wrong)));
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (None, Some(wrong)));
         // A settled contradiction triggers no further checks.
         for _ in 0..3 {
             scene.pass(20);
@@ -293,7 +293,7 @@ fn one_lagging_server_does_not_discredit_a_review() {
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
     // A server that has not learned of the change answered.
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), Some(10));
+    assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(Reason::Forbidden);
     assert_eq!((scene.refused().reason, scene.overruled()), (Reason::Forbidden, None));
