@@ -45,7 +45,6 @@ pub struct Refused {
     pub revoked: Option<Timestamp>,
 }
 
-/// The permission state of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellAccess {
     pub standing: Standing,

@@ -22,7 +22,6 @@ use kubewarm_api::{manifests, model};
 use kubewarm_serve::ServeError;
 use std::process::ExitCode;
 
-/// Why the process failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A command except `run` and `crd` failed.

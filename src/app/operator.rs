@@ -110,7 +110,6 @@ struct Frame {
     clients: Arc<dyn Clients>,
     /// Rate limits per namespace.
     buckets: Buckets,
-    /// Cost estimates of planned profiles.
     forecasts: Forecasts,
     /// The clients that watch through the read API.
     watchers: Watchers,

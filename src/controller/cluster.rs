@@ -13,19 +13,16 @@ use kubewarm_client::{Discovery, Served};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
-/// The data sources of the controller.
 pub struct Sources {
     /// All stores, including the stores with profiles and namespaces.
     pub catalog: Catalog,
     /// The kinds that the API server serves.
     pub discovery: Discovery,
-    /// Cost estimates of planned profiles.
     pub forecasts: Forecasts,
     /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether an admission policy checks that authors may act as the accounts in their profiles.
     pub authors: watch::Receiver<AuthorCheck>,
-    /// Limits for all profiles.
     pub limits: OperatorLimits,
     /// Limits the number and size of the stored profiles.
     pub admission: Admission,

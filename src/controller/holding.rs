@@ -7,7 +7,6 @@ use std::sync::Arc;
 /// Charges of a running target. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Holding {
-    /// The target's informers.
     cells: Arc<[CellSpec]>,
     /// One charge per informer, in the same order. Targets that share an informer share its gauge.
     own: Vec<Charge>,
@@ -16,7 +15,6 @@ pub(super) struct Holding {
     /// The informer for the target's namespace selector. Its charge counts for the namespace and
     /// not for the profile's limits, because the author did not request those objects.
     namespaces: Option<(CellKey, Charge)>,
-    /// The target's `priority`.
     pub(super) priority: u16,
 }
 

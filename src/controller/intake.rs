@@ -217,7 +217,6 @@ fn parse_spec(profile: &ProfileRef, uid: &Arc<str>, metadata: &Meta, spec: &str)
     validate(profile, &CacheProfile { metadata, spec: parsed, status: None })
 }
 
-/// Validates the spec of `profile`.
 pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> Parsed {
     let unrunnable = |invalid: Invalid| Unrunnable {
         refusal: Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()),

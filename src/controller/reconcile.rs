@@ -44,7 +44,6 @@ pub(super) struct Reconciler {
     admission: Admission,
 }
 
-/// Result of a reconciliation.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// The informers of all profiles.

@@ -50,7 +50,6 @@ pub(super) struct Finding {
 pub struct Figures {
     /// Number of informers. Namespace selectors' informers do not count.
     pub cells: usize,
-    /// Number of objects in their stores.
     pub objects: u64,
     /// Memory of their stores, in bytes.
     pub bytes: u64,

@@ -3,7 +3,6 @@
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_with_registry};
 use tokio::runtime::Handle;
 
-/// Reads the current values of `runtime`.
 pub(super) fn runtime_families(runtime: &Handle) -> prometheus::Result<Vec<MetricFamily>> {
     let registry = Registry::new();
     let metrics = runtime.metrics();

@@ -50,7 +50,6 @@ pub enum TargetState {
     Limited,
 }
 
-/// Computes the metrics of `profiles`.
 pub(super) fn profile_families(
     profiles: &mut [ProfileSnapshot],
 ) -> prometheus::Result<Vec<MetricFamily>> {

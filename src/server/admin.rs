@@ -55,11 +55,9 @@ pub struct Admin {
     pub set_log_filter: SetLogFilter,
     /// For `/debug/watchers`.
     pub watchers: Watchers,
-    /// Returns the current time.
     pub now: fn() -> Timestamp,
 }
 
-/// Who may read `/metrics`.
 #[derive(Debug)]
 pub enum Scrapers {
     /// Loopback peers, as for `/debug`.

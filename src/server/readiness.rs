@@ -38,7 +38,6 @@ pub struct DeclaredCells {
 pub(super) struct Readiness {
     /// How the wait for the first lists ended. It determines the status code.
     pub(super) end: WaitEnd,
-    /// Whether the profiles have been listed.
     pub(super) listed: bool,
     /// Whether a selector's namespaces have not been listed. Its informers are then unknown but
     /// still awaited.
@@ -98,7 +97,6 @@ impl Gate {
         self.stage.lock().end = WaitEnd::Stopping;
     }
 
-    /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
         self.stage.lock().end == WaitEnd::Stopping
     }
@@ -208,7 +206,6 @@ impl fmt::Display for Readiness {
     }
 }
 
-/// Describes a pending informer.
 fn pending(key: &CellKey, report: Option<&CellReport>) -> String {
     let Some(report) = report else { return format!("{key}: not started") };
     match &report.fault {

@@ -42,7 +42,6 @@ const MAX_STATUS: usize = 1 << 20;
 /// repeat each field name.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A status to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     pub profile: ProfileRef,

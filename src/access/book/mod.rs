@@ -59,7 +59,6 @@ pub struct Wanted {
     pub payer: Arc<str>,
 }
 
-/// One scheduled check.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumDiscriminants)]
 #[strum_discriminants(
     name(Check),

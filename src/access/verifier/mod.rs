@@ -59,7 +59,6 @@ pub struct Surroundings {
     pub changes: Changes,
     /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
     pub patience: Duration,
-    /// Counts each finished check.
     pub count: Box<dyn Fn(Check, CheckOutcome) + Send>,
 }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// An API server with `namespaces` empty namespaces.
 struct Empty {
     namespaces: Arc<AtomicUsize>,
-    /// Number of lists of namespaces.
+    /// Number of times the namespaces were listed.
     lists: Arc<AtomicUsize>,
 }
 

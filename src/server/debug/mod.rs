@@ -21,7 +21,6 @@ const MAX_BODY: usize = 4 * 1024;
 /// Time limit for a body, from the end of the request head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Registers the routes below `/debug`.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/cells").get(cells))
         .service(web::resource("/debug/watchers").get(watchers))
