@@ -159,7 +159,8 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
         of("").into_iter().partition(|(_, path)| is_check(path));
     let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
     assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
-    // The limits are 20 a second after a burst of 40. An access check counts as a whole.
+    // The limits are 20 a second after a burst of 40. The requests of one access check are charged
+    // together.
     for sent in [&checks, &others] {
         let most = most_in(10, sent);
         assert!(most <= 10 * 20 + 45, "{most} in ten seconds");

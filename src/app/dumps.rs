@@ -12,7 +12,7 @@ pub(super) fn forbid() {
     }
 }
 
-/// Only Linux has a switch for core dumps.
+/// kubewarm disables core dumps on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn forbid() {
     tracing::warn!("this system cannot forbid core dumps, which may hold secrets");

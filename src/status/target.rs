@@ -75,8 +75,8 @@ impl<'a> Target<'a> {
         self.selector.iter().chain(&self.cells)
     }
 
-    /// Time from the acceptance of the profile to the last first sync; `None` while the target is
-    /// not warm.
+    /// Time from the acceptance of the profile until the last of the target's informers has synced;
+    /// `None` while the target is not warm.
     ///
     /// `accepted_at` counts from the start of the process. An informer that was already warm for
     /// another profile adds 0.
