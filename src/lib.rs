@@ -1,4 +1,7 @@
-//! kubewarm keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+//! Library of the kubewarm operator and command line. kubewarm keeps declared Kubernetes resources
+//! in memory and reports how complete and fresh they are.
+#![allow(missing_docs, reason = "only the programs and tests of this package use the library")]
+
 pub mod access;
 pub mod app;
 pub mod cli;

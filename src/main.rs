@@ -1,15 +1,16 @@
-//! Parse, execute, print the error chain, exit code.
+//! The `kubewarm` program: parses the arguments, runs the command, prints the error chain and sets
+//! the exit code.
 
 use kubewarm::{app, cli::Cli, commands::as_called};
 use kubewarm_api::model::escape;
 use std::{error::Error, iter::successors, process::ExitCode};
 
-/// "Failed", for every command: 1 means "not ready".
+/// Exit code of a command that failed. Exit code 1 means "not ready".
 const FAILED: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Boxed: it is as large as the largest command.
+    // Boxed because the future is as large as the largest command's.
     Box::pin(app::execute(Cli::from_env())).await.unwrap_or_else(|error| {
         report(&error);
         ExitCode::from(FAILED)

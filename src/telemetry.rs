@@ -1,4 +1,4 @@
-//! Logs: to standard error, as text or JSON, with a filter that can change at run time.
+//! Sets up logging to standard error, as text or JSON, with a filter that can change at run time.
 
 use crate::cli::LogFormat;
 use std::{
@@ -20,39 +20,38 @@ use tracing_subscriber::{
     util::{SubscriberInitExt as _, TryInitError},
 };
 
-/// The filter in force. Clones change the same one.
+/// Handle to the active log filter. Clones share it.
 #[derive(Clone, Debug)]
 pub struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
-/// Logging cannot start, or the filter cannot be changed.
+/// Logging cannot start, or its filter cannot change.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Not a filter.
+    /// The text is no valid filter.
     #[error(
         "log filter {filter:?} is not a list of directives such as \"info,kube_client=warn,kube_runtime=warn\""
     )]
     Filter {
-        /// As the user wrote it.
         filter: String,
-        /// What is wrong with it.
         #[source]
         source: ParseError,
     },
-    /// Something else in the process took the logs first.
+    /// The process already has a global log subscriber.
     #[error("logging cannot start")]
     Taken(#[from] TryInitError),
-    /// The subscriber is gone: the process is ending.
+    /// The subscriber no longer exists, because the process ends.
     #[error("the log filter cannot be changed any more")]
     Gone(#[from] reload::Error),
 }
 
-/// Logs to standard error from here on, panics of any thread included.
+/// Starts logging to standard error, including panics of all threads.
 ///
 /// # Errors
 ///
-/// [`TelemetryError::Filter`], or [`TelemetryError::Taken`] the second time.
+/// Returns [`TelemetryError::Filter`] for an invalid filter, or [`TelemetryError::Taken`] at the
+/// second call.
 pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryError> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let layer = fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
@@ -62,7 +61,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<LogFilter, TelemetryErro
     Ok(LogFilter { handle })
 }
 
-/// Writes each event as one line.
+/// Creates the layer that writes each event as one line.
 fn lines<S, W>(
     format: LogFormat,
     layer: fmt::Layer<S, DefaultFields, Format, W>,
@@ -78,11 +77,11 @@ where
 }
 
 impl LogFilter {
-    /// Puts another filter in force; the old one stays if this is none.
+    /// Replaces the filter. An invalid filter leaves the old one active.
     ///
     /// # Errors
     ///
-    /// [`TelemetryError::Filter`] or [`TelemetryError::Gone`].
+    /// Returns [`TelemetryError::Filter`] or [`TelemetryError::Gone`].
     pub fn set(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok(self.handle.reload(parse(filter)?)?)
     }
@@ -100,8 +99,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(location, thread, message = message(panic.payload()), "panicked");
 }
 
-/// The message if it is a literal. One that was formatted may quote what was being parsed, and
-/// bodies are not logged.
+/// Returns the panic message if it is a literal. A formatted message can contain parts of an
+/// object, which must not be logged.
 fn message(payload: &(dyn std::any::Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("withheld: it may quote an object")
 }
@@ -118,7 +117,7 @@ mod tests {
         assert!(!message(&quoting).contains("hunter2"));
     }
 
-    /// What is logged while `log` runs.
+    /// Returns the log output of `log`.
     fn logged(format: LogFormat, log: impl FnOnce()) -> String {
         let mut read = tempfile::tempfile().unwrap();
         let layer = fmt::layer().with_ansi(false).with_writer(read.try_clone().unwrap());
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_has_its_fields_beside_the_message() {
+    fn a_json_log_line_has_its_fields_next_to_the_message() {
         let text = logged(LogFormat::Json, || tracing::warn!(objects = 3, "list\nfailed"));
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -140,15 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn text_that_no_terminal_reads_has_no_colours() {
+    fn text_logs_without_a_terminal_have_no_colours() {
         let text = logged(LogFormat::Text, || tracing::warn!(objects = 3, "list failed"));
         assert!(text.ends_with("list failed objects=3\n"), "{text:?}");
         assert!(!text.contains('\x1b'), "{text:?}");
     }
 
     #[test]
-    fn a_refused_filter_leaves_the_old_one() {
-        // Not started: the registry is one a process, and other tests log too.
+    fn an_invalid_filter_leaves_the_old_one() {
+        // The filter is not installed globally, because other tests of the process log, too.
         let (layer, handle) =
             reload::Layer::new(parse("info,kube_client=warn,kube_runtime=warn").unwrap());
         let _subscriber = tracing_subscriber::registry().with(layer);

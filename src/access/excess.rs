@@ -1,4 +1,4 @@
-//! What an identity may list or watch beyond what its profiles need.
+//! Finds the list and watch permissions of an identity that no profile needs.
 
 use super::rules::{ANY, VERBS};
 use kubewarm_api::{
@@ -8,34 +8,39 @@ use kubewarm_api::{
 use kubewarm_client::ReviewedRules;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// As many as `status.access.excess` takes: rules of a namespace, and resources and names of a rule.
+/// Limits of `status.access.excess`: the number of rules, and per rule the number of resources and
+/// of names.
 const MAX_RULES: usize = 32;
 const MAX_RESOURCES: usize = 32;
 const MAX_NAMES: usize = 64;
 
-/// What everybody may list or watch, whatever anyone grants: of the default roles that the API server
-/// binds to all authenticated users and to all service accounts (`system:basic-user`,
-/// `system:discovery`, `system:public-info-viewer`, `system:service-account-issuer-discovery` and
-/// `system:cluster-trust-bundle-discovery`), only the last one lists or watches anything.
+/// The only listable resource that the API server's default roles grant to all authenticated users
+/// and every ServiceAccount.
+///
+/// Checked roles: `system:basic-user`, `system:discovery`, `system:public-info-viewer`,
+/// `system:service-account-issuer-discovery` and `system:cluster-trust-bundle-discovery`. Only the
+/// last one grants `list` or `watch`.
 const EVERYBODYS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
-/// What is too much in one place.
+/// Permissions of one identity, in one namespace or in the cluster, that no profile needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Excess {
-    /// Sorted; at most 32, each with at most 32 resources and 64 names. Without names: all objects.
+    /// Sorted; at most 32 rules with at most 32 resources and 64 names each. A rule without names
+    /// applies to all objects.
     pub rules: Vec<PolicyRule>,
-    /// Whether that is all.
+    /// `Incomplete` if a limit removed rules, or if the API server returned only some of the rules.
     pub completeness: Completeness,
 }
 
-/// What `rules` allow beyond `needed` and beyond what everybody may.
+/// Returns the permissions in `rules` that exceed `needed` and the default roles.
 ///
-/// A rule with a wildcard is never needed: it is shown as it is. Subresources are left out, since
-/// nothing lists or watches them.
+/// A rule with a wildcard always counts as excess and is returned unchanged. Subresources are
+/// skipped, because they cannot be listed or watched.
 ///
 /// # Cost
 ///
-/// Whoever writes the rules decides on their size: it ends with the first grant that is one too many.
+/// A tenant controls the size of its rules. The loop therefore stops at the first group or resource
+/// beyond the limits.
 pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> Excess {
     let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
@@ -46,7 +51,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
         let resources = words(rule.resources.as_ref());
         for group in words(rule.api_groups.as_ref()) {
             let is_surplus = |resource: &&str| {
-                // A name that no kind can have, `*` among them, is needed by nobody.
+                // A name that is no valid resource name, such as `*`, is never needed.
                 let is_needed =
                     GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
                 !(resource.contains('/') || is_needed || (group, *resource) == EVERYBODYS)
@@ -68,7 +73,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     let mut all = Vec::new();
     for ((group, verbs, names), resources) in found {
         let resources: Vec<_> = resources.into_iter().collect();
-        // Without names there is one rule all the same.
+        // A rule without names must still produce one rule.
         let names = names.chunks(MAX_NAMES).chain(names.is_empty().then_some(&[][..]));
         let both =
             resources.chunks(MAX_RESOURCES).flat_map(|of| names.clone().map(move |it| (of, it)));
@@ -85,7 +90,7 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
     Excess { rules: all, completeness }
 }
 
-/// Sorted, each once.
+/// Sorted and without duplicates.
 fn words(list: Option<&Vec<String>>) -> BTreeSet<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_or_cannot_be_listed_is_no_excess() {
+    fn needed_or_unlistable_resources_are_no_excess() {
         let nothing = [
             rule(&[""], &["pods"], &["list", "watch"], &[]),
             rule(&[""], &["pods"], &["list"], &["web"]),
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_is_named_as_narrowly_as_it_is_granted() {
+    fn excess_rules_keep_the_granted_verbs_and_names() {
         let rules = vec![
             rule(&["", "apps"], &["pods", "secrets"], &["get", "list", "watch"], &[]),
             rule(&[""], &["configmaps"], &["watch"], &["b", "a"]),
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_status_takes_is_cut_and_said() {
+    fn rules_beyond_the_status_limit_are_cut_and_marked_incomplete() {
         let groups: Vec<_> = (0..40).map(|n| format!("g{n}.io")).collect();
         let groups: Vec<_> = groups.iter().map(String::as_str).collect();
         let rules = vec![rule(&groups, &["things"], &["list"], &[])];
@@ -159,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_thousands_of_names_are_cut_at_once() {
+    fn rules_with_thousands_of_names_are_cut_within_half_a_second() {
         let many: Vec<_> = (0..2_000).map(|n| format!("n{n:04}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let of = |rules| {
             let rules = ReviewedRules { rules, completeness: Completeness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
-            // Four million pairs, or as many copies of names, take much longer.
+            // Four million pairs, or a copy of the names for each resource, take much longer.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
             found.rules

@@ -1,7 +1,8 @@
-//! Whether every cell may be read, proven by its own requests, and what its identity may too much.
+//! Checks whether the identity of each declared informer may list and watch, and finds its excess
+//! permissions.
 //!
-//! Each cell's `list` and `watch` are tried as the identity that will use them; reviews are asked
-//! beside that, often, because they are cheap, and never decide.
+//! Only a real `list` and `watch` with the informer's identity decide. Rules reviews and
+//! access reviews run more often, because they are cheap, and only trigger real requests.
 
 mod book;
 mod excess;

@@ -1,4 +1,4 @@
-//! What everybody else reads: cells' standings, and what is too much.
+//! A shared read-only view of the permissions of all informers and of excess permissions.
 
 use super::{book::Book, excess::Excess, standing::CellAccess};
 use kubewarm_api::model::{CellKey, Identity};
@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Reads what is known of permissions. Cheap to clone.
+/// Read handle to the state of the access checks. A clone shares that state.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
     pub(super) book: Arc<RwLock<Book>>,
@@ -17,14 +17,16 @@ impl AccessReports {
         Self { book: Arc::new(RwLock::new(book)) }
     }
 
-    /// What is known of a cell; `None` if it is not checked.
+    /// Returns the permission state of an informer, or `None` if the informer is not checked.
     #[must_use]
     pub fn get(&self, key: &CellKey) -> Option<CellAccess> {
         self.book.read().access(key, Instant::now())
     }
 
-    /// What `identity` may list and watch too much in the namespace `here`, or, without one, across
-    /// the cluster; `None` before its rules are known.
+    /// Returns the list and watch permissions of `identity` that no profile needs.
+    ///
+    /// With a namespace: permissions in that namespace. Without one: permissions in the whole
+    /// cluster. Returns `None` until the first rules review of that scope is answered.
     #[must_use]
     pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
         self.book.read().excess(&(identity.clone(), here.cloned()))

@@ -1,17 +1,18 @@
-//! Whether the rules of a review allow what a cell needs, as RBAC matches them.
+//! Evaluates the rules of a `SelfSubjectRulesReview` for the resource of an informer, as RBAC does.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, ResourceRule};
 use kubewarm_api::model::{CellKey, Extent, GroupResource, Identity, Verb};
 use kubewarm_client::{ReviewedRules, with_selectors};
 use std::sync::Arc;
 
-/// What a rule may say instead of a name.
+/// Wildcard of `verbs`, `apiGroups` and `resources`.
 pub(super) const ANY: &str = "*";
 
-/// What both requests of a cell are for.
+/// The two verbs that an informer needs.
 pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
-/// Whether rules that are all there is allow `verb` on what the cell selects.
+/// Whether `rules` grant `verb` on the resource and name that the informer selects. `rules` must be
+/// complete.
 pub(super) fn allow(rules: &ReviewedRules, key: &CellKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
     rules.rules.iter().any(|rule| allows(rule, verb, of, name))
@@ -25,13 +26,14 @@ fn allows(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str
     let named = rule.resource_names.as_deref().unwrap_or_default();
     has(&rule.verbs, verb.as_str())
         && listed(&rule.api_groups, of.group())
-        // `pods/log` is another resource than `pods`.
+        // A grant for `pods/log` does not grant `pods`.
         && listed(&rule.resources, of.resource())
-        // Names have no wildcard.
+        // RBAC has no wildcard for resource names.
         && (named.is_empty() || name.is_some_and(|name| named.iter().any(|n| n == name)))
 }
 
-/// What to ask about one request of a cell: the same as the API server sees when it is made.
+/// Returns the attributes of an access review for the informer's `list` or `watch`, including its
+/// label and field selectors.
 #[must_use]
 pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     let of = key.resource.group_resource();
@@ -46,10 +48,11 @@ pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
     with_selectors(attributes, &key.labels, &key.fields)
 }
 
-/// Whose rules, and where; without a namespace, only grants for the whole cluster count.
+/// Scope of a rules review: an identity and a namespace. Without a namespace: grants for the whole
+/// cluster.
 pub(super) type Spot = (Identity, Option<Arc<str>>);
 
-/// Where the rules are that decide about a cell.
+/// Returns the scope whose rules decide about the informer.
 pub(super) fn spot(key: &CellKey) -> Spot {
     let here = match &key.extent {
         Extent::Namespace(name) => Some(Arc::clone(name)),
@@ -72,13 +75,13 @@ mod tests {
         }
     }
 
-    fn says(rule: &ResourceRule, name: Option<&str>) -> bool {
+    fn is_allowed(rule: &ResourceRule, name: Option<&str>) -> bool {
         let pods = GroupResource::new("", "pods").unwrap();
         allows(rule, Verb::List, &pods, name)
     }
 
     #[test]
-    fn rules_match_as_rbac_matches_them() {
+    fn rules_are_evaluated_as_rbac_evaluates_them() {
         let both: &[&str] = &["list", "watch"];
         let cases = [
             (rule(&[""], &["pods"], both, &[]), None, true),
@@ -93,7 +96,7 @@ mod tests {
             (ResourceRule::default(), None, false),
         ];
         for (rule, name, allowed) in cases {
-            assert_eq!(says(&rule, name), allowed, "{rule:?} {name:?}");
+            assert_eq!(is_allowed(&rule, name), allowed, "{rule:?} {name:?}");
         }
     }
 }

@@ -1,57 +1,58 @@
-//! What is known of a cell's permissions, as everybody else sees it.
+//! The permission state of an informer, as status, metrics and readiness read it.
 
 use jiff::Timestamp;
 use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
 use std::sync::Arc;
 
-/// Whether a cell may be read.
+/// Whether the informer's identity may list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody has said so far.
+    /// No check has decided yet.
     Verifying,
-    /// It may be listed and watched.
+    /// The API server permits list and watch.
     Granted {
-        /// When the request was sent that shows it.
+        /// When kubewarm sent the request that was permitted.
         verified_at: Timestamp,
-        /// What it rests on.
+        /// Real requests (`Probe`), or an access review if real requests gave no result (`Review`).
         method: VerificationMethod,
     },
-    /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
+    /// Access was permitted, but no real request has confirmed it within the limit. The informer is
+    /// blocked until a real request succeeds.
     Unverified {
-        /// When it was last verified.
+        /// When the last permitted real request was sent.
         verified_at: Timestamp,
-        /// Why the last check came to nothing when patience ended.
+        /// Error of the last check before the limit expired.
         message: Arc<str>,
     },
-    /// The API server refused the real request.
+    /// The API server refused a real request.
     Refused(Refused),
 }
 
-/// What was refused.
+/// The refused verbs of an informer and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// `list`, `watch` or both, in this order; at least one.
+    /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// One of those that refuse an identity ([`Reason::refuses_identity`]), or
-    /// [`Reason::NamespaceNotFound`] where the roles went with their namespace.
+    /// A reason for which [`Reason::refuses_identity`] is true, or [`Reason::NamespaceNotFound`] if
+    /// the namespace and its roles were deleted.
     pub reason: Reason,
-    /// The API server's words.
+    /// Error message of the API server.
     pub message: Arc<str>,
-    /// When that was last confirmed by the real request.
+    /// When the last real request was refused.
     pub verified_at: Timestamp,
-    /// When it was last granted before that, in this process: access was taken away, not merely missing.
+    /// When access was last permitted, if this process saw it permitted. `None`: it was never
+    /// granted, or its namespace was deleted.
     pub revoked: Option<Timestamp>,
 }
 
-/// What is known of a cell's permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellAccess {
-    /// Whether it may be read.
     pub standing: Standing,
-    /// What reviews keep saying, whether it is allowed, although real requests show otherwise.
+    /// `Some(allowed)` if access reviews repeatedly contradict the real requests. `allowed` is the
+    /// result of the reviews.
     pub overruled: Option<bool>,
-    /// Whether the bounds on checks make its checks wait for longer than they should.
+    /// Whether the rate and concurrency limits have delayed the informer's checks.
     pub is_late: bool,
-    /// Why the last check came to nothing, if none has been answered for longer than they should take.
+    /// Error of the last check, if no check was answered within the expected period.
     pub failed: Option<Fault>,
 }

@@ -1,4 +1,5 @@
-//! Tokens, forecasts and Events of one namespace together, beside its checks.
+//! Tests that the requests for one namespace stay within its rate limits and do not delay other
+//! namespaces.
 
 use crate::{
     access::{PATIENCE, Surroundings, Verifier, Wanted},
@@ -21,10 +22,10 @@ use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What was asked for, and when. Of roles and of the server itself nothing.
+/// The time and path of each request, except requests for roles and for the server's version.
 type Noted = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// An API server that answers at once, allows everything, and knows no account.
+/// An API server that answers at once, permits everything, and has no ServiceAccount.
 fn server(noted: &Noted) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -73,7 +74,7 @@ fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
     })
 }
 
-/// Keeps the forecast of a profile with 150 cells.
+/// Runs the forecast of a profile with 150 informers.
 async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationToken) {
     let forecasts = Forecasts::default();
     let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
@@ -82,15 +83,15 @@ async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationTok
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
-/// Has a token asked for.
-async fn ask_for_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
+/// Sends a request that needs a token of the account.
+async fn request_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
     let account = Identity::ServiceAccount { namespace: namespace.into(), name: name.into() };
     let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
     let _no_such_account = clients.client_for(&account).send(request).await;
 }
 
-/// Profiles of `noisy` become Ready, one after another.
-async fn tell(sink: ApiServer) {
+/// Sends one Event after another, each for another profile of `noisy`.
+async fn send_events(sink: ApiServer) {
     let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
         ticks.tick().await;
@@ -106,16 +107,15 @@ async fn tell(sink: ApiServer) {
     }
 }
 
-/// The most that came in so many seconds.
-fn most_in(seconds: u64, asked: &[&(Instant, String)]) -> usize {
+/// The maximum number of requests within `seconds`.
+fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
     let until = |at: Instant| at + Duration::from_secs(seconds);
-    let count = |at: Instant| asked.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
-    asked.iter().map(|(at, _)| count(*at)).max().unwrap_or(0)
+    let count = |at: Instant| sent.iter().filter(|(it, _)| (at..until(at)).contains(it)).count();
+    sent.iter().map(|(at, _)| count(*at)).max().unwrap_or(0)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither_its_checks_nor_others()
- {
+async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others() {
     let (noted, buckets) = (Noted::default(), Buckets::default());
     let client = server(&noted);
     let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
@@ -123,18 +123,18 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
     let clients: Arc<dyn Clients> = Arc::new(accounts);
     let sink = ApiServer::new(&client, "me", buckets.clone());
     let tokens = async {
-        // As many accounts as a namespace may have profiles.
+        // The maximum number of profiles of a namespace, with one account each.
         let names: Vec<_> = (0..100).map(|n| format!("reader-{n}")).collect();
         for _ in 0..6 {
-            join_all(names.iter().map(|name| ask_for_a_token(&*clients, "noisy", name))).await;
+            join_all(names.iter().map(|name| request_a_token(&*clients, "noisy", name))).await;
         }
     };
     let quiet = async {
         for n in 0..10 {
             sleep(Duration::from_secs(5)).await;
-            let asked = Instant::now();
-            ask_for_a_token(&*clients, "quiet", &format!("reader-{n}")).await;
-            assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+            let sent = Instant::now();
+            request_a_token(&*clients, "quiet", &format!("reader-{n}")).await;
+            assert!(sent.elapsed() < Duration::from_millis(500), "{:?}", sent.elapsed());
         }
     };
     let stop = CancellationToken::new();
@@ -142,7 +142,7 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
         tokio::join!(
             verifier(Arc::clone(&clients), Buckets::default()).run(stop.clone()),
             plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
-            tell(sink),
+            send_events(sink),
             tokens,
             quiet,
         )
@@ -158,12 +158,13 @@ async fn a_namespace_keeps_to_its_bounds_whatever_it_asks_for_and_delays_neither
     let (checks, others): (Vec<_>, Vec<_>) =
         of("").into_iter().partition(|(_, path)| is_check(path));
     let counts = ["/planned-", "/token", "/events"].map(|part| of(part).len());
-    assert!(counts.iter().all(|count| *count > 50), "each kind has its part: {counts:?}");
-    // Each 20 a second after 40 at once; a trial is drawn as a whole.
-    for asked in [&checks, &others] {
-        let most = most_in(10, asked);
+    assert!(counts.iter().all(|count| *count > 50), "each kind of request is served: {counts:?}");
+    // The limits are 20 a second after a burst of 40. The requests of one access check are charged
+    // together.
+    for sent in [&checks, &others] {
+        let most = most_in(10, sent);
         assert!(most <= 10 * 20 + 45, "{most} in ten seconds");
-        assert!((1_100..=60 * 20 + 45).contains(&asked.len()), "{} in a minute", asked.len());
+        assert!((1_100..=60 * 20 + 45).contains(&sent.len()), "{} in a minute", sent.len());
     }
     assert_eq!(noted.iter().filter(|(_, path)| path.contains("/quiet/")).count(), 10);
 }

@@ -1,4 +1,4 @@
-//! `--metrics-auth`: who reads the metrics.
+//! Sets up the authorization of scrapers, as `--metrics-auth` requires.
 
 use super::Error;
 use crate::{
@@ -11,12 +11,12 @@ use kubewarm_serve::callers::{CallerLimits, Callers, Note};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Reviews are of the cluster.
+/// Error for flags that exclude each other: token reviews and access reviews need a ClusterRole.
 const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or let a \
     NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
-/// Refuses what cannot work.
+/// Returns an error for flags that exclude each other.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
         return Err(Error::Flags(NO_REVIEWS));
@@ -24,7 +24,7 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who may scrape.
+/// Returns who may read `/metrics`.
 pub(super) fn scrapers(
     args: &RunArgs,
     connection: &Connection,
@@ -40,7 +40,7 @@ pub(super) fn scrapers(
     Ok(Scrapers::Reviewed(Box::new(callers.map_err(Error::Serve)?)))
 }
 
-/// What is decided about callers, for the metrics.
+/// Returns a callback that records decisions about callers as metrics.
 pub(super) fn note(metrics: &Metrics) -> Note {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))

@@ -1,9 +1,9 @@
-//! Keeps what the process holds out of core dumps.
+//! Keeps stored objects out of core dumps.
 
-/// Forbids core dumps of this process, and that others of its user read its memory: tables may hold
-/// secrets. Where that is not possible, the log says so.
+/// Disables core dumps of this process, and access of other processes to its memory, because stores
+/// can contain Secrets. Logs a warning if that fails.
 ///
-/// What the process reads of itself below `/proc` it may still read.
+/// The process can still read its own files in `/proc`.
 #[cfg(target_os = "linux")]
 pub(super) fn forbid() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -12,7 +12,7 @@ pub(super) fn forbid() {
     }
 }
 
-/// Other systems have no such switch.
+/// kubewarm disables core dumps on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn forbid() {
     tracing::warn!("this system cannot forbid core dumps, which may hold secrets");

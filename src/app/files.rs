@@ -1,7 +1,9 @@
-//! How many files and sockets the process may have open.
+//! Raises the limit of open files and sockets.
 
-/// Takes as many as it may have. At first that is often 1,024, for programs that know no more (`select`): the
-/// read address alone has places for twice as many connections, and without a free one no cell can be watched.
+/// Raises the limit to the maximum that the system allows.
+///
+/// The default is often 1,024, for programs that use `select`. The read address alone accepts twice
+/// as many connections, and without a free descriptor no watch can open.
 #[cfg(target_os = "linux")]
 pub(super) fn take_all() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,7 +16,7 @@ pub(super) fn take_all() {
     }
 }
 
-/// On other systems whoever runs it says how many.
+/// On other systems the limit stays as it was configured.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn take_all() {}
 
@@ -23,10 +25,10 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     #[test]
-    fn as_many_files_as_the_system_grants_may_be_open() {
+    fn the_limit_of_open_files_is_raised_to_the_maximum() {
         let granted = getrlimit(Resource::Nofile);
         let fewer = granted.maximum.map(|most| most - 1);
-        // Still enough for the tests beside this one.
+        // Enough for the tests that run in parallel.
         setrlimit(Resource::Nofile, Rlimit { current: fewer, ..granted }).unwrap();
         super::take_all();
         assert_eq!(getrlimit(Resource::Nofile).current, granted.maximum);

@@ -1,4 +1,4 @@
-//! How much memory the process may take (the flag, else the cgroup that it runs in), and how it is split.
+//! Determines the memory limit of the process, from the flag or its cgroup, and splits it.
 
 use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
 use kubewarm_serve::callers::ReaderLimits;
@@ -7,26 +7,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Percent of the limit for stores with their informers.
+/// Percentage of the limit for stores and informers.
 const STORES: u64 = 75;
-/// Percent of it for readers: their connections, watches and answers. The program itself has the rest.
+/// Percentage of the limit for connections, watches and responses of clients. The rest is for the
+/// program itself.
 const READERS: u64 = 15;
-/// Of the readers' part, answers that are not written have one in so many: the rest is for connections and watches.
+/// Unwritten responses may use one half (1/`ANSWERS`) of the memory for clients. The rest is for
+/// connections and watches.
 const ANSWERS: u64 = 2;
-/// A v1 cgroup without a limit says the largest number of whole pages instead.
+/// A v1 cgroup without a limit reports the largest multiple of the page size, which is above this
+/// value.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The memory limit as it is split at start: no part takes from another.
+/// The memory limit, split at the start. No part can use memory of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemorySplit {
-    /// Bytes for stores with their informers; `None` is no limit.
+    /// Bytes for stores and informers; `None` means no limit.
     pub(super) stores: Option<u64>,
-    /// Bytes for connections, watches and answers of readers; `None` is no limit.
+    /// Bytes for connections, watches and responses of clients; `None` means no limit.
     pub(super) readers: Option<u64>,
 }
 
 impl MemorySplit {
-    /// As the flag says, else the cgroup; which log and metrics are told.
+    /// Reads the limit from the flag, or else from the cgroup. Logs it and sets its metric.
     pub(super) fn of(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
         let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
         let limit = match args.memory_limit {
@@ -48,7 +51,7 @@ impl MemorySplit {
         Self { stores: part(limit, STORES), readers: part(limit, READERS) }
     }
 
-    /// What profiles may take: memory as it is split here, and informers as the flags say.
+    /// Returns the limits for profiles, from this split and the flags.
     pub(super) fn operator_limits(self, args: &RunArgs) -> OperatorLimits {
         OperatorLimits {
             bytes: self.stores,
@@ -58,7 +61,7 @@ impl MemorySplit {
         }
     }
 
-    /// What readers may have: as the flags say, and no more for answers than their part of the memory has.
+    /// Returns the limits for clients, from the flags. Responses are also limited by this split.
     pub(super) fn limits(self, args: &RunArgs) -> ReaderLimits {
         let limits = args.api.limits();
         ReaderLimits { unwritten_bytes: self.answers(limits.unwritten_bytes), ..limits }
@@ -70,7 +73,7 @@ impl MemorySplit {
     }
 }
 
-/// So many percent of `limit`; whoever may take all of it has no bound of its own.
+/// Returns `percent` of `limit`. 100% means no separate limit.
 fn part(limit: Option<u64>, percent: u64) -> Option<u64> {
     limit.filter(|_| percent < 100).map(|limit| limit / 100 * percent)
 }
@@ -79,8 +82,10 @@ fn own_cgroups() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// The smallest memory limit of a cgroup (v2, else v1) and those above it; `cgroups` is what
-/// `/proc/self/cgroup` says. In a container the own cgroup is mounted as the root.
+/// Returns the smallest memory limit of the process's cgroup (v2, else v1) and its parents.
+///
+/// `cgroups` is the content of `/proc/self/cgroup`. In a container, the container's own cgroup is
+/// mounted as the root.
 fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
     let entry = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -97,7 +102,8 @@ fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
         .or_else(|| smallest(&v1, of(&is_memory).unwrap_or_default(), "memory.limit_in_bytes"))
 }
 
-/// The smallest number in `file` of `path` below `root` and of every folder up to `root`.
+/// Returns the smallest number in the file `file` of the folder `path` and its parents, up to
+/// `root`.
 fn smallest(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = root.join(path);
     let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
@@ -119,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_counts() {
+    fn the_smallest_limit_of_a_cgroup_and_its_parents_counts() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(root, "kubepods/memory.max", "4096\n");
@@ -127,11 +133,11 @@ mod tests {
         assert_eq!(cgroup_limit(root, "0::/kubepods/pod\n"), Some(4096));
         assert_eq!(cgroup_limit(root, "0::/other\n"), None);
         write(root, "memory.max", "1024");
-        assert_eq!(cgroup_limit(root, "0::/"), Some(1024), "as seen in a container");
+        assert_eq!(cgroup_limit(root, "0::/"), Some(1024), "in a container");
     }
 
     #[test]
-    fn version_1_has_a_folder_of_its_own_and_a_number_for_none() {
+    fn cgroup_v1_has_its_own_folder_and_a_number_for_no_limit() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let cgroups = "9:cpu:/x\n8:memory,hugetlb:/docker/a\n";
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_may_take_everything_has_no_bound_of_its_own() {
+    fn a_namespace_share_of_100_percent_is_no_limit() {
         let parts = [(Some(1_000), 25), (Some(1_000), 100), (None, 25)].map(|(l, p)| part(l, p));
         assert_eq!(parts, [Some(250), None, None]);
     }
@@ -152,7 +158,7 @@ mod tests {
         let split = MemorySplit::new(Some(64 << 20));
         let (stores, readers) = (split.stores.unwrap(), split.readers.unwrap());
         assert_eq!((stores >> 20, readers >> 20), (47, 9));
-        assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "a tenth is the program's");
+        assert!((64 << 20) - stores - readers >= (64 << 20) / 10, "the program has a tenth");
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
         let answers =
             [Some(64 << 20), Some(8 << 30), None].map(|it| MemorySplit::new(it).answers(64 << 20));
@@ -160,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_limit() {
+    fn a_malformed_cgroup_file_is_no_limit() {
         assert_eq!(cgroup_limit(Path::new("/nowhere"), "x\n::\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The composition root: the only folder that sees every layer.
+//! The composition root: it runs the commands and connects all layers of the operator.
 
 #[cfg(test)]
 mod bucket;
@@ -22,63 +22,56 @@ use kubewarm_api::model;
 use kubewarm_serve::ServeError;
 use std::process::ExitCode;
 
-/// Why the process ends without having done what it was called for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A command for people or scripts failed.
+    /// A command except `run` and `crd` failed.
     #[error(transparent)]
     Client(#[from] commands::Error),
 
-    /// The log cannot be started.
     #[error("cannot start the log")]
     Telemetry(#[from] telemetry::TelemetryError),
 
-    /// There is no cluster to talk to.
     #[error("cannot tell which cluster to run against")]
     Connect(#[from] kubewarm_client::ConnectError),
 
-    /// The admin address cannot be served.
     #[error("cannot serve the admin address")]
     Serve(#[source] ServeError),
 
-    /// The read address cannot be served.
     #[error("cannot serve the read API")]
     Read(#[source] ServeError),
 
-    /// Flags that do not go together.
+    /// The flags exclude each other.
     #[error("{0}")]
     Flags(&'static str),
 
-    /// A metric is wrong: a bug.
+    /// A metric is invalid, which is a bug.
     #[error("cannot make the metrics")]
     Metrics(#[from] metrics::MetricsError),
 
-    /// A name of our own is wrong: a bug.
+    /// A constant resource name is invalid, which is a bug.
     #[error("cannot name our own resource")]
     Name(#[from] model::Invalid),
 
-    /// Signal handlers cannot be installed.
     #[error("cannot listen for signals")]
     Signal(#[source] std::io::Error),
 
-    /// A task that should run for ever returned.
+    /// A task that must run until the shutdown returned.
     #[error("the {0} ended by itself")]
     TaskEnded(&'static str),
 
-    /// A task panicked.
     #[error("a task panicked")]
     TaskPanicked(#[source] tokio::task::JoinError),
 
-    /// Tasks still ran at the end of the drain time.
+    /// This number of tasks still ran at the end of the drain time.
     #[error("{0} tasks did not end in time")]
     Undrained(usize),
 }
 
-/// Carries out `cli`.
+/// Runs the command `cli`.
 ///
 /// # Errors
 ///
-/// [`Error`], whose chain is for a person.
+/// Returns an [`Error`] whose source chain is written for users.
 pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli {
         Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),

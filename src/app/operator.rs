@@ -1,4 +1,4 @@
-//! `kubewarm run`: puts the operator together, runs it, and takes it down in order.
+//! `kubewarm run`: starts the operator's tasks, and stops them in order.
 
 use super::{
     Error, callers, dumps, files,
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Runs the operator until a signal asks it to end.
+/// Runs the operator until it receives SIGTERM or SIGINT.
 pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let started = Instant::now();
     callers::check(&args)?;
@@ -94,7 +94,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     supervise(tasks, stop, signal, || gate.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// What the admin address shows of itself, if it speaks TLS.
+/// The certificate of the admin address; `None` without TLS.
 fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
     let is_tls = args.admin_tls || files.is_some();
@@ -102,27 +102,23 @@ fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate
     certificate.map_err(ServeError::of("the admin address has no certificate"))
 }
 
-/// What both halves need.
+/// Values that several tasks of the operator share.
 struct Frame {
-    /// Where the operator lives.
+    /// The operator namespace.
     namespace: Arc<str>,
-    /// When it started.
     started: Instant,
-    /// When to stop.
     stop: CancellationToken,
-    /// How memory is split.
     memory: MemorySplit,
-    /// Clients that act as the cells' identities.
+    /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn Clients>,
-    /// What the requests for each namespace are drawn from.
+    /// Rate limits per namespace.
     buckets: Buckets,
-    /// What profiles that are only planned would cost.
     forecasts: Forecasts,
-    /// Those who watch through the read API.
+    /// The clients that watch through the read API.
     watchers: Watchers,
 }
 
-/// Discovery, the subject, and the controller with its cells.
+/// Starts discovery, the access verifier and the controller with its informers.
 fn spawn_controller(
     tasks: &mut Tasks,
     connection: &Connection,
@@ -135,7 +131,8 @@ fn spawn_controller(
         counted.for_resource(resource).store_decode_errors.inc();
     });
     let Frame { namespace, started, stop, clients, memory, forecasts, .. } = frame;
-    // Of their own, so that nothing that a tenant may have sent keeps a loss of access from being noticed.
+    // Separate rate limits, so that other requests of a tenant cannot delay the detection of lost
+    // access.
     let checks = Buckets::default();
     let bounds = Bounds {
         lists: args.max_concurrent_lists.get(),
@@ -151,13 +148,13 @@ fn spawn_controller(
         Timing::default(),
     );
     let admits = admission.clone();
-    // kubewarm's own informers read profiles and nothing else. No more profiles are stored than are admitted.
+    // kubewarm's own informers only watch profiles. The sink limits the number of stored profiles.
     let registry = registry.with_sinks(move |key, writer| {
         if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
     });
     let discovery = Discovery::new(connection.client());
-    let (tell_subject, subject) = watch::channel(None);
-    let (tell_authors, authors) = watch::channel(AuthorCheck::Unknown);
+    let (subject_sender, subject) = watch::channel(None);
+    let (authors_sender, authors) = watch::channel(AuthorCheck::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let proofs = registry.proofs();
     let sources = Sources {
@@ -181,9 +178,9 @@ fn spawn_controller(
     let served = discovery.served();
     let access = verifier.reports();
     tasks.begin("access verifier", verifier.run(stop.clone()));
-    let authors = watch_authors(connection.client(), tell_authors);
+    let authors = watch_authors(connection.client(), authors_sender);
     tasks.begin("author check", stop.clone().run_until_cancelled_owned(authors));
-    let subject = learn_subject(connection.client(), tell_subject);
+    let subject = learn_subject(connection.client(), subject_sender);
     tasks.begin("subject", stop.clone().run_until_cancelled_owned(subject));
     let until = stop.clone();
     tasks.begin("discovery", async move { discovery.run(until).await });
@@ -196,7 +193,7 @@ fn spawn_controller(
     Ok((view, proofs))
 }
 
-/// The read API, if an address is given for it. Returns its certificate.
+/// Starts the read API if `--api-addr` is set.
 fn spawn_reads(
     tasks: &mut Tasks,
     args: &RunArgs,
@@ -231,8 +228,8 @@ fn spawn_reads(
     Ok(Some(shown))
 }
 
-/// The lease, and the writer that it lets write. The lease is given back only after the last status
-/// has been written.
+/// Starts the leader election, the forecaster and the status writer. The lease is released only
+/// after the last status is written.
 fn spawn_status(
     tasks: &mut Tasks,
     connection: &Connection,
@@ -267,7 +264,7 @@ fn spawn_status(
     });
 }
 
-/// What the admin address answers from.
+/// Returns the state of the admin server, and registers the metrics that are read at each scrape.
 fn observe(
     metrics: &Arc<Metrics>,
     view: &View,
@@ -293,7 +290,7 @@ fn observe(
     }))
 }
 
-/// Tells the metrics who leads, and the log when that changes.
+/// Sets the metric of the lease whenever its state changes.
 async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorMetrics) {
     loop {
         metrics.set_leader(&state.borrow_and_update());
@@ -303,7 +300,8 @@ async fn follow_lease(mut state: watch::Receiver<LeaseState>, metrics: OperatorM
     }
 }
 
-/// Unique to this process: the pod's name says which one, the rest that it is not its predecessor.
+/// Identity of this process in the lease: the pod's name, and a random number that distinguishes it
+/// from earlier processes.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kubewarm".to_owned());
     format!("{host}_{:016x}", fastrand::u64(..))

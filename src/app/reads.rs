@@ -1,4 +1,4 @@
-//! `--api-addr`: the read API, put together.
+//! Sets up the read API, which `--api-addr` enables.
 
 use super::{Error, callers, view::View};
 use crate::{
@@ -20,21 +20,22 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// Reviews of readers are of the cluster, too.
+/// Error for flags that exclude each other: reviews for readers also need a ClusterRole.
 const NO_DELEGATION: &str = "--auth=delegated does not go with --watch-namespaces: TokenReviews and \
     SubjectAccessReviews are cluster-scoped, so that no Role can let kubewarm create them; leave it out, or say \
     --auth=caller-token, which takes no permission";
-/// Who shows a certificate has nothing to ask with.
+/// Error for flags that exclude each other: a client certificate contains no token for requests to
+/// the API server.
 const NO_TOKEN: &str = "--client-ca-file does not go with --auth=caller-token, the default with \
     --watch-namespaces: it asks the API server with the caller's own token, and whoever is known by a certificate \
     has none; leave it out, or say --auth=delegated, which takes the permissions that `kubewarm rbac --operator \
     --read-api` prints";
-/// A token for kubewarm alone is of no use at the API server.
+/// Error for flags that exclude each other: the API server rejects tokens with kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token, nor with --forward: both send \
     the caller's token to the API server, which does not accept one that is for somebody else; leave out one of \
     them";
 
-/// Refuses what cannot work.
+/// Returns an error for flags that exclude each other.
 pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     let is_delegated = args.api.auth == Some(Auth::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
@@ -46,7 +47,7 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
-/// A token that is for kubewarm must not be sent to where it counts for nothing.
+/// Prevents that tokens with kubewarm's audience are sent to the API server.
 fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), Error> {
     if !audience.is_empty() && (auth == Auth::CallerToken || forward) {
         return Err(Error::Flags(FOREIGN_AUDIENCE));
@@ -54,7 +55,7 @@ fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), 
     Ok(())
 }
 
-/// Those who read, if there is an address for them.
+/// Returns the authentication of readers, or `None` without a read address.
 pub(super) fn callers(
     (args, limits): (&RunArgs, ReaderLimits),
     connection: &Connection,
@@ -72,7 +73,8 @@ pub(super) fn callers(
     Ok(Some(Arc::new(callers)))
 }
 
-/// What the read API answers from, watches until the token, and the reads themselves, which somebody must run.
+/// Returns the read API and its store access, which the caller must run. Watches end at the token
+/// `stop`.
 pub(super) fn api(
     args: &RunArgs,
     (connection, callers): (&Connection, Arc<Callers>),
@@ -108,15 +110,16 @@ pub(super) fn api(
     Ok((Arc::new(api), reads))
 }
 
-/// Where goes what is not served; the reads are told what was written on the way.
+/// Returns the proxy for requests that kubewarm does not serve. It reports successful writes to
+/// `reads`.
 fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error> {
-    let told = Arc::clone(reads);
-    let wrote: Wrote = Box::new(move |written, version| told.wrote(written, &version));
+    let sink = Arc::clone(reads);
+    let wrote: Wrote = Box::new(move |written, version| sink.wrote(written, &version));
     Ok(Forward::new(connection.upstream(Handle::current())?, wrote))
 }
 
-/// What an address shows of itself: a certificate and its key of `files`, or made by this process for
-/// those who ask for it in `namespace` by any of its names.
+/// Returns the certificate of an address: from `files`, or self-signed for all names of the Service
+/// in `namespace`.
 pub(super) fn certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
@@ -130,13 +133,13 @@ pub(super) fn certificate(
     Ok(Arc::new(certificate))
 }
 
-/// The CAs whose client certificates count on the read address, if any do.
+/// Returns the CA for client certificates on the read address, if the flag is set.
 pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, ServeError> {
     let file = args.client_ca_file.clone();
     file.map(|file| Authority::of_file(file).map(Arc::new)).transpose()
 }
 
-/// What profiles offer, computed once for each round of the controller.
+/// Returns the targets that clients can read, computed once per reconciliation.
 fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync> {
     let held = Mutex::new((declarations, None));
     Box::new(move || {
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_for_kubewarm_alone_is_shown_to_nobody_else() {
+    fn a_token_with_kubewarms_audience_is_sent_to_no_other_server() {
         for (audience, auth, forward, is_refused) in [
             (&["kubewarm"] as &[&str], Auth::Delegated, false, false),
             (&[], Auth::Delegated, true, false),

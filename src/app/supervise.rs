@@ -1,4 +1,4 @@
-//! Runs the tasks of the operator, and takes them down.
+//! Runs the tasks of the operator and stops them.
 
 use super::Error;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long tasks may take to end. With the shutdown delay below the 30 s that Kubernetes grants.
+/// How long tasks may take to end after the shutdown delay. With the default delay of 3 s, both
+/// stay below the grace period of Kubernetes, 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Tasks that each run as long as the process. Each returns its own name.
+/// Tasks that run as long as the process. Each one returns its own name.
 #[derive(Debug, Default)]
 pub(super) struct Tasks(JoinSet<&'static str>);
 
 impl Tasks {
-    /// Runs `task`.
     pub(super) fn begin(
         &mut self,
         name: &'static str,
@@ -30,7 +30,7 @@ impl Tasks {
     }
 }
 
-/// Completes when Kubernetes, or someone at a terminal, asks the process to end.
+/// Completes when the process receives SIGTERM or SIGINT.
 pub(super) fn terminated() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
@@ -41,11 +41,12 @@ pub(super) fn terminated() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Runs `tasks` until `signal` completes, says so by `announce`, serves on for `delay`, then asks
-/// the tasks to stop and waits for them.
+/// Runs `tasks` until `signal` completes.
 ///
-/// A task that ends before the signal takes the process down: half an
-/// operator that still answers its probes is worse than a restart.
+/// Then it calls `announce`, keeps serving for `delay`, cancels `stop` and waits for the tasks.
+///
+/// A task that ends before the signal ends the process, because a restart is better than an
+/// operator without one of its tasks.
 pub(super) async fn supervise(
     Tasks(mut tasks): Tasks,
     stop: CancellationToken,
@@ -77,7 +78,7 @@ mod tests {
     use std::future::{pending, ready};
 
     #[tokio::test(start_paused = true)]
-    async fn the_signal_stops_every_task_after_the_delay() {
+    async fn the_signal_stops_all_tasks_after_the_delay() {
         let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
         tasks.begin("server", stop.clone().cancelled_owned());
         let began = tokio::time::Instant::now();

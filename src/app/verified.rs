@@ -1,5 +1,5 @@
-//! Verification, and what it is told: the cells that profiles declare, and whose turn their checks
-//! take.
+//! Connects the access verifier with the profiles: which informers it checks, and whose rate limit
+//! is charged.
 
 use crate::{
     access::{AccessReports, PATIENCE, Standing, Surroundings, Verifier, Wanted},
@@ -12,7 +12,8 @@ use kubewarm_cache::informer::{Changes, Reports};
 use kubewarm_client::{Buckets, Clients};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Verifies what `declarations` declare, and tells the cells. `own`: what the operator itself reads.
+/// Creates a verifier for the informers in `declarations`. `own` contains the operator's own
+/// informers.
 pub(super) fn verifier(
     (clients, buckets): (Arc<dyn Clients>, Buckets),
     (declarations, own): (&Declarations, &Arc<[CellKey]>),
@@ -38,7 +39,7 @@ pub(super) fn verifier(
     })
 }
 
-/// Every cell that a profile declares or is answered from, once.
+/// Returns every informer that a profile declares or that serves it, without duplicates.
 fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
     let mut all = BTreeMap::<CellKey, Wanted>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
@@ -56,7 +57,7 @@ fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
     all
 }
 
-/// How many cells of a profile lack which permission.
+/// Returns the number of the profile's informers that lack each permission.
 pub(super) fn missing(
     access: &AccessReports,
     profile: &Declared,

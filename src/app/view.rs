@@ -1,4 +1,4 @@
-//! What the layers show each other: cells and statuses to the observers.
+//! The operator's state, as status, metrics, readiness and reads see it.
 
 use super::verified::missing;
 use crate::{
@@ -18,26 +18,26 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Everything observers read. Cheap to clone.
+/// State for all observers. A clone shares it.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) catalog: Catalog,
     pub(super) reports: Reports,
-    /// When the reports say something new.
+    /// Wakes observers when a report changes.
     pub(super) changes: Changes,
     pub(super) served: watch::Receiver<Option<Arc<Served>>>,
-    /// The cells of the profiles themselves.
+    /// The informers of the profiles themselves.
     pub(super) own: Arc<[CellKey]>,
     pub(super) declarations: Declarations,
     pub(super) access: AccessReports,
-    /// The operator's namespace.
+    /// The operator namespace.
     pub(super) home: Arc<str>,
-    /// As last computed.
+    /// The statuses that were computed last.
     pub(super) statuses: Arc<RwLock<Arc<ComputedStatuses>>>,
 }
 
 impl View {
-    /// Every profile with the conditions that this replica computed.
+    /// Returns every profile with the conditions that this replica computed.
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
@@ -50,15 +50,17 @@ impl View {
         profiles.iter().filter_map(snapshot).collect()
     }
 
-    /// The cells of profiles that fail, each with why.
+    /// Returns the failing informers of the profiles themselves, with the reason of each.
     pub(super) fn unlisted(&self) -> Vec<String> {
         let fault = |key: &CellKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own.iter().filter_map(fault);
         faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
     }
 
-    /// The declared cells, once the profiles have been listed. They are not all before the namespaces
-    /// of every selector have been listed, or have failed to be.
+    /// Returns the declared informers, or `None` until the profiles have been listed.
+    ///
+    /// The result is complete once the namespaces of every selector have been listed or their list
+    /// has failed.
     pub(super) fn declared(&self) -> Option<DeclaredCells> {
         let profiles = self.declarations.borrow().clone()?;
         let known = |cell: &CellSpec| {
@@ -69,7 +71,7 @@ impl View {
         Some(DeclaredCells { cells: running_cells(&profiles), complete })
     }
 
-    /// Has `reporter` compute the status of every profile.
+    /// Computes the status of every profile with `reporter`.
     pub(super) fn report(&self, reporter: &mut Reporter, leads: bool, clock: Clock) -> Vec<Notice> {
         let declared = self.declarations.borrow().clone().unwrap_or_default();
         let with_excess = |observed: &Observed| {
@@ -77,7 +79,7 @@ impl View {
             Observed { excess, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
-        // What is only planned or kept from running may be verified all the same.
+        // Informers that do not run can still have a permission state.
         let cells = |key: &CellKey| CellView {
             report: self.reports.get(key),
             access: self.access.get(key),

@@ -1,4 +1,5 @@
-//! The budgets of the process and of namespaces, above those of profiles.
+//! The budgets of the process and of each namespace. Each profile's budget has its namespace's
+//! budget as parent.
 
 use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{
@@ -6,21 +7,22 @@ use kubewarm_api::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Holds the budgets. Bounded by the namespaces that have profiles.
+/// The budgets of the process and of each namespace. Their number is bounded by the number of
+/// namespaces with profiles.
 #[derive(Debug)]
 pub(super) struct Budgets {
-    /// The operator's namespace, which has no limit of its own.
+    /// The operator namespace, which has no limit of its own.
     home: Arc<str>,
     process: Arc<Budget>,
-    /// For each namespace but the operator's.
+    /// The limits of each other namespace.
     of_namespace: Limits,
-    /// What the statuses of each namespace's profiles take: whoever has large ones written has less room for
-    /// objects. The namespace's budget pays.
+    /// Charge for the profile statuses of each namespace, to its budget. Large statuses reduce the
+    /// memory for objects.
     namespaces: BTreeMap<Arc<str>, Charge>,
 }
 
 impl Budgets {
-    /// Nothing is used yet. `home` is the operator's namespace.
+    /// `home` is the operator namespace.
     pub(super) fn new(home: Arc<str>, limits: OperatorLimits) -> Self {
         let bytes = |max_bytes| Limits { max_objects: None, max_bytes };
         Self {
@@ -31,12 +33,12 @@ impl Budgets {
         }
     }
 
-    /// The budget of the process.
     pub(super) fn process(&self) -> &Arc<Budget> {
         &self.process
     }
 
-    /// Charges the statuses of the profiles that exist, of which each has these bytes.
+    /// Updates the charges for statuses. `all` contains the size of each existing profile's status,
+    /// in bytes.
     pub(super) fn charge_statuses<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a ProfileRef, usize)>,
@@ -54,7 +56,7 @@ impl Budgets {
         }
     }
 
-    /// A budget for a profile of `namespace`, without limits.
+    /// Creates a budget without limits for a profile of `namespace`.
     pub(super) fn profile(&mut self, namespace: &Arc<str>) -> Arc<Budget> {
         let parent = Arc::clone(self.namespace(namespace).budget());
         Arc::new(Budget::new(Bound::Profile, Limits::default(), Some(parent)))
@@ -70,7 +72,8 @@ impl Budgets {
     }
 }
 
-/// Which limit above the one of a profile would be exceeded by the informers alone that `cells` need.
+/// Returns the namespace or process limit that the fixed memory of the new informers in `cells`
+/// would exceed.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     cells: impl Iterator<Item = &'a CellSpec>,

@@ -1,4 +1,4 @@
-//! What the controller reads, and the cluster as one of its runs sees it.
+//! The controller's data sources, and a snapshot of the cluster for one reconciliation.
 
 use super::{admission::Admission, operator_limits::OperatorLimits, resolve::leaving};
 use crate::forecast::Forecasts;
@@ -13,23 +13,20 @@ use kubewarm_client::{Discovery, Served};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
-/// What the controller reads.
 pub struct Sources {
-    /// The tables, of profiles and namespaces among them.
+    /// All stores, including the stores with profiles and namespaces.
     pub catalog: Catalog,
-    /// What is served.
+    /// The kinds that the API server serves.
     pub discovery: Discovery,
-    /// What profiles that are only planned would cost.
     pub forecasts: Forecasts,
-    /// Who reads; `None` until the API server has said so.
+    /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
-    /// Whether authors are held to the accounts that they may act as.
+    /// Whether an admission policy checks that authors may act as the accounts in their profiles.
     pub authors: watch::Receiver<AuthorCheck>,
-    /// What profiles may take.
     pub limits: OperatorLimits,
     /// How their objects are listed.
     pub lists: ListPolicy,
-    /// What counts the profiles.
+    /// Limits the number and size of the stored profiles.
     pub admission: Admission,
 }
 
@@ -40,7 +37,7 @@ impl fmt::Debug for Sources {
 }
 
 impl Sources {
-    /// The cluster as it is now, where discovery says `served` and the cells say `reports`.
+    /// Takes a snapshot, from the discovery result `served` and the informers' `reports`.
     pub(super) fn cluster<'a>(
         &'a self,
         reports: &Reports,
@@ -64,42 +61,42 @@ impl Sources {
 
 type FindKind<'a> = Box<dyn Fn(&Target) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
 type FindGauge<'a> = Box<dyn Fn(&CellKey) -> Arc<Gauge> + 'a>;
-/// Finds the names of the namespaces that the cell of a selector matches.
+/// Returns the names of the namespaces that a selector's informer matches.
 type FindNames<'a> = Box<dyn Fn(&CellKey) -> Option<Vec<Arc<str>>> + 'a>;
 
-/// The cluster as one run sees it.
+/// Snapshot of the cluster for one reconciliation.
 pub(super) struct ClusterView<'a> {
-    /// What each cell that exists says.
+    /// The report of each running informer.
     pub(super) reports: BTreeMap<CellKey, CellReport>,
-    /// Whether authors are held to the accounts that they may act as.
+    /// Whether an admission policy checks that authors may act as the accounts in their profiles.
     pub(super) authors: AuthorCheck,
-    /// The kind of a target; `None` before discovery has answered.
+    /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: FindKind<'a>,
-    /// What a cell holds, also of one that does not exist (yet).
+    /// Returns the usage of an informer, which need not run yet.
     pub(super) gauge: FindGauge<'a>,
-    /// The namespaces in a cell's store, without those that are being deleted; `None` unless the store is complete.
+    /// Returns the namespaces in an informer's store, except those that are being deleted. Returns
+    /// `None` if the store is incomplete.
     pub(super) names: FindNames<'a>,
-    /// Those that a forecast has found: no cell of a planned profile exists.
+    /// Returns the namespaces that a forecast found. A planned profile has no informer.
     pub(super) planned_names: FindNames<'a>,
 }
 
 impl ClusterView<'_> {
-    /// Whether the cell's first list has been applied.
+    /// Whether the informer's first list is complete.
     pub(super) fn is_synced(&self, key: &CellKey) -> bool {
         self.reports.get(key).is_some_and(|report| report.synced_at.is_some())
     }
 
-    /// Whether the cell may answer.
+    /// Whether clients can read the informer's store.
     pub(super) fn is_warm(&self, key: &CellKey) -> bool {
         self.reports.get(key).is_some_and(CellReport::is_warm)
     }
 
-    /// What is wrong with the cell.
     pub(super) fn fault(&self, key: &CellKey) -> Option<&CellFault> {
         self.reports.get(key)?.fault.as_ref()
     }
 
-    /// Whether the server answers 404 for the cell's kind.
+    /// Whether the API server answers 404 for the informer's kind.
     pub(super) fn is_denied(&self, key: &CellKey) -> bool {
         self.fault(key).is_some_and(|fault| fault.reason == Reason::NotServed)
     }

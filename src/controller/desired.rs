@@ -1,4 +1,4 @@
-//! All profiles' wishes for one cell become one spec. Pure.
+//! Combines the requirements of all profiles for one informer into one spec. It performs no I/O.
 
 use super::resolve::leaving;
 use kubewarm_api::model::{CellKey, CellSpec, FieldPath, Mode, OnAccessLost, ProfileRef, Tuning};
@@ -9,43 +9,45 @@ use std::{
     sync::Arc,
 };
 
-/// Declared indexes that a table has no room for, by the target that declares them.
+/// Declared indexes that exceed the limit of a store, by the target that declares them.
 pub(super) type LeftOut = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
-/// What all targets wish for. Bounded by the cells that they declare.
+/// The requirements of all targets, by informer. The size is bounded by the number of declared
+/// informers.
 #[derive(Debug, Default)]
 pub(super) struct Wishes(BTreeMap<CellKey, Vec<Wish>>);
 
-/// What one target wishes of a cell.
+/// The requirements of one target for an informer.
 #[derive(Debug)]
 struct Wish {
     spec: CellSpec,
     mode: Mode,
-    /// The target, if the indexes are those that it declares; `None` for a cell that answers for it
-    /// until what it declares is synced, and for one that finds namespaces.
+    /// The target that declares the indexes. `None` for an old informer that still serves, and for
+    /// a selector's informer.
     target: Option<Arc<str>>,
 }
 
 impl Wishes {
-    /// Adds the wish of a target of the profile that `spec` is tuned for.
+    /// Adds the requirements of a target. `spec` contains the settings of its profile.
     ///
-    /// To be called for profiles in the order of their precedence: where a table has no room for
-    /// all indexes, the first come are served.
+    /// The caller must add profiles in order of precedence: if a store cannot have all indexes, the
+    /// first ones are kept.
     pub(super) fn add(&mut self, spec: &CellSpec, mode: Mode, target: Option<&Arc<str>>) {
         let wish = Wish { spec: spec.clone(), mode, target: target.cloned() };
         self.0.entry(spec.key.clone()).or_default().push(wish);
     }
 
-    /// One spec for each cell.
+    /// Returns one spec for each informer.
     ///
-    /// - A cell watches while one active profile wishes for it, and while there is one, profiles
-    ///   that are paused have no say in how it runs.
-    /// - The staleness bound and the interval of comparisons are the smallest of all that have a say, and an uncertain namespace is
-    ///   asked for if one of them asks.
-    /// - What may not be read any more is kept as long as any of them wants, paused ones too.
-    /// - Everything else (list slots, strategy, page size) comes from the profile with the highest priority,
-    ///   of equals from the first in precedence.
-    /// - Indexes are united, those of paused profiles too, since their tables are still read.
+    /// - An informer watches if at least one active profile requires it. In that case the
+    ///   settings of paused profiles are ignored, except for lost access and indexes.
+    /// - `max_staleness` and `verify_interval` are the minimum of the remaining profiles. The
+    ///   namespace is checked if one of them requires it.
+    /// - A store that lost access is kept if any profile requires it, including paused ones.
+    /// - All other settings (list slots, list strategy, page size) come from the remaining
+    ///   profile with the highest priority, or the first of equal ones.
+    /// - Indexes of all profiles are combined, including paused ones, because clients still read
+    ///   the stores of paused profiles.
     pub(super) fn settle(self) -> (Desired, LeftOut) {
         let mut left_out = LeftOut::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
@@ -54,12 +56,12 @@ impl Wishes {
             } else {
                 Mode::Paused
             };
-            let heard =
+            let tuned =
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
             let stale = OnAccessLost::ServeStale;
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
             let on_access_lost = if is_kept { stale } else { OnAccessLost::Reject };
-            let governed = govern(heard)?;
+            let governed = govern(tuned)?;
             let tuning = Tuning { on_access_lost, ..governed };
             let indexes = unite(&wishes, &mut left_out);
             Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
@@ -68,20 +70,23 @@ impl Wishes {
     }
 }
 
-fn govern<'a>(heard: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
-    let heard: Vec<_> = heard.collect();
-    // Of equals the first.
-    let first = *heard.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
+fn govern<'a>(tuned: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
+    let tuned: Vec<_> = tuned.collect();
+    // `min_by_key` returns the first of equal ones.
+    let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(Tuning {
-        max_staleness: heard.iter().map(|tuning| tuning.max_staleness).min()?,
-        consistency_check_period: heard.iter().filter_map(|tuning| tuning.consistency_check_period).min(),
-        namespace_check: heard.iter().map(|tuning| tuning.namespace_check).max()?,
+        max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,
+        consistency_check_period: tuned.iter().filter_map(|tuning| tuning.consistency_check_period).min(),
+        namespace_check: tuned.iter().map(|tuning| tuning.namespace_check).max()?,
         ..first.clone()
     })
 }
 
-/// The indexes of a table; those beyond what it takes go, not the cell. That by which namespaces are
-/// found has its place before any that a target declares: without it, every look would read all bodies.
+/// Returns the indexes of a store, up to the limit. Indexes beyond the limit are omitted; the
+/// informer still runs.
+///
+/// The index that finds namespaces precedes declared ones. Without it, each lookup would decode all
+/// objects.
 fn unite(wishes: &[Wish], left_out: &mut LeftOut) -> BTreeSet<FieldPath> {
     let finds = |path: &FieldPath| {
         wishes.iter().any(|wish| wish.target.is_none() && wish.spec.indexes.contains(path))

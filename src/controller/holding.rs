@@ -1,27 +1,24 @@
-//! What a target that runs holds, at the expense of its profile.
+//! The objects and memory that a running target charges to its profile's budget.
 
 use super::cluster::ClusterView;
 use kubewarm_api::model::{Bound, Budget, CellKey, CellSpec, Charge, Measure};
 use std::sync::Arc;
 
-/// What a target that runs holds. Its profile's budget pays for it until this is dropped.
+/// Charges of a running target. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Holding {
-    /// Its cells.
     cells: Arc<[CellSpec]>,
-    /// What they hold, in the same order; a cell of several targets is the same gauge in each.
+    /// One charge per informer, in the same order. Targets that share an informer share its gauge.
     own: Vec<Charge>,
-    /// What other cells hold, that answer for it until these are synced.
+    /// Charges for old informers that serve the target until `cells` are synced.
     old: Vec<Charge>,
-    /// The cell that finds its namespaces. These are nothing that an author asked to hold: the profile's limits
-    /// do not count them, but its namespace does.
+    /// The informer for the target's namespace selector. Its charge counts for the namespace and
+    /// not for the profile's limits, because the author did not request those objects.
     namespaces: Option<(CellKey, Charge)>,
-    /// The target's.
     pub(super) priority: u16,
 }
 
 impl Holding {
-    /// Charges `budget` for these cells.
     pub(super) fn new(
         budget: &Arc<Budget>,
         priority: u16,
@@ -42,39 +39,41 @@ impl Holding {
         }
     }
 
-    /// Lets go of the old cells; whether there were any.
+    /// Drops the charges of the old informers. Returns whether there were any.
     pub(super) fn drop_old(&mut self) -> bool {
         !std::mem::take(&mut self.old).is_empty()
     }
 
-    /// What its own cells hold that counts for a limit of `bound`.
+    /// Size of the target's own informers, as it counts for a limit of `bound`.
     pub(super) fn size(&self, bound: Bound, measure: Measure) -> u64 {
         let selector = self.namespaces.iter().filter(|_| bound != Bound::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
         all.map(|charge| charge.gauge().size(bound, measure)).sum()
     }
 
-    /// Objects in its own cells.
+    /// Number of objects in the target's own informers.
     pub(super) fn objects(&self) -> u64 {
         self.own.iter().map(|charge| charge.gauge().objects()).sum()
     }
 
-    /// Whether everything of it has been listed.
+    /// Whether all of the target's informers have synced.
     pub(super) fn is_synced(&self, cluster: &ClusterView<'_>) -> bool {
         let selector = self.namespaces.iter().map(|(key, _)| key);
         self.cells.iter().map(|cell| &cell.key).chain(selector).all(|key| cluster.is_synced(key))
     }
 
-    /// Whether one of its cells has been told that its kind is gone.
+    /// Whether the API server answered 404 for the kind of one of the target's informers.
     pub(super) fn is_denied(&self, cluster: &ClusterView<'_>) -> bool {
         self.cells.iter().any(|cell| cluster.is_denied(&cell.key))
     }
 
-    /// How many objects it will have, where the server says so and as far as that says what it will take: what
-    /// all its objects will take does not follow from bytes that are not only theirs.
+    /// Returns the expected number of objects, if the API server reports it.
+    ///
+    /// For memory, returns `None` while a selector's informer counts, too: the memory of all
+    /// objects cannot be extrapolated from bytes that include others.
     pub(super) fn expected(&self, measure: Measure, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == Measure::Memory && self.namespaces.is_some();
-        // Before its namespaces are known, its cells are not.
+        // Until the namespaces are known, the target's informers are unknown.
         if self.cells.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
@@ -89,7 +88,8 @@ impl Holding {
     }
 }
 
-/// The sum of what is known of all. A server may say any number.
+/// Sums the counts, or returns `None` if one is unknown. The sum saturates, because an API server
+/// can report any number.
 fn together(mut counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)))
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
+    fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
         assert_eq!(together([Some(u64::MAX), Some(1)].into_iter()), Some(u64::MAX));
         assert_eq!(together([Some(u64::MAX), None].into_iter()), None);
         assert_eq!(together([Some(2), Some(1)].into_iter()), Some(3));

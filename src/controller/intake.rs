@@ -1,4 +1,4 @@
-//! Reads the profiles out of the table that our own engine keeps of them.
+//! Reads and validates the profiles in the store of the profile informer.
 
 use super::admission::{
     NAMESPACE_MEBIBYTES, NAMESPACE_PROFILES, PROCESS_MEBIBYTES, PROCESS_PROFILES,
@@ -20,26 +20,27 @@ use std::{
     sync::Arc,
 };
 
-/// Keys copied out of the table at a time. Of bodies, which may have a MiB, it is one.
+/// Number of keys that are copied from the store at a time. Bodies can have 1 MiB, so they are read
+/// one by one.
 const PAGE: usize = 500;
 
-/// A profile as it stands in the cluster.
+/// A profile as it is stored in the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) profile: ProfileRef,
     pub(super) uid: Arc<str>,
-    /// By the server's clock, in seconds.
+    /// Time of creation by the API server's clock, in whole seconds.
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
-    /// Bytes of what there is of its spec, as JSON.
+    /// Size of the spec as JSON, in bytes.
     pub(super) spec_bytes: u64,
     pub(super) parsed: Parsed,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
-    /// Bytes of that, as JSON.
+    /// Size of the status as JSON, in bytes.
     pub(super) status_bytes: usize,
 }
 
-/// What is read of a profile from the API server, and what the store has of it.
+/// The parts of a profile that are kept in the store.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Stored<'a> {
     #[serde(default)]
@@ -48,7 +49,7 @@ pub(super) struct Stored<'a> {
     pub(super) spec: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'a RawValue>,
-    /// Whether the spec is not held, because there are too many.
+    /// Whether the spec is not kept, because the limits for stored specs are reached.
     #[serde(default, rename = "leftOut")]
     pub(super) is_left_out: bool,
 }
@@ -63,36 +64,34 @@ pub(super) struct Meta {
 }
 
 impl Stored<'_> {
-    /// Bytes of the spec, as JSON.
+    /// Size of the spec as JSON, in bytes.
     pub(super) fn spec_bytes(&self) -> usize {
         self.spec.map_or(0, |spec| spec.get().len())
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
-        // Never fails: it has neither maps nor anything that could be no text.
+        // Serialization cannot fail: the type has neither maps nor values that are not UTF-8.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// Whom a spec names to read, which counts even where nothing else of it does.
+/// The account in a spec. It is read even if the rest of the spec is invalid.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReadBy {
     service_account_name: Option<Box<str>>,
 }
 
-/// A spec, or why it cannot be run.
 pub(super) type Parsed = Result<Arc<ValidatedProfile>, Unrunnable>;
 
-/// A spec that cannot be run.
 #[derive(Clone, Debug)]
 pub(super) struct Unrunnable {
     pub(super) refusal: Refusal,
-    /// Whom it names to read, which counts even so; `None` where not even that can be told.
+    /// The identity that the spec names; `None` if it cannot be determined.
     pub(super) identity: Option<Identity>,
 }
 
-/// Remembers what was parsed. Bounded by the profiles that exist.
+/// Cache of parsed profiles. Its size is bounded by the number of existing profiles.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     known: Known,
@@ -100,15 +99,15 @@ pub(super) struct Intake {
 
 type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 
-/// The cells that list and watch the profiles themselves: one for all namespaces, or one for each
-/// that is watched.
+/// Returns the informers of the profiles themselves: one for all namespaces, or one per watched
+/// namespace.
 ///
-/// Our own engine, because `kube`'s watcher loops for ever where a watch is answered 410 at its
-/// start.
+/// They use kubewarm's informers, because `kube`'s watcher retries without end if a watch is
+/// answered with 410 at its start.
 ///
 /// # Errors
 ///
-/// None in practice: the names are constants.
+/// Never fails in practice, because the names are constants.
 pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, Invalid> {
     match watched {
         Watched::Everywhere => Ok(vec![own_cell(Extent::AllNamespaces)?]),
@@ -123,18 +122,19 @@ fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
-    // It is never compared with a list: profiles that are left out are not in the store.
+    // Consistency checks are off: profiles beyond the limits are not in the store.
     let key = CellKey::all(resource, extent, Projection::Full(ManagedFields::Drop));
-    // No Role lets anyone ask for a namespace that is gone: it went, too.
+    // A namespace check is not possible: a namespaced Role is deleted together with its namespace.
     let mut cell = CellSpec::new(key, profile);
     cell.tuning.member_of.priority = 1_000;
     Ok(cell)
 }
 
 impl Intake {
-    /// Every profile, in order; reads and parses only what has changed since the last call.
+    /// Returns every profile, sorted. Reads and parses only profiles that changed since the last
+    /// call.
     ///
-    /// Profiles in the namespaces `kept`, which cannot be read now, are as they were.
+    /// Profiles in the namespaces `kept` cannot be read now and are returned unchanged.
     pub(super) fn read(&mut self, tables: &[Reader], kept: &BTreeSet<Arc<str>>) -> Vec<Found> {
         let mut found = BTreeMap::new();
         for table in tables {
@@ -199,8 +199,7 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
         spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
         parsed,
         status_bytes: status.map_or(0, |text| text.get().len()),
-        // A status that another version of kubewarm wrote says nothing against the spec; it is
-        // written anew.
+        // A status from another version of kubewarm can be unreadable. It is ignored and rewritten.
         status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
     }
 }
@@ -218,7 +217,6 @@ fn parse_spec(profile: &ProfileRef, uid: &Arc<str>, metadata: &Meta, spec: &str)
     validate(profile, &CacheProfile { metadata, spec: parsed, status: None })
 }
 
-/// Checks the spec of `profile`.
 pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> Parsed {
     let unrunnable = |invalid: Invalid| Unrunnable {
         refusal: Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()),
@@ -227,7 +225,8 @@ pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> Parsed 
     ValidatedProfile::parse(resource).map(Arc::new).map_err(unrunnable)
 }
 
-/// Whom a profile names; by a name that is none, an account that is no other's.
+/// The identity that a profile names. An invalid account name gives an identity that matches no
+/// account.
 fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     account.map_or(Identity::Operator, |name| Identity::ServiceAccount {
         namespace: Arc::clone(&profile.namespace),
@@ -235,14 +234,14 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     })
 }
 
-/// A spec of which no more is read than whom it names.
+/// An invalid spec, from which only the identity is read.
 fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> Unrunnable {
     let named = serde_json::from_str::<ReadBy>(spec).ok();
     let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
     Unrunnable { refusal, identity }
 }
 
-/// A spec of a field or a value that this version does not know, stored under another schema.
+/// Refusal of a spec with an unknown field or value, which was stored with another CRD version.
 fn unreadable(error: &serde_json::Error) -> Refusal {
     let message = format!(
         "the spec is not one that this version of kubewarm understands ({error}); apply the \
@@ -251,7 +250,7 @@ fn unreadable(error: &serde_json::Error) -> Refusal {
     Refusal::new(RefusalReason::InvalidSpec, message)
 }
 
-/// A profile whose spec is not held, because there are too many.
+/// Refusal of a profile whose spec exceeds the limits for stored specs.
 fn left_out(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: kubewarm reads {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs of \
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_another_version_says_nothing_against_the_spec() {
+    fn an_unreadable_status_does_not_invalidate_the_spec() {
         let known = found(&json!({"observedGeneration": 2}));
         assert_eq!(known.status.unwrap().observed_generation, Some(2));
         for status in [json!({"observedGeneration": "two"}), json!({"targets": {}}), json!(7)] {
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_profile_names_is_read_even_where_the_rest_is_not() {
+    fn the_service_account_is_read_even_if_the_rest_of_the_spec_is_invalid() {
         let account =
             |name: &str| Identity::ServiceAccount { namespace: "a".into(), name: name.into() };
         for (spec, expected) in [
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_is_left_out_says_so_and_what_to_do() {
+    fn a_left_out_profile_reports_the_limit_and_the_next_step() {
         let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         let found = parse(profile, &Object { body: body.into(), ..object(&json!({})) });
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_read_again() {
+    fn only_changed_profiles_are_read_again() {
         let catalog = Catalog::new();
         let key = own_cells(&Watched::Everywhere).unwrap().remove(0).key;
         let mut writer = catalog.open(&key, &BTreeSet::new());
@@ -375,7 +374,7 @@ mod tests {
             let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
             assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
-        // Nothing can be read: what is kept stays, and the rest is gone.
+        // No store is readable: profiles in `kept` namespaces stay, and all others are dropped.
         assert_eq!(intake.read(&[], &["a".into()].into()).len(), count);
         assert!(intake.read(&[], &["b".into()].into()).is_empty());
     }

@@ -1,4 +1,4 @@
-//! What is remembered of a profile between two runs, and whether it runs instead of a spec that cannot be run.
+//! The state of one profile between two reconciliations, including its last valid spec.
 
 use super::{
     admission::{Admission, NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES},
@@ -12,25 +12,24 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// What is remembered of a profile between two runs.
+/// State of a profile between two reconciliations.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) created: Option<Timestamp>,
-    /// The newest valid generation, which is the one that runs; forgotten once a newer one, valid or
-    /// not, names somebody else to read, and when it does not fit beside the specs that are held.
+    /// The newest valid generation, which runs. It is dropped if a newer generation names another
+    /// identity, or if its size exceeds the limit for stored specs.
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
-    /// What counts these once a newer generation cannot be run.
+    /// Charge for the last valid spec while a newer generation is invalid.
     kept: Option<Charge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
-    /// The roles, as long as the declared cells and the subject stay the same.
+    /// The roles, cached until the declared informers or the subject change.
     pub(super) access: Option<(Arc<Declared>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
 impl Known {
-    /// Of a profile that nothing is known of yet.
     pub(super) fn new(
         found: &Found,
         valid: &Arc<ValidatedProfile>,
@@ -49,7 +48,7 @@ impl Known {
         }
     }
 
-    /// Has the newest generation run, which is `valid`.
+    /// Starts the newest generation, which is `valid`.
     pub(super) fn accept(
         &mut self,
         found: &Found,
@@ -59,18 +58,20 @@ impl Known {
     ) {
         if self.valid.generation != valid.generation {
             self.accepted_at = now;
-            // An edit is a new chance.
+            // After an edit, stopped targets start again.
             self.targets.values_mut().for_each(|state| state.limited = None);
         }
         (self.valid, self.spec_bytes) = (Arc::clone(valid), found.spec_bytes);
         self.release(admission);
     }
 
-    /// Whether the last valid spec runs instead of one that cannot be run; else why not, for the author.
+    /// Keeps the last valid spec running instead of an invalid one. Returns the reason for the
+    /// author if it cannot.
     ///
-    /// Not one that is read as somebody else: nobody has been asked whether the author of the new one may
-    /// see what that identity reads. Nor one that does not fit beside the specs that are held: else a tenant
-    /// could have as many large specs in memory as there are profiles, by emptying one after the other.
+    /// The spec must have the same identity as the invalid one, because no policy has checked
+    /// whether the new spec's author may act as the old identity. It must also fit into the limits
+    /// for stored specs. Otherwise a tenant could keep one large spec per profile in memory by
+    /// emptying the profiles.
     pub(super) fn keep(
         &mut self,
         Unrunnable { identity, .. }: &Unrunnable,

@@ -1,11 +1,10 @@
-//! Which targets stop where a budget is exceeded.
+//! Decides which targets stop when a budget is exceeded.
 
 use super::{cluster::ClusterView, holding::Holding, settle::KnownTarget};
 use jiff::Timestamp;
 use kubewarm_api::model::{Bound, Budget, Measure, Overrun, ProfileRef};
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-/// A target that runs.
 pub(super) struct Running<'a> {
     pub(super) profile: &'a ProfileRef,
     pub(super) created: Option<Timestamp>,
@@ -14,20 +13,20 @@ pub(super) struct Running<'a> {
     pub(super) state: &'a mut KnownTarget,
 }
 
-/// Looks at what has come to be held, and stops targets until the others fit.
+/// Compares the usage with the budgets, and stops targets until the others fit.
 pub(super) struct Limiter<'a> {
-    /// The operator's namespace.
+    /// The operator namespace.
     pub(super) home: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
-    /// Since the start of the process.
+    /// Time since the start of the process.
     pub(super) now: Duration,
-    /// Limits that were found to be exceeded.
+    /// The limits that this run found exceeded.
     pub(super) exceeded: Vec<Overrun>,
 }
 
 impl Limiter<'_> {
-    /// Has each profile fit into its budget, then each namespace, then the process. `running` is in the order of
-    /// the profiles.
+    /// Stops targets until each profile, then each namespace, and finally the process is within its
+    /// budget. `running` is sorted by profile.
     pub(super) fn fit_all(&mut self, mut running: Vec<Running<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
             self.fit(of_profile, Bound::Profile);
@@ -39,8 +38,8 @@ impl Limiter<'_> {
         self.fit(&mut running, Bound::Process);
     }
 
-    /// Old cells go first, which answer for targets until the new ones are synced. Then targets stop, in their
-    /// [`order`](Self::order), until the others fit.
+    /// Drops old informers first, which serve targets until new ones are synced. Then stops targets
+    /// in their [`order`](Self::order) until the others fit.
     fn fit(&mut self, targets: &mut [Running<'_>], bound: Bound) {
         let budget =
             targets.first().and_then(|it| it.budget.chain().find(|it| it.bound() == bound));
@@ -73,9 +72,13 @@ impl Limiter<'_> {
         }
     }
 
-    /// What comes first stops first: what does not fit even alone; in the process tenants before the operator's
-    /// namespace; what is still being listed; in a profile the lowest priority; of equals the largest, and of
-    /// these that of the newest profile.
+    /// Sort key: the target with the smallest key stops first.
+    ///
+    /// 1. Targets that exceed the limit alone.
+    /// 2. For the process limit, targets outside the operator namespace.
+    /// 3. Targets whose lists are not complete.
+    /// 4. Within a profile, the lowest priority.
+    /// 5. The largest target. Of equally large targets, the newest profile's target.
     fn order(
         &self,
         target: &Running<'_>,
@@ -87,13 +90,14 @@ impl Limiter<'_> {
         let size = holding.map_or(0, |it| it.size(bound, measure));
         let is_operators = bound == Bound::Process && *target.profile.namespace == *self.home;
         let is_synced = holding.is_some_and(|it| it.is_synced(self.cluster));
-        // Priorities of different profiles are not compared: everybody would choose the highest.
+        // Priorities of different profiles are not comparable: each tenant would choose the
+        // highest.
         let priority = holding.filter(|_| bound == Bound::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
 
-    /// Without what others hold.
+    /// Returns the overrun without the usage of other targets, which the caller adds.
     fn overrun(&self, holding: &Holding, bound: Bound, measure: Measure, limit: u64) -> Overrun {
         Overrun {
             bound,

@@ -1,4 +1,7 @@
-//! Brings the running cells in line with the profiles: resolve, plan, apply, over all of them.
+//! Starts and stops informers so that they match the profiles.
+//!
+//! One reconciliation covers all profiles: it resolves their targets, plans the informers and
+//! applies the plan.
 
 mod admission;
 mod budgets;

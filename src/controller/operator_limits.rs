@@ -1,21 +1,23 @@
-//! What profiles may take, by the operator's flags.
+//! The limits for all profiles that the operator's flags set.
 
-/// What all profiles may take together, and those of one namespace. The limits of one namespace do not hold for the
-/// operator's own.
+/// Limits for all profiles together, and for the profiles of one namespace. The namespace limits do
+/// not apply to the operator namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorLimits {
-    /// Bytes of all stores and informers; `None` is no limit.
+    /// Maximum bytes of all stores and informers; `None` means no limit.
     pub bytes: Option<u64>,
-    /// Bytes of those that one namespace declares; `None` is no limit.
+    /// Maximum bytes of the stores and informers that one namespace declares; `None` means no
+    /// limit.
     pub namespace_bytes: Option<u64>,
-    /// Informers. Each is a watch of the API server, and profiles are easily made by the thousand.
+    /// Maximum number of informers. Each one is a watch on the API server, and a tenant can create
+    /// thousands.
     pub informers: usize,
-    /// Informers of one namespace.
+    /// Maximum number of informers of one namespace.
     pub namespace_informers: usize,
 }
 
 impl Default for OperatorLimits {
-    /// For tests: the defaults of the flags, without a limit of memory.
+    /// Defaults of the flags without memory limits, for tests.
     fn default() -> Self {
         Self { bytes: None, namespace_bytes: None, informers: 10_000, namespace_informers: 1_000 }
     }

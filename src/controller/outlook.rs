@@ -1,4 +1,4 @@
-//! What a profile would declare on a cluster, for whoever asks before anything runs. Pure.
+//! Computes what a profile would declare, before any informer runs. It performs no I/O.
 
 use super::resolve::{OperatorTuning, resolve};
 use kubewarm_api::{
@@ -8,8 +8,10 @@ use kubewarm_api::{
 use kubewarm_client::Served;
 use std::sync::Arc;
 
-/// Resolves `profile` on a cluster that serves `served`, where kubewarm lives in `home`
-/// and selectors find `found`. A selector that is not in `found` has no cells. Lists are made by `lists`.
+/// Resolves `profile` on a cluster that serves the kinds in `served`.
+///
+/// `home` is the operator's scope, and `found` contains the namespaces of each selector. A selector
+/// that is not in `found` has no informers.
 #[must_use]
 pub fn outlook(
     profile: &ValidatedProfile,

@@ -1,35 +1,37 @@
-//! How many informers profiles may have.
+//! Limits the number of informers per profile, per namespace and in total.
 
 use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Most cells of one profile: what a selector of namespaces comes to in a large cluster. Beyond it
-/// one watch of all namespaces costs less.
+/// Maximum number of informers of one profile. For more namespaces, one informer for all of them
+/// costs less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
-/// What profiles have taken in one run.
+/// Number of informers that were granted in one reconciliation.
 #[derive(Debug)]
 pub(super) struct InformerQuotas<'a> {
     limits: OperatorLimits,
-    /// The operator's namespace.
+    /// The operator namespace.
     home: &'a str,
     process: usize,
     namespaces: BTreeMap<Arc<str>, usize>,
 }
 
 impl<'a> InformerQuotas<'a> {
-    /// Nobody has taken anything yet.
     pub(super) fn new(limits: OperatorLimits, home: &'a str) -> Self {
         Self { limits, home, process: 0, namespaces: BTreeMap::new() }
     }
 
-    /// Takes `cells` for a target, all or none, beside those that its profile has `taken`. Cells that others
-    /// declare too count here all the same: it must not depend on them whether a profile is accepted.
+    /// Grants `cells` informers to a target, or none. `taken` is the number of informers that
+    /// the profile's other targets have.
+    ///
+    /// Shared informers count for each profile, so that other profiles cannot influence whether a
+    /// profile is accepted.
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::TooManyCells`].
+    /// Returns [`RefusalReason::TooManyCells`] if a limit would be exceeded.
     pub(super) fn take(
         &mut self,
         (profile, taken): (&ProfileRef, &mut usize),
@@ -47,7 +49,7 @@ impl<'a> InformerQuotas<'a> {
         let OperatorLimits { informers, namespace_informers: most, .. } = self.limits;
         let namespace = &profile.namespace;
         let of_namespace = self.namespaces.entry(Arc::clone(namespace)).or_default();
-        // Whoever may write in the operator's namespace is trusted with the operator.
+        // Users who can create profiles in the operator namespace are trusted like the operator.
         if *of_namespace + cells > most && **namespace != *self.home {
             return refuse(format!(
                 "targets[{target}]: the profiles of namespace {namespace:?} have {of_namespace} \

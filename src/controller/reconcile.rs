@@ -1,5 +1,5 @@
-//! What all profiles together come to: their targets, and the cells that should exist. Pure but for
-//! its memory of the last valid spec of each.
+//! Computes the targets and informers of all profiles. It keeps the last valid spec of each, and
+//! performs no I/O.
 
 use super::{
     admission::Admission,
@@ -31,12 +31,13 @@ use std::{
     time::Duration,
 };
 
-/// Remembers profiles between two runs. Bounded by the profiles that exist.
+/// State of all profiles between two reconciliations. Its size is bounded by the number of existing
+/// profiles.
 #[derive(Debug)]
 pub(super) struct Reconciler {
     home: Home,
     known: BTreeMap<ProfileRef, Known>,
-    /// By UID why the last valid generation is not kept, of profiles that had one.
+    /// Why the last valid generation of a profile is not kept, with the profile's UID.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
     budgets: Budgets,
     limits: OperatorLimits,
@@ -44,23 +45,21 @@ pub(super) struct Reconciler {
     admission: Admission,
 }
 
-/// What a run comes to.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// The cells of all profiles.
+    /// The informers of all profiles.
     pub(super) desired: Desired,
-    /// The profiles, for those who report on them.
+    /// The profiles, for status, metrics and reads.
     pub(super) observed: Vec<Observed>,
-    /// Whether some kind is not served, so that discovery should hurry.
+    /// Whether a kind is not served, so that discovery must poll more often.
     pub(super) is_kind_missing: bool,
-    /// Limits that were found to be exceeded.
+    /// The limits that were found exceeded.
     pub(super) exceeded: Vec<Overrun>,
-    /// Whether the server denies a kind that discovery still lists.
+    /// Whether the API server answers 404 for a kind that discovery still lists.
     pub(super) is_discovery_behind: bool,
 }
 
 impl Reconciler {
-    /// Remembers nothing yet.
     pub(super) fn new(
         home: Home,
         limits: OperatorLimits,
@@ -78,16 +77,16 @@ impl Reconciler {
         }
     }
 
-    /// What all stores are charged to.
+    /// The budget that all stores are charged to.
     pub(super) fn process(&self) -> &Arc<Budget> {
         self.budgets.process()
     }
 
-    /// Computes what `profiles` come to.
+    /// Computes the targets and informers of `profiles`.
     ///
-    /// Takes all of them, not what changed: a deleted one is simply absent, so no finalizer is
-    /// needed for state that lives in memory. `now` is the time since the process started. Running
-    /// it twice with the same input gives the same answer.
+    /// `profiles` contains every existing profile, not only changed ones. A deleted profile is
+    /// absent, so state in memory needs no finalizer. `now` is the time since the process started.
+    /// The same input gives the same result.
     pub(super) fn reconcile(
         &mut self,
         profiles: &[Found],
@@ -130,7 +129,7 @@ impl Reconciler {
         outcome
     }
 
-    /// Stops what does not fit into its budgets, and lets go on what does by now.
+    /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
     fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<Overrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
@@ -150,7 +149,8 @@ impl Reconciler {
         exceeded
     }
 
-    /// What is known of the generation of a profile that is to run, if one may, and why that is not the newest.
+    /// Returns the profile's state with the generation that runs, and why that is not the newest
+    /// one.
     fn choose(
         &mut self,
         found: &Found,
@@ -248,7 +248,7 @@ impl Reconciler {
         }
     }
 
-    /// `status.access`, computed anew only when cells or subject change.
+    /// `status.access`, computed again only when the informers or the subject change.
     fn access(
         &mut self,
         declared: &Arc<Declared>,
@@ -274,8 +274,8 @@ impl Reconciler {
     }
 }
 
-/// Profiles of the operator's namespace first, then by who declared first: what a tenant cannot
-/// choose, as it can a name.
+/// Sorts profiles: the operator namespace first, then by time of creation. A tenant cannot choose
+/// that time, but it can choose a name.
 fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a Found> {
     let mut all: Vec<_> = profiles.iter().collect();
     all.sort_by_key(|found| {
@@ -285,7 +285,7 @@ fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a
     all
 }
 
-/// Has each target say which of its indexes its tables have no room for.
+/// Stores in each target which of its indexes were omitted.
 fn tell(declared: &mut Declared, left_out: &LeftOut) {
     if left_out.is_empty() {
         return;
@@ -296,7 +296,7 @@ fn tell(declared: &mut Declared, left_out: &LeftOut) {
     }
 }
 
-/// A profile without a valid generation that may run: it declares nothing and says why.
+/// A profile without a generation that may run. It declares no targets and reports the reason.
 fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declared {
     Declared {
         profile: found.profile.clone(),

@@ -1,4 +1,4 @@
-//! From a target of a spec to its cells on this cluster. Pure.
+//! Resolves a target of a profile to its informers on this cluster. It performs no I/O.
 
 use kubewarm_api::model::{
     CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
@@ -8,7 +8,8 @@ use kubewarm_api::model::{
 };
 use std::sync::Arc;
 
-/// Set once a namespace is being deleted. Its roles go first, and it takes no object any more.
+/// The field is set while a namespace is being deleted. Its roles can be deleted before its
+/// objects, and it accepts no new objects.
 const LEAVING: &str = "metadata.deletionTimestamp";
 
 /// The operator's part in the tuning of informers; profiles have the other part.
@@ -20,9 +21,10 @@ pub(super) struct OperatorTuning<'a> {
     pub(super) gauge: &'a dyn Fn(&CellKey) -> Arc<Gauge>,
 }
 
-/// Resolves one target of `profile`, of whose kind discovery says `kind`. Profiles in
-/// the operator's namespace may name other namespaces than their own. `names` finds those that the cell of a
-/// selector matches.
+/// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.
+///
+/// Only profiles in the operator namespace can name other namespaces. `names` returns the
+/// namespaces that a selector's informer matches. `gauge` returns the usage of an informer.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &Target,
@@ -58,7 +60,7 @@ pub(super) fn resolve(
     }
 }
 
-/// The kind of a target, or why the target is not accepted.
+/// Returns the kind of a target, or why the target is refused.
 fn accept(
     profile: &ValidatedProfile,
     target: &Target,
@@ -140,8 +142,10 @@ impl OperatorTuning<'_> {
     }
 }
 
-/// The cell that watches the namespaces of a selector: our own engine, metadata only. It warms
-/// before everything that depends on it. `None` never happens: the names are constants.
+/// Returns the informer that watches the namespaces of a selector, with metadata only.
+///
+/// Its priority is the maximum, because other informers depend on it. It never returns `None`,
+/// because the names are constants.
 fn namespaces_cell(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
@@ -155,7 +159,8 @@ fn namespaces_cell(
         fields: FieldSelector::default(),
         projection: Projection::Metadata(ManagedFields::Drop),
         secret_data: SecretData::Deny,
-        // Whoever reads them also sees which there are, and nobody else does.
+        // The profile's identity also authorizes the watch of namespaces, so that authors see no
+        // others.
         identity: profile.identity(),
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
@@ -163,8 +168,8 @@ fn namespaces_cell(
     Some(CellSpec { key, tuning, indexes: leaving().into_iter().collect() })
 }
 
-/// The field by which namespaces that are being deleted are told from the others. `None` never
-/// happens: it is a constant.
+/// The field that marks namespaces which are being deleted. It never returns `None`, because the
+/// path is a constant.
 pub(super) fn leaving() -> Option<FieldPath> {
     FieldPath::parse(LEAVING).ok()
 }

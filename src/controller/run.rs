@@ -1,4 +1,4 @@
-//! The loop: when to reconcile, and what is done with the outcome.
+//! The controller's loop: when it reconciles, and how it applies the result.
 
 use super::{
     cluster::Sources,
@@ -13,40 +13,45 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Changes that come together are one: the end of a warm-up is many.
+/// Minimum delay between reconciliations, so that one covers many changes, for instance at the end
+/// of the first sync.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The share of a core that reconciling may take: after a run comes a rest of ten times its length.
+/// Pause after a reconciliation, as a multiple of its duration. It limits the loop to about 10% of
+/// a core.
 const REST: u32 = 10;
-/// Without any sign: faults of cells that turn into refusals, and back.
+/// Maximum delay between reconciliations. Some changes send no notification, for instance a fault
+/// of an informer that becomes a refusal of its target.
 const RESYNC: Duration = Duration::from_secs(10);
-/// Minimum interval between lists of the profiles that only freed specs are the reason of: whoever makes
-/// and deletes profiles causes them, and each brings all profiles.
+/// Minimum interval between relists that only re-admit left-out profiles. A tenant can trigger them
+/// by creating and deleting profiles, and each one transfers all profiles.
 const READMIT: Duration = Duration::from_mins(2);
 
-/// The controller of one process.
 pub struct Controller {
     sources: Sources,
     informers: Registry,
-    /// The profiles as they are run; see [`Declarations`].
+    /// The profiles as they run; see [`Declarations`].
     declarations: watch::Sender<Option<Arc<Vec<Observed>>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
-    /// The cells of the profiles themselves.
+    /// The informers of the profiles themselves.
     own: Vec<CellSpec>,
-    /// What they hold, charged to the process for as long as this is kept. Nothing holds their lists back.
+    /// Their charges to the process's budget, which last as long as the controller. No limit pauses
+    /// their lists.
     _own_charges: Vec<Charge>,
-    /// Those of them that have been listed. Bounded by `own`.
+    /// The ones of `own` that have been listed at least once.
     listed: BTreeSet<CellKey>,
-    /// When they were last listed again because of profiles that had been left out.
+    /// When they were last relisted to re-admit left-out profiles.
     readmitted: Option<Instant>,
     intake: Intake,
 }
 
 impl Controller {
+    /// Creates the controller. It starts no informer before the first reconciliation.
+    ///
     /// # Errors
     ///
-    /// None in practice: the names of its own cells are constants.
+    /// Never fails in practice, because the names of its own informers are constants.
     pub fn new(
         sources: Sources,
         informers: Registry,
@@ -74,19 +79,19 @@ impl Controller {
         })
     }
 
-    /// A view of the profiles that outlives the controller.
+    /// Returns a receiver that remains valid after the controller stops.
     #[must_use]
     pub fn declarations(&self) -> Declarations {
         self.declarations.subscribe()
     }
 
-    /// The cells of the profiles themselves.
+    /// Returns the keys of the informers of the profiles themselves.
     #[must_use]
     pub fn own(&self) -> Arc<[CellKey]> {
         self.own.iter().map(|cell| cell.key.clone()).collect()
     }
 
-    /// Runs until `stop`; gives the informers back, for whoever ends them.
+    /// Runs until `stop`. Returns the informers, so that the caller can stop them.
     pub async fn run(mut self, stop: CancellationToken) -> Registry {
         let mut changes = self.informers.changes().subscribe();
         let mut served = self.sources.discovery.served();
@@ -114,17 +119,18 @@ impl Controller {
         }
     }
 
-    /// Brings the cells in line with the profiles, and tells discovery and the observers.
+    /// Starts and stops informers to match the profiles, and publishes the declarations.
     ///
-    /// Before the profiles have been listed, and while they have to be listed anew after an etcd
-    /// restore, the cells, the declarations and what is remembered of each profile stay as they are.
+    /// Nothing changes before the profiles have been listed, and while they are relisted after an
+    /// etcd restore.
     pub fn reconcile(&mut self) {
         self.readmit();
         let served = self.sources.discovery.served().borrow().clone();
         let running = self.informers.running();
         let profiles = self.profiles();
         if profiles.is_none() && !running.is_empty() {
-            // Without profiles nobody could tell which of the last valid specs are still wanted.
+            // Without the profiles, the controller cannot decide which last valid specs are still
+            // needed.
             return;
         }
         let subject = self.sources.subject.borrow().clone();
@@ -156,7 +162,7 @@ impl Controller {
         }
     }
 
-    /// Lists the profiles again if specs were freed after some had been left out.
+    /// Relists the profiles if specs were freed after others had been left out.
     fn readmit(&mut self) {
         let is_early = self.readmitted.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.admission.take_freed() {
@@ -167,10 +173,10 @@ impl Controller {
         }
     }
 
-    /// Every profile; `None` while they have never been listed, or none of them may be.
+    /// Returns every profile, or `None` until the first lists have been answered and one succeeded.
     ///
-    /// A namespace whose profiles cannot be listed holds up no other: only as long as the answer to
-    /// its first list is still open.
+    /// A namespace whose profiles cannot be listed delays others only until its first list is
+    /// answered.
     fn profiles(&mut self) -> Option<Vec<Found>> {
         let reports = self.informers.reports();
         let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
@@ -180,7 +186,7 @@ impl Controller {
                 tables.push(self.sources.catalog.reader(key)?);
                 self.listed.insert(key.clone());
             } else if self.listed.contains(key) {
-                // That they cannot be read now does not mean that they are gone.
+                // Profiles that cannot be read now may still exist.
                 kept.extend(key.extent.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;
@@ -225,7 +231,7 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
-    /// One whose API server never answers.
+    /// A controller whose API server never answers.
     fn controller(watched: Watched) -> Controller {
         let answer = |_: Request<Body>| pending::<Result<Response<Body>, Infallible>>();
         controller_of(watched, Client::new(tower::service_fn(answer), "default"))
@@ -257,8 +263,8 @@ mod tests {
         Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
     }
 
-    /// An API server without profiles. It counts complete lists, does not answer watches, and refuses what is asked
-    /// of namespace `closed`.
+    /// An API server without profiles. It counts complete lists, does not answer watches, and
+    /// refuses all requests for namespace `closed`.
     fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
         let lists = Arc::clone(lists);
         let answer = move |request: Request<Body>| {
@@ -273,7 +279,7 @@ mod tests {
                 }
                 let is_list = request.uri().path().ends_with("/cacheprofiles");
                 lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
-                // What is read of `/version` is there, too.
+                // The response also serves requests for `/version`.
                 let metadata = json!({"resourceVersion": "5"});
                 let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
                 Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
@@ -302,10 +308,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_the_profiles_are_listed_anew_nothing_is_forgotten() {
+    async fn a_relist_of_the_profiles_forgets_no_profile() {
         let mut controller = controller(Watched::Everywhere);
         controller.reconcile();
-        assert_eq!(controller.informers.running().len(), 1, "its own cell");
+        assert_eq!(controller.informers.running().len(), 1, "the informer of profiles");
         let mut found = profile();
         let seen = |controller: &mut Controller, found: &Found| {
             let cluster = controller.sources.cluster(&controller.informers.reports(), None);
@@ -317,17 +323,17 @@ mod tests {
         let declared = Arc::new(Vec::new());
         controller.declarations.send_replace(Some(Arc::clone(&declared)));
 
-        // The own cell has no synced table: it was purged.
+        // The profile informer's store is not synced, as after a purge.
         controller.reconcile();
         assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
         found.generation = 2;
         let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
         found.parsed = Err(Unrunnable { refusal, identity: Some(Identity::Operator) });
-        assert_eq!(seen(&mut controller, &found), 1, "generation 1 runs on");
+        assert_eq!(seen(&mut controller, &found), 1, "generation 1 keeps running");
     }
 
     #[tokio::test]
-    async fn there_is_a_cell_of_profiles_for_each_watched_namespace() {
+    async fn each_watched_namespace_has_an_informer_of_profiles() {
         let names = ["a", "b"].map(Arc::from);
         let mut controller = controller(Watched::Namespaces(names.into()));
         controller.reconcile();
@@ -337,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_whose_profiles_cannot_be_listed_holds_up_no_other() {
+    async fn a_namespace_whose_profiles_cannot_be_listed_delays_no_other() {
         let names = ["closed", "open"].map(Arc::from);
         let server = empty_server(&Arc::default());
         let mut controller = controller_of(Watched::Namespaces(names.into()), server);
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn profiles_are_listed_again_for_those_left_out_but_not_all_the_time() {
+    async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
         let lists = Arc::new(AtomicUsize::new(0));
         let mut controller = controller_of(Watched::Everywhere, empty_server(&lists));
         let key = controller.own()[0].clone();
@@ -365,7 +371,7 @@ mod tests {
         };
         let listed = async |controller: &mut Controller| {
             controller.reconcile();
-            // This clock moves on only when the informer has nothing to do.
+            // The paused clock advances only when the informer is idle.
             tokio::time::sleep(Duration::from_millis(1)).await;
             lists.swap(0, Ordering::Relaxed)
         };

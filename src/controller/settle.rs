@@ -1,4 +1,5 @@
-//! From a resolved target to what is declared of it: its cells, and those that answer meanwhile. Pure.
+//! Decides which informers serve a resolved target: its declared ones, or old ones until those are
+//! synced. It performs no I/O.
 
 use super::{cluster::ClusterView, desired::Wishes, holding::Holding};
 use kubewarm_api::model::{
@@ -11,38 +12,40 @@ use std::{
     time::Duration,
 };
 
-/// Until a target that did not fit is tried again without an edit; up to a fifth more, so that not
-/// all of them list in the same moment. Each try costs a list up to the limit.
+/// Time until a stopped target is retried without an edit. `spread` adds up to 20%, so that not
+/// all retries list at once. Each retry costs a list up to the limit.
 const AGAIN: Duration = Duration::from_mins(10);
 
-/// How long a kind may be missing before it counts as gone: two polls of discovery while it hurries.
-/// An API server that has just started lists the groups of custom resources a little late.
+/// How long a kind must be missing before it counts as removed. This is two discovery polls at the
+/// increased rate. An API server lists the groups of custom resources only shortly after its start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is remembered of a target between two runs.
+/// State of a target between two reconciliations.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
-    /// What answers, until something newer is synced.
+    /// The informers that serve reads until newer ones are synced.
     serving: Option<Serving>,
-    /// What the last run declared and nobody has seen synced: it may be by the next one, which finds
-    /// the target edited already.
+    /// The informers that the last run declared and that were not synced then. The next run can
+    /// find them synced and the target edited again.
     warming: Option<Serving>,
-    /// The limit that it did not fit into, until it is synced within it.
+    /// The limit that the target exceeded. Cleared when the target has synced within the limit.
     pub(super) limited: Option<Limited>,
-    /// What it holds, if it runs.
+    /// The charges of the target while it runs.
     pub(super) holding: Option<Holding>,
-    /// What discovery said last of its kind, and since when that is missing.
+    /// The kind that discovery returned last, and since when discovery does not list it.
     kind: Option<(ResourceInfo, Option<Duration>)>,
-    /// The cell of its selector, with the namespaces in the cell's store when that was last complete.
+    /// The selector's informer, and the namespaces in its store when that was last complete.
     selected: Option<(CellKey, Vec<Arc<str>>)>,
-    /// The same cell, with the number of namespaces that were last found. Nobody keeps the names of a planned
-    /// target that is refused.
+    /// The selector's informer, and the number of namespaces found last. For a refused planned
+    /// target only the number is kept.
     matched: Option<(CellKey, usize)>,
 }
 
 impl KnownTarget {
-    /// What its kind comes to, now that discovery says `answer`: what it came to before, if it has been missing
-    /// for less than 10 s and the target's own cells have not been told that it is gone.
+    /// Returns the target's kind, given the discovery result `answer`.
+    ///
+    /// A missing kind stays valid for 10 seconds, unless the API server answers 404 to one of the
+    /// target's informers.
     pub(super) fn believe(
         &mut self,
         target: &Target,
@@ -75,11 +78,12 @@ impl KnownTarget {
         Ok(kind)
     }
 
-    /// The names of the namespaces that its selector matches; `None` before they are known.
+    /// Returns the namespaces that the target's selector matches, or `None` before they are known.
     ///
-    /// The last known ones count on where the store has been emptied since it was complete. After a loss of access to
-    /// namespaces, for one: cells live by their own access. They also count while the selector's cell does not exist: a
-    /// target that a limit has stopped declares what it had.
+    /// The last known ones stay valid after the store was emptied, for instance because access to
+    /// namespaces was lost. The informers in those namespaces have their own access. They also stay
+    /// valid while the selector's informer does not run, so that a stopped target still declares
+    /// its informers.
     pub(super) fn names(
         &mut self,
         cell: &CellKey,
@@ -94,7 +98,7 @@ impl KnownTarget {
     }
 
     fn find_names(&mut self, cell: &CellKey, cluster: &ClusterView<'_>) -> Option<Vec<Arc<str>>> {
-        // The store may have been emptied after the report was taken.
+        // The store can be emptied after the report was taken.
         if cluster.is_synced(cell)
             && let Some(names) = (cluster.names)(cell)
         {
@@ -115,30 +119,33 @@ impl KnownTarget {
         }
     }
 
-    /// Forgets the namespaces of a target without a selector, or of one that is refused together with its selector.
+    /// Drops the known namespaces of a target without a selector, or of one whose selector is
+    /// refused.
     pub(super) fn forget_names(&mut self) {
         (self.selected, self.matched) = (None, None);
     }
 
-    /// How many cells a planned `target` has, or would have if the names of its namespaces were known.
+    /// Returns the number of informers of a planned `target`, including those in namespaces whose
+    /// names are not known.
     pub(super) fn count_cells(&self, target: &DeclaredTarget) -> usize {
         let matched = self.matched.as_ref().filter(|_| target.namespaces.is_some());
-        // One cell for each namespace, and the selector's own.
+        // One informer for each namespace, and the selector's own.
         target.all_cells().count().max(matched.map_or(0, |(_, count)| count + 1))
     }
 
-    /// Whether discovery does not list its kind, and the last answer still counts.
+    /// Whether discovery no longer lists the kind and the last result is still valid.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
     }
 
-    /// Nothing answers for what is only planned.
+    /// Drops the informers and charges, because a planned target has none.
     pub(super) fn forget_cells(&mut self) {
         let Self { kind, selected, matched, .. } = std::mem::take(self);
         *self = Self { kind, selected, matched, ..Self::default() };
     }
 
-    /// Forgets what may not answer for `target` any more, and lets that answer which has synced since.
+    /// Drops informers that must not serve `target`, after replacing them by newer ones that have
+    /// synced.
     pub(super) fn renew(
         &mut self,
         target: &Target,
@@ -150,8 +157,8 @@ impl KnownTarget {
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
 
-    /// Lets go of what answers for a target that is refused: a kind that went takes its tables with
-    /// it. A target that has grown too large keeps what it had, if that fits.
+    /// Drops the serving informers of a refused target, so that a removed kind frees its stores. A
+    /// target with too many informers keeps the old ones if those fit.
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
         let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
@@ -160,14 +167,14 @@ impl KnownTarget {
         }
     }
 
-    /// Lets go of the old cells that answer for a target that runs.
+    /// Drops the old informers that serve a running target.
     pub(super) fn drop_old(&mut self) {
         if self.holding.as_mut().is_some_and(Holding::drop_old) {
             self.serving = None;
         }
     }
 
-    /// Stops a target until it is edited, or for 10 to 12 minutes.
+    /// Stops a target until an edit, or for 10 to 12 minutes.
     pub(super) fn stop(
         &mut self,
         (profile, target): (&ProfileRef, &Arc<str>),
@@ -185,12 +192,12 @@ impl KnownTarget {
         self.holding = None;
     }
 
-    /// Whether a limit keeps it from running.
     pub(super) fn is_stopped(&self) -> bool {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 
-    /// Forgets the limit of a target that has been listed within it, and tries one again that has rested.
+    /// Clears the limit of a target that has synced within it, and retries a stopped target whose
+    /// delay has ended.
     pub(super) fn try_again(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let holding = self.holding.as_ref();
@@ -202,15 +209,17 @@ impl KnownTarget {
     }
 }
 
-/// Up to a fifth of [`AGAIN`], always the same for the same target.
+/// Returns up to a fifth of [`AGAIN`], with the same result for the same target.
 fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
     AGAIN / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
-/// Whether an edit leaves the old cells the right to answer. What another account reads does not
-/// answer: nobody asked whether the new spec's author may act as that one. Nor do secrets that are
-/// held whole answer for a target that no longer holds them so.
+/// Whether the old informers may serve an edited target.
+///
+/// They must have the same identity, because no policy has checked whether the new spec's author
+/// may act as another one. Informers with complete Secrets must not serve a target that no longer
+/// stores complete Secrets.
 fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
@@ -222,12 +231,12 @@ fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
     })
 }
 
-/// Failures in a row of a new version's cell that nobody needs to hear of: a server that has just
-/// taken a definition in may refuse for a moment.
+/// Number of consecutive failures of a new version's informer that are not reported. An API server
+/// can refuse requests shortly after it accepted a CRD.
 const PASSING_FAILURES: u32 = 3;
 
-/// Has `quota` take the target's `cells`; of a target that does not fit, none is left but the one that notices when
-/// fewer namespaces match, if at least that one fits.
+/// Checks the target against `quota`. A target beyond the quota keeps only its selector's informer,
+/// which detects when fewer namespaces match. It loses that one if not even a single informer fits.
 pub(super) fn within(
     quota: &mut impl FnMut(usize) -> Result<(), Refusal>,
     cells: usize,
@@ -241,8 +250,8 @@ pub(super) fn within(
     target
 }
 
-/// Wants the target's cells, and those that still answer for it until these are synced, and has `budget` pay for
-/// both.
+/// Adds the target's informers to `wishes`, with the old ones that serve until these are synced.
+/// Charges both to `budget`.
 pub(super) fn settle(
     mut declared: DeclaredTarget,
     valid: &ValidatedProfile,
@@ -253,8 +262,8 @@ pub(super) fn settle(
 ) -> DeclaredTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
-        // Nothing answers before it has been listed completely within the limit, even if another profile keeps
-        // the same cells warm.
+        // A limited target serves nothing until it has synced within its limit, even if another
+        // profile runs the same informers.
         state.serving = None;
     }
     let is_warm = |cell: &CellSpec| cluster.is_warm(&cell.key);
@@ -284,7 +293,7 @@ pub(super) fn settle(
         for spec in &*declared.cells {
             wishes.add(spec, valid.mode, Some(&declared.name));
         }
-        // Its index is not the author's, and no loss where it has no room.
+        // The author did not declare the selector's index, so its omission is not reported.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             wishes.add(spec, valid.mode, None);
@@ -307,8 +316,9 @@ pub(super) fn settle(
     declared
 }
 
-/// Whether the cells of a version that is no longer preferred still are the target: its author has
-/// changed nothing, so it does not turn cold while the new version's cells warm up.
+/// Whether the old informers still represent the target after the preferred version changed. The
+/// author has changed nothing, so the target stays warm until the new version's informers are
+/// synced.
 fn stands_in(
     old: &Serving,
     kind: &ResourceInfo,
@@ -325,8 +335,8 @@ fn stands_in(
         && new.iter().all(is_promising)
 }
 
-/// What only the server can say, and only when it is asked: the cell runs on, so that it is
-/// noticed when the answer changes.
+/// Returns a refusal that only the API server's response to the informer reveals. The informer
+/// keeps running, to detect a different response later.
 fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
     let fault = cluster.fault(key)?;
     match fault.reason {

@@ -1,4 +1,4 @@
-//! From what a sample showed to what all of it would cost. Pure.
+//! Extrapolates the results of a survey to the cost of a profile. It performs no I/O.
 
 use super::accepted;
 use kubewarm_api::{
@@ -15,73 +15,71 @@ use std::{
     time::Duration,
 };
 
-/// Most caveats that are told.
+/// Maximum number of caveats in a forecast.
 const MAX_CAVEATS: usize = 4;
 
-/// How fast the API server answered.
+/// Measured speed of the API server's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Speed {
-    /// Objects of the largest page.
+    /// Number of objects in the largest page.
     pub(super) objects: u64,
-    /// From its request to its last object stored.
+    /// Time from the request of that page until its last object was stored.
     pub(super) took: Duration,
-    /// The shortest time from a request to the headers of its answer.
+    /// Shortest time between a request and the headers of its response.
     pub(super) latency: Duration,
 }
 
-/// What was found of one cell.
+/// Survey result of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) objects: u64,
-    /// Whether that is all of them.
+    /// Whether `objects` is the exact number.
     pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
     pub(super) way: ListMethod,
-    /// How fast; `None` if no page came.
+    /// Measured speed; `None` if no page was received.
     pub(super) speed: Option<Speed>,
-    /// What the identity may not do.
+    /// Verbs that the identity is not permitted to use.
     pub(super) refused: BTreeSet<Verb>,
-    /// What else went wrong, for people.
+    /// Error message of another problem, for the user.
     pub(super) trouble: Option<String>,
 }
 
-/// What some cells cost.
+/// Cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Cells; those that find namespaces for selectors are not counted.
+    /// Number of informers. Namespace selectors' informers do not count.
     pub cells: usize,
-    /// Objects that they would hold.
     pub objects: u64,
-    /// Bytes that these would take.
+    /// Memory of their stores, in bytes.
     pub bytes: u64,
-    /// Requests for lists, or pages of lists, those for the namespaces of selectors included.
+    /// Number of list requests, including pages and the lists for namespace selectors.
     pub requests: u64,
-    /// Until all are warm.
+    /// Time until all informers are warm.
     pub took: Duration,
-    /// Verbs refused, by kind and namespace.
+    /// Number of missing permissions, counted by verb, kind and namespace.
     pub missing: usize,
-    /// Of objects, bytes, requests and time.
+    /// Certainty of objects, bytes, requests and time.
     pub certainty: PlanCertainty,
 }
 
-/// What a profile costs.
+/// Cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
-    /// By target, in the order of the spec. Cells that targets share count in each.
+    /// Cost by target, in the order of the spec. Shared informers count in each target.
     pub targets: Vec<(Arc<str>, Figures)>,
-    /// Of all; cells that targets share count once.
+    /// Total cost. Shared informers count once.
     pub total: Figures,
-    /// What to know of the numbers, for people, at most 4.
+    /// Remarks about the accuracy for the user, at most 4.
     pub caveats: Vec<String>,
-    /// The cells that may not be read.
+    /// The informers whose identity has no access.
     pub refused: Vec<CellKey>,
 }
 
-/// Computes the forecast of a profile from what was `found` of its cells, and what a sample of each
-/// kind weighed.
+/// Computes a profile's forecast from the survey results `found` and the sampled size of each kind.
 ///
-/// Of the time: an API server sends the rest of a list as fast as the largest page of that kind, and
-/// as many lists at once as the profile allows.
+/// The time assumes that lists of a kind are as fast as its largest page, and that as many lists
+/// run in parallel as the profile allows.
 pub(super) fn forecast(
     profile: &Declared,
     found: &BTreeMap<CellKey, Finding>,
@@ -106,14 +104,14 @@ pub(super) fn forecast(
     Forecast { targets, total, caveats, refused }
 }
 
-/// Everything that was found.
+/// All survey results of a profile.
 struct Seen<'a> {
     found: &'a BTreeMap<CellKey, Finding>,
     weights: &'a BTreeMap<Alike, Weight>,
     speeds: BTreeMap<Alike, Speed>,
 }
 
-/// Of each kind the largest page, with the shortest latency of all.
+/// Returns the speed of each kind's largest page, with the shortest latency of all kinds.
 fn speeds(found: &BTreeMap<CellKey, Finding>) -> BTreeMap<Alike, Speed> {
     let all = || found.iter().filter_map(|(key, found)| Some((key, found.speed?)));
     let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
@@ -161,7 +159,7 @@ impl Seen<'_> {
                 longest = longest.max(took);
                 sum = sum.saturating_add(took);
             } else {
-                // The cells of a selector are known once its namespaces are.
+                // The lists of a selector's informers start only after the list of namespaces.
                 before = before.max(took);
             }
         }
@@ -195,7 +193,7 @@ fn requests(spec: &CellSpec, found: &Finding) -> u64 {
 }
 
 impl Figures {
-    /// As the status has it. Seconds are rounded up.
+    /// Converts the cost to the fields of the status. Seconds are rounded up.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_cluster_has_overflow_nothing() {
+    fn very_large_counts_do_not_overflow() {
         let cells = [spec("pods", "a"), spec("pods", "b")];
         let found = cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = Weight { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_cells_count_in_each_target_and_once_in_all() {
+    fn shared_informers_count_in_each_target_and_once_in_the_total() {
         let cell = spec("pods", "a");
         let one = std::slice::from_ref(&cell);
         let order = order(&[("one", one), ("two", one)]);
@@ -258,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn time_grows_with_objects_and_shrinks_with_lists_at_once() {
+    fn time_grows_with_objects_and_shrinks_with_parallel_lists() {
         let cells: Vec<_> = ["a", "b", "c", "d"].map(|name| spec("pods", name)).into();
         let order = order(&[("pods", &cells)]);
         let found = cells.iter().map(|cell| (cell.key.clone(), found(1_000, ListMethod::List)));
         let took = forecast(&order, &found.collect(), &BTreeMap::new()).total.took;
-        // Each 10 ms for the answer to begin and 1 ms an object; two at a time.
+        // Each list takes 10 ms latency and 1 ms per object; two lists run in parallel.
         assert_eq!(took, Duration::from_millis(2 * 1_010));
     }
 
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_counts_by_kind_and_namespace_and_makes_the_rest_a_lower_bound() {
+    fn refused_verbs_are_counted_and_make_the_forecast_a_lower_bound() {
         let cells = [spec("pods", "a"), spec("pods", "b")];
         let order = order(&[("pods", &cells)]);
         let mut refused = found(0, ListMethod::List);
@@ -289,13 +287,13 @@ mod tests {
         let total = forecast(&order, &found.into(), &BTreeMap::new()).total;
         assert_eq!((total.missing, total.objects), (2, 10));
         assert_eq!(total.certainty, PlanCertainty::LowerBound);
-        // A cell that nobody looked at makes it one too.
+        // An informer without a survey result makes it a lower bound, too.
         let total = forecast(&order, &BTreeMap::new(), &BTreeMap::new()).total;
         assert_eq!((total.cells, total.certainty), (2, PlanCertainty::LowerBound));
     }
 
     #[test]
-    fn the_status_rounds_up() {
+    fn memory_and_seconds_in_the_status_are_rounded_up() {
         let took = Duration::from_millis(1_001);
         let figures = Figures { bytes: 1, took, missing: 2, ..Figures::default() };
         let status = figures.status();

@@ -1,4 +1,4 @@
-//! What warming a profile would cost, found out from a sample before anything is warmed.
+//! Estimates the cost of a planned profile from a sample, before any informer runs.
 
 mod figures;
 mod run;
@@ -14,7 +14,8 @@ pub use self::{
 
 use kubewarm_api::model::{Declared, DeclaredTarget};
 
-/// The targets of a profile that could be warmed, in the order of the spec. The others cost nothing.
+/// Returns the accepted targets of a profile, in the order of the spec. Refused targets cost
+/// nothing.
 pub fn accepted(declared: &Declared) -> impl Iterator<Item = &DeclaredTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }

@@ -1,4 +1,4 @@
-//! Planned profiles and their cells, for tests.
+//! Planned profiles and their informers, for tests.
 
 use kubewarm_api::{
     model::{
@@ -9,7 +9,7 @@ use kubewarm_api::{
 };
 use serde_json::json;
 
-/// A cell of a core kind in a namespace, of which two are listed at once.
+/// An informer of a core kind in a namespace. Its profile lists two informers at a time.
 pub(crate) fn spec(resource: &str, namespace: &str) -> CellSpec {
     let key = CellKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
@@ -21,7 +21,7 @@ pub(crate) fn spec(resource: &str, namespace: &str) -> CellSpec {
     spec
 }
 
-/// An accepted target of pods.
+/// An accepted target with the kind pods.
 pub(crate) fn target(name: &str, cells: Vec<CellSpec>) -> DeclaredTarget {
     let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
     DeclaredTarget {

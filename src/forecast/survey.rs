@@ -1,4 +1,4 @@
-//! Asks the API server for a sample of each cell, as the cell's identity, and within bounds.
+//! Requests a sample of each informer's objects, with the informer's identity and within limits.
 
 use super::{
     accepted,
@@ -20,72 +20,73 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Objects that are taken of a cell at first, whatever their size.
+/// Number of objects in the first page of each informer.
 const FIRST: u32 = 20;
-/// Objects of a kind in the sample: enough for the dictionary that all of them would be packed with.
+/// Maximum number of sampled objects per kind. That is enough to train the compression dictionary
+/// that all of them would share.
 const OBJECTS: usize = 1_000;
-/// Bytes of a kind after which no more are taken.
+/// Maximum size of the sampled objects per kind, in bytes.
 const BYTES: usize = 8 << 20;
-/// Objects a page where they are only counted.
+/// Page size for counting objects.
 const COUNTED: u32 = 500;
-/// Pages for counting one cell: 20,000 objects. Only cells with selectors are counted so; for others
-/// the API server says the number.
+/// Maximum number of pages for counting the objects of one informer, which is 20,000 objects. Only
+/// lists with selectors need that; for others the API server returns the number.
 const PAGES: u32 = 40;
-/// Requests for one profile: those of a hundred cells.
+/// Maximum number of requests for one profile. That is enough for a hundred informers.
 const REQUESTS: u32 = 512;
-/// Those of a trial, at most.
+/// Maximum number of requests of one access check.
 const TRIAL: u32 = 3;
-/// For one profile.
+/// Maximum duration of one profile's survey.
 const TIME: Duration = Duration::from_mins(3);
 
-/// Finds out what profiles cost.
+/// Estimates the costs of profiles.
 pub struct Surveyor {
     clients: Arc<dyn Clients>,
     strategies: Strategies,
     rest: Duration,
     buckets: Buckets,
-    /// Whether it tries what a cell's identity may do.
+    /// Whether the survey checks the access of each informer's identity.
     tries_access: bool,
 }
 
-/// What one profile may still ask, and what it has seen.
+/// The remaining requests and the sample of one profile's survey.
 pub(super) struct Round {
-    /// The namespace whose requests they are.
+    /// The namespace whose rate limit is charged.
     payer: Arc<str>,
     requests: u32,
     until: Instant,
     sample: Sample,
-    /// Objects and bytes taken, by kind.
+    /// Number and bytes of the sampled objects, by kind.
     taken: BTreeMap<Alike, (usize, usize)>,
 }
 
 impl Surveyor {
-    /// Asks as each cell's identity, and rests for so long before each request, which waits for its turn
-    /// at the bucket of the profile's namespace.
+    /// Creates a surveyor that waits for `rest` and for the rate limit of the profile's namespace
+    /// before each request.
     #[must_use]
     pub fn new(clients: Arc<dyn Clients>, rest: Duration, buckets: Buckets) -> Self {
         Self { clients, strategies: Strategies::default(), rest, buckets, tries_access: true }
     }
 
-    /// The same, but it does not try what a cell's identity may do: for a caller who is not the one that will read.
+    /// Disables access checks, for a command whose user is not the identity that will read.
     #[must_use]
     pub fn without_trials(self) -> Self {
         Self { tries_access: false, ..self }
     }
 
-    /// Rests before so many requests, and waits for their turn.
+    /// Waits before `requests` requests: `rest` for each, and the rate limit.
     async fn turn(&self, requests: u32, round: &Round) {
         sleep(self.rest * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
         self.buckets.pass(&round.payer, count).await;
     }
 
-    /// The names of the namespaces that a selector finds, without those that are being deleted.
+    /// Returns the namespaces that a selector matches, except those that are being deleted.
     ///
     /// # Errors
     ///
-    /// [`Fault`] of a page; [`Reason::TooLarge`] beyond 20,000 names; [`Reason::Throttled`] where
-    /// the round has no more requests.
+    /// Returns the [`Fault`] of a page, [`Reason::TooLarge`] for more than 20,000 names, or
+    /// [`Reason::Throttled`] if no requests remain.
     pub(super) async fn names(
         &self,
         selector: &CellKey,
@@ -113,17 +114,19 @@ impl Surveyor {
         Err(Fault::new(Reason::TooLarge, "the selector finds too many namespaces"))
     }
 
-    /// Looks at every cell of `profile`. What cannot be found out is said in the forecast.
+    /// Samples every informer of `profile`. The forecast lists everything that could not be
+    /// determined.
     ///
     /// # Cost
     ///
-    /// Three to five requests for each cell, with selectors up to 40 more; at most 512 requests, the
-    /// last of them sent within 3 minutes. Up to 1,000 objects of each kind are held meanwhile, packed.
+    /// Three to five requests per informer, and up to 40 more with selectors. In total at most 512
+    /// requests, the last one sent within 3 minutes. Up to 1,000 compressed objects of each kind
+    /// are in memory meanwhile.
     pub async fn survey(&self, profile: &Declared) -> Forecast {
         self.survey_in(profile, Round::of(profile)).await
     }
 
-    /// The same, with what is left of a round.
+    /// The same, with the remaining requests of `round`.
     pub(super) async fn survey_in(&self, profile: &Declared, mut round: Round) -> Forecast {
         let mut found = BTreeMap::new();
         let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
@@ -133,7 +136,7 @@ impl Surveyor {
                 found.insert(spec.key.clone(), self.cell(spec, &mut round).await);
             }
         }
-        // Training a dictionary blocks.
+        // Training a dictionary blocks the thread.
         let sample = round.sample;
         let weights = tokio::task::spawn_blocking(move || sample.weigh()).await;
         forecast(profile, &found, &weights.unwrap_or_default())
@@ -165,7 +168,8 @@ impl Surveyor {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let Answer::Refused(_) = answer {
                     found.refused.insert(verb);
-                    // The message of a list that was refused says less than the permissions do.
+                    // The missing permission is reported separately, and the error of the list adds
+                    // nothing.
                     found.trouble = None;
                 }
             }
@@ -173,7 +177,7 @@ impl Surveyor {
         found
     }
 
-    /// Counts the objects, and takes some of them into the sample.
+    /// Counts the objects, and adds some of them to the sample.
     async fn list(
         &self,
         spec: &CellSpec,
@@ -248,14 +252,15 @@ impl Round {
         }
     }
 
-    /// Whether so many more requests may be sent.
+    /// Takes `count` of the remaining requests. Returns false if too few remain or the time is
+    /// over.
     fn take(&mut self, count: u32) -> bool {
         let left = self.requests.checked_sub(count).filter(|_| Instant::now() < self.until);
         self.requests = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// How many more objects of the cell's kind are wanted.
+    /// Returns how many more objects of the informer's kind the sample needs.
     fn room(&self, key: &CellKey) -> u32 {
         let (objects, bytes) = self.taken.get(&alike(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
@@ -292,7 +297,7 @@ impl Finding {
 
 impl std::fmt::Debug for Surveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The clients hold credentials.
+        // The clients contain credentials.
         f.debug_struct("Surveyor").field("rest", &self.rest).finish_non_exhaustive()
     }
 }
@@ -307,14 +312,14 @@ mod tests {
     use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
     use tower::service_fn;
 
-    /// An API server that holds these items, and counts what it is asked.
+    /// An API server with these items, which counts its requests.
     struct Holding(&'static str, Arc<AtomicU32>);
 
     impl Clients for Holding {
         fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
-            let (items, asked) = (self.0, Arc::clone(&self.1));
+            let (items, requests) = (self.0, Arc::clone(&self.1));
             let service = service_fn(move |_: Request<Body>| {
-                asked.fetch_add(1, Ordering::Relaxed);
+                requests.fetch_add(1, Ordering::Relaxed);
                 let frame = r#""kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"}"#;
                 let list = format!(r#"{{{frame},"items":[{items}]}}"#);
                 std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(
@@ -326,12 +331,12 @@ mod tests {
     }
 
     async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
-        let asked = Arc::new(AtomicU32::new(0));
-        let clients = Arc::new(Holding("", Arc::clone(&asked)));
+        let requests = Arc::new(AtomicU32::new(0));
+        let clients = Arc::new(Holding("", Arc::clone(&requests)));
         let surveyor = Surveyor::new(clients, rest, Buckets::default());
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
         let forecast = surveyor.survey(&order(cells)).await;
-        (forecast, asked.load(Ordering::Relaxed))
+        (forecast, requests.load(Ordering::Relaxed))
     }
 
     fn order(cells: Vec<CellSpec>) -> Declared {
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_selector_finds_no_namespace_that_is_being_deleted() {
+    async fn a_selector_ignores_namespaces_that_are_being_deleted() {
         let items = r#"{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let clients = Arc::new(Holding(items, Arc::default()));
@@ -351,23 +356,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_cells_take_three_requests_each() {
-        let (forecast, asked) = survey(10, Duration::ZERO).await;
-        // And one for the version of the server.
-        assert_eq!((asked, forecast.total.certainty), (31, PlanCertainty::Estimate));
+    async fn a_survey_takes_three_requests_per_informer() {
+        let (forecast, requests) = survey(10, Duration::ZERO).await;
+        // One more request reads the version of the API server.
+        assert_eq!((requests, forecast.total.certainty), (31, PlanCertainty::Estimate));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_huge_profile_takes_no_more_than_the_bound_and_says_so() {
-        let (forecast, asked) = survey(600, Duration::ZERO).await;
-        assert!(asked <= REQUESTS + 1, "{asked}");
+    async fn a_survey_stops_at_512_requests_and_reports_it() {
+        let (forecast, requests) = survey(600, Duration::ZERO).await;
+        assert!(requests <= REQUESTS + 1, "{requests}");
         assert_eq!(
             (forecast.total.cells, forecast.total.certainty),
             (600, PlanCertainty::LowerBound)
         );
         assert!(forecast.caveats[0].contains("512 requests"), "{:?}", forecast.caveats);
         let began = Instant::now();
-        let (_, asked) = survey(600, Duration::from_secs(1)).await;
-        assert!(began.elapsed() <= TIME + Duration::from_secs(4) && asked < 200, "{asked}");
+        let (_, requests) = survey(600, Duration::from_secs(1)).await;
+        assert!(began.elapsed() <= TIME + Duration::from_secs(4) && requests < 200, "{requests}");
     }
 }

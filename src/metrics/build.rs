@@ -1,20 +1,19 @@
-//! `kubewarm_build_info`.
+//! The metric `kubewarm_build_info`.
 
 use prometheus::{Registry, register_int_gauge_vec_with_registry};
 
-/// The build of this process.
+/// The values of its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildInfo {
-    /// The version of the package.
     pub version: &'static str,
-    /// The commit it was built from, or `unknown`.
+    /// The Git commit, or `unknown`.
     pub revision: &'static str,
-    /// The version of Rust that the package is built with.
+    /// The Rust version that the package requires.
     pub rustc: &'static str,
 }
 
 impl BuildInfo {
-    /// This build. The commit is what `KUBEWARM_REVISION` was when it was compiled.
+    /// Information about this build. `KUBEWARM_REVISION` sets the commit at compile time.
     #[must_use]
     pub const fn current() -> Self {
         let revision = match option_env!("KUBEWARM_REVISION") {

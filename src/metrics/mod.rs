@@ -1,4 +1,5 @@
-//! Prometheus metrics: what happens is pushed, what is the case is read at each scrape.
+//! Prometheus metrics. Counters are updated when something happens; gauges of the state are
+//! computed at each scrape.
 
 mod build;
 mod informers;
@@ -16,7 +17,8 @@ pub use self::{
     reads::TlsListener,
 };
 
-/// A metric could not be made, registered or written. A bug: names and labels are constants.
+/// A metric could not be created, registered or encoded. This is a bug, because names and labels
+/// are constants.
 pub use prometheus::Error as MetricsError;
 
 use kubewarm_api::model::CellKey;
@@ -30,7 +32,6 @@ use prometheus::{
 };
 use std::{collections::HashMap, sync::Arc};
 
-/// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -40,11 +41,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics that are pushed, and `kubewarm_build_info`.
+    /// Registers all counters and `kubewarm_build_info`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`], never with the names and labels as they are committed.
+    /// Returns [`MetricsError`] only if a constant name or label is invalid.
     pub fn new(build: &BuildInfo) -> Result<Self, MetricsError> {
         let registry = Registry::new();
         build.register(&registry)?;
@@ -54,31 +55,30 @@ impl Metrics {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// The metrics that informers count. Their series appear once [`Self::observe_informers`] has been called.
+    /// The informers' counters. They are exported only after a call of [`Self::observe_cells`].
     #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.informers)
     }
 
-    /// Where the controller, the status writer, the lease and decisions about callers report.
     #[must_use]
     pub fn operator(&self) -> &OperatorMetrics {
         &self.operator
     }
 
-    /// Where the read API reports.
     #[must_use]
     pub fn reads(&self) -> &ReadMetrics {
         &self.reads
     }
 
-    /// Calls `reports` at each scrape. It must return every declared informer, and must not block.
+    /// Computes the informers' gauges from `cells` at each scrape. `cells` must return every
+    /// declared informer and must not block.
     ///
-    /// The series of a resource end with its last informer, at the next scrape.
+    /// The next scrape drops the counters of each resource without an informer in `cells`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_informers<F>(&self, reports: F) -> Result<(), MetricsError>
     where
         F: Fn() -> Vec<(CellKey, CellReport)> + Send + Sync + 'static,
@@ -87,11 +87,11 @@ impl Metrics {
         self.at_scrape("informers", move || informers::informer_families(&counted, &reports()))
     }
 
-    /// Reads `profiles` at each scrape. Must not block.
+    /// Computes the profiles' gauges from `profiles` at each scrape. `profiles` must not block.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_profiles<F>(&self, profiles: F) -> Result<(), MetricsError>
     where
         F: Fn() -> Vec<ProfileSnapshot> + Send + Sync + 'static,
@@ -123,17 +123,17 @@ impl Metrics {
         self.at_scrape("certificates", move || reads::certificate_families(&certificates))
     }
 
-    /// Adds `process_*`, and `tokio_*` of `runtime`.
+    /// Adds the metrics `process_*`, and the `tokio_*` metrics of `runtime`.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`] if called twice.
+    /// Returns [`MetricsError`] if called twice.
     pub fn observe_process(&self, runtime: tokio::runtime::Handle) -> Result<(), MetricsError> {
         self.registry.register(Box::new(ProcessCollector::for_self()))?;
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Adds what `gather` makes at each scrape; `what` names it in the log.
+    /// Adds the metrics that `gather` computes at each scrape. `what` identifies them in the log.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
@@ -142,11 +142,11 @@ impl Metrics {
         self.registry.register(Box::new(AtScrape { name, gather }))
     }
 
-    /// Everything, in Prometheus' text format 0.0.4.
+    /// Encodes all metrics in Prometheus' text format 0.0.4.
     ///
     /// # Errors
     ///
-    /// [`MetricsError`], never for what this layer makes.
+    /// Returns [`MetricsError`] only for an invalid metric.
     ///
     /// # Cost
     ///
@@ -156,9 +156,10 @@ impl Metrics {
     }
 }
 
-/// Families that are made at each scrape.
+/// Metrics that are computed at each scrape.
 struct AtScrape<F> {
-    /// Only so that it is not registered twice: the families have names of their own.
+    /// Prevents double registration. It is never exported, because the metrics have their own
+    /// names.
     name: Desc,
     gather: F,
 }

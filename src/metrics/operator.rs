@@ -1,4 +1,5 @@
-//! The metrics of the operator: reconciles, status writes, access checks, the lease and authorizations.
+//! Metrics about the operator's own work: reconciliations, status writes, the lease and
+//! authorization decisions.
 
 use crate::access::Check;
 use kubewarm_api::{
@@ -15,7 +16,7 @@ use prometheus::{
 use std::time::Duration;
 use strum::VariantArray as _;
 
-/// A reconcile of one profile to one of thousands.
+/// Buckets in seconds, for a reconciliation of one to thousands of profiles.
 const RECONCILE_BUCKETS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
 /// The outcomes of a status write.
@@ -29,7 +30,7 @@ pub const ACCESS_CHECK_OUTCOMES: [MetricOutcome; 3] =
 /// The outcomes of an authorization.
 pub const AUTHORIZATION_OUTCOMES: [MetricOutcome; 3] = ACCESS_CHECK_OUTCOMES;
 
-/// Metrics of the process as an operator. Cheap to clone; clones count together.
+/// The operator's metrics. Clones share the counters.
 #[derive(Clone, Debug)]
 pub struct OperatorMetrics {
     reconcile: Histogram,
@@ -102,7 +103,8 @@ impl OperatorMetrics {
         Ok(metrics)
     }
 
-    /// Closed label sets begin at zero, so that `increase()` sees the first one.
+    /// Creates all series with fixed label values at 0, so that `increase()` includes their first
+    /// event.
     fn begin(&self) {
         for outcome in STATUS_WRITE_OUTCOMES {
             let _begun = self.status_writes.with_label_values(&[outcome]);
@@ -118,27 +120,27 @@ impl OperatorMetrics {
         }
     }
 
-    /// Observes one reconcile of all profiles.
+    /// Records the duration of a reconciliation. Its `outcome` is always `ok`, because a
+    /// reconciliation cannot fail.
     pub fn observe_reconcile(&self, took: Duration) {
         self.reconcile.observe(took.as_secs_f64());
     }
 
-    /// Counts a status write.
+    /// Counts a write of a profile's status, by success.
     pub fn count_status_write(&self, outcome: MetricOutcome) {
         self.status_writes.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts a check of kubewarm's own permissions.
     pub fn count_access_check(&self, check: Check, outcome: MetricOutcome) {
         self.access_checks.with_label_values(&[check.as_ref(), outcome.as_ref()]).inc();
     }
 
-    /// Counts a target that exceeds a limit.
+    /// Counts a target that exceeded a limit.
     pub fn count_limit_rejection(&self, measure: Measure) {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 
-    /// Observes one authentication and authorization of a caller.
+    /// Counts a decision about a caller, and records its duration.
     pub fn observe_authorization(
         &self,
         source: DecisionSource,
@@ -149,13 +151,13 @@ impl OperatorMetrics {
         self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
     }
 
-    /// Sets the limit of all stores, in bytes. Without a limit there is no series.
+    /// Sets the limit for all stores and informers. Without a limit the series does not exist.
     pub fn set_store_limit(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.store_limit.with_label_values::<&str>(&[]).set(bytes);
     }
 
-    /// Sets whether this process holds the lease. The gauge begins at 0.
+    /// Sets whether this process holds the lease. The initial value is 0.
     pub fn set_leader(&self, state: &LeaseState) {
         self.leader.set(i64::from(matches!(state, LeaseState::Leader { .. })));
     }

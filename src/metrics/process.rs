@@ -1,9 +1,8 @@
-//! The runtime's own figures: whether tasks end, and whether they wait for a thread.
+//! Metrics of the Tokio runtime, which show tasks that never end or wait for a thread.
 
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_with_registry};
 use tokio::runtime::Handle;
 
-/// The figures of `runtime` as they are now.
 pub(super) fn runtime_families(runtime: &Handle) -> prometheus::Result<Vec<MetricFamily>> {
     let registry = Registry::new();
     let metrics = runtime.metrics();

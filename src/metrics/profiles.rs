@@ -1,4 +1,4 @@
-//! The gauges of profiles, read at each scrape.
+//! Metrics about profiles, computed at each scrape.
 
 use kubewarm_api::{
     model::{Mode, ProfileRef, Resource, Verb},
@@ -9,50 +9,49 @@ use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_regi
 use std::{collections::BTreeMap, sync::Arc};
 use strum::VariantArray as _;
 
-/// How many profiles have series of their own, 32 each and one for each missing permission: the first by
-/// namespace and name. The rest are added up under `_other`.
+/// Number of profiles with their own series, sorted by namespace and name. The other profiles are
+/// aggregated as `_other`.
+///
+/// A profile has 31 series, and one more for each missing permission.
 const MAX_PROFILES: usize = 100;
 
-/// How many conditions of a profile are exported. The API has 8.
+/// Maximum number of exported conditions per profile. The API defines 8.
 const MAX_CONDITIONS: usize = 16;
 
-/// The statuses of a condition.
+/// Values of a condition's status.
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// The state of a profile on this replica.
+/// A profile with the status that this replica computed.
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
-    /// The profile.
     pub profile: ProfileRef,
-    /// Its mode.
     pub mode: Mode,
-    /// The status that this replica computed last. At most 16 of its conditions are exported.
+    /// The status computed last. At most 16 of its conditions are exported.
     pub status: Arc<CacheProfileStatus>,
-    /// Numbers of informers that lack a permission.
+    /// Number of informers that lack each permission.
     pub missing: BTreeMap<(Resource, Verb), u64>,
 }
 
-/// The state of a target, over all its informers.
+/// State of a target, summarized from its informers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum TargetState {
-    /// All informers are synced and current.
+    /// Every informer is synced and fresh.
     Synced,
-    /// An informer has not completed its first list.
+    /// At least one informer has not synced yet and still can.
     Syncing,
     /// An informer has not completed its first list, and its requests fail.
     Failing,
-    /// All informers are synced. Some are not confirmed as current.
+    /// Every informer is synced, but at least one is stale.
     Stale,
-    /// An informer lacks permission.
+    /// The API server refuses access to at least one informer.
     Forbidden,
-    /// The cluster has no such resource or namespace.
+    /// The kind or a namespace does not exist, or the target is refused.
     Missing,
-    /// A limit stopped the target.
+    /// A limit stops the target.
     Limited,
 }
 
-/// The gauges of `profiles`.
 pub(super) fn profile_families(
     profiles: &mut [ProfileSnapshot],
 ) -> prometheus::Result<Vec<MetricFamily>> {
@@ -94,7 +93,8 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // A profile's targets bound these series; under `_other`, the cluster's resources do.
+        // A profile's targets limit these series. For `_other`, the number of kinds in the cluster
+        // limits them.
         for ((of, verb), count) in &profile.missing {
             let of = [of.group(), of.version(), of.resource()];
             let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
@@ -112,7 +112,7 @@ pub(super) fn profile_families(
 }
 
 impl TargetState {
-    /// From the counts of the target's status.
+    /// Determines the state from the conditions and informer counts of the status.
     fn of(target: &TargetStatus) -> Self {
         let Some(cells) = &target.cells else { return Self::Syncing };
         let is_false = |type_: &str| {
@@ -143,7 +143,7 @@ mod tests {
     use kubewarm_api::v1alpha1::CellCounts;
 
     #[test]
-    fn profiles_beyond_the_cap_are_added_up() {
+    fn profiles_beyond_the_first_hundred_are_aggregated() {
         let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
         let target = TargetStatus { cells: Some(synced), ..TargetStatus::default() };
         let targets = vec![target.clone(), target];

@@ -1,4 +1,4 @@
-//! The routes of the admin address, and what they answer from.
+//! The routes of the admin address and their shared state.
 
 use super::{
     debug, guard,
@@ -21,59 +21,59 @@ use kubewarm_serve::{Watchers, callers::Callers};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
-/// What Prometheus expects of its text format.
+/// Content type of Prometheus' text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Said to a scraper where metrics are for a loopback peer.
+/// Response to a remote scraper with `--metrics-auth=loopback`.
 const LOCAL_ONLY: &str = "metrics are for a loopback peer here: use kubectl port-forward, or run kubewarm with \
      --metrics-auth=delegated (see docs/monitoring.md)\n";
 
-/// The response to others than a loopback peer.
+/// Response to a remote peer that requests a debug route.
 pub(super) const INSIDE_ONLY: &str = "only for a loopback peer that asks for localhost, without a proxy; use \
      kubectl port-forward to the pod\n";
 
-/// Puts another log filter in force, or says what is wrong with it.
+/// Replaces the log filter, or returns an error message.
 pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// What is answered from. The functions must not block; they are called once in a second at most, but
-/// for the details that only a loopback peer gets.
+/// State of the admin server.
+///
+/// The functions must not block. They are called at most once a second, except for debug routes.
 pub struct Admin {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// What the informers of the declared cells say.
+    /// Returns the reports of all running informers.
     pub cells: Box<dyn Fn() -> Vec<(CellKey, CellReport)> + Send + Sync>,
-    /// The cells of all profiles; `None` before the profiles have been listed.
+    /// Returns the declared informers of all profiles, or `None` before the profiles have been
+    /// listed.
     pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
-    /// The cells of the profiles themselves that fail, each with why, as text.
+    /// Returns the failing informers of the profiles themselves, as text with the reason.
     pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Shared with whoever begins the shutdown.
+    /// Shared with the task that begins the shutdown.
     pub gate: Arc<Gate>,
-    /// Who may ask for metrics.
+    /// Who may read `/metrics`.
     pub scrapers: Scrapers,
-    /// For `PUT /debug/log-level`.
     pub set_log_filter: SetLogFilter,
     /// For `/debug/watchers`.
     pub watchers: Watchers,
-    /// The clock.
     pub now: fn() -> Timestamp,
 }
 
-/// Who may ask for metrics.
 #[derive(Debug)]
 pub enum Scrapers {
-    /// A loopback peer, as for `/debug`.
+    /// Loopback peers, as for `/debug`.
     Loopback,
-    /// Callers whom the API server allows; they may request what is for a loopback peer, too.
+    /// Callers that the API server permits. They may also use the routes for loopback peers.
     Reviewed(Box<Callers>),
-    /// Everybody.
+    /// Every client.
     Anybody,
 }
 
-/// The last answer to a scrape, shared by all scrapers of one second.
+/// The cached metrics response, shared by all scrapers.
 pub(super) type Exposition = Hold<Option<Bytes>>;
 
 impl Scrapers {
-    /// Lets `request` see what is for a loopback peer at `path`, or returns the response.
+    /// Checks whether `request` may use the loopback-only route `path`. Otherwise returns the
+    /// response to send.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,
@@ -86,10 +86,10 @@ impl Scrapers {
         }
     }
 
-    /// Lets a scrape pass, or says what to answer.
+    /// Checks whether a scrape is permitted. Otherwise returns the response to send.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // From this host too: who asks for reviews means all.
+            // Reviews also apply to loopback peers.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Anybody => Ok(()),
@@ -97,7 +97,7 @@ impl Scrapers {
     }
 }
 
-/// All routes of the admin address.
+/// Registers all routes of the admin address.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/livez").get(livez))
         .service(web::resource("/readyz").get(readyz))
@@ -105,7 +105,8 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .configure(debug::routes);
 }
 
-/// About the process, so it asks nobody: an outage of the API server must not throw away a cache.
+/// Always succeeds. It does not depend on the API server, because a restart during an outage would
+/// drop all stores.
 async fn livez() -> HttpResponse {
     text(StatusCode::OK, "ok\n")
 }
@@ -153,7 +154,7 @@ mod tests {
     };
 
     #[actix_web::test]
-    async fn liveness_and_unguarded_metrics_answer_everybody() {
+    async fn liveness_and_unguarded_metrics_answer_every_client() {
         let admin = admin(None);
         for peer in LOCAL.iter().chain(&REMOTE) {
             assert_eq!(ask(&admin, peer, get("/livez")).await, (StatusCode::OK, "ok\n".into()));
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn without_reviews_metrics_are_for_a_loopback_peer() {
+    async fn without_reviews_only_loopback_peers_read_metrics() {
         let plain = Arc::into_inner(admin(None)).unwrap();
         let admin = Arc::new(Admin { scrapers: Scrapers::Loopback, ..plain });
         for peer in LOCAL {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn however_often_it_is_asked_the_cells_are_copied_once_in_a_second() {
+    async fn informers_are_copied_at_most_once_a_second() {
         let copies = Arc::new(AtomicUsize::new(0));
         let (scraped, probed) = (Arc::clone(&copies), Arc::clone(&copies));
         let plain = Arc::into_inner(admin(None)).unwrap();
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(ready.0, StatusCode::OK);
         admin.gate.begin_shutdown();
         let stopping = ask_again(&admin, &exposition, "10.0.0.7:9", get("/readyz")).await;
-        let said = "not ready: shutting down\n".to_owned();
-        assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, said), "at once");
+        let body = "not ready: shutting down\n".to_owned();
+        assert_eq!(stopping, (StatusCode::SERVICE_UNAVAILABLE, body), "at once");
     }
 }

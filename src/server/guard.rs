@@ -1,4 +1,5 @@
-//! Who may ask for what is not for everybody: callers with a bearer token, as the API server decides.
+//! Authorizes protected routes: a caller needs a bearer token that the API server accepts and
+//! permits.
 
 use super::admin::text;
 use actix_web::{
@@ -13,11 +14,15 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// How much of a caller's name is repeated, in characters.
+/// Maximum length of the caller's name in a response, in characters.
 const MAX_NAME: usize = 253;
 
-/// Lets `request` pass if `callers` allow the owner of its bearer token to request `path`; else returns the response: 401, 403
-/// or, where the API server gives no answer, 503, each with what to do.
+/// Checks whether the owner of the bearer token may request `path`.
+///
+/// # Errors
+///
+/// Returns the response to send: 401, 403, or 503 if the API server gives no answer. Its text
+/// contains the next step.
 pub(super) async fn admit(
     callers: &Callers,
     request: &HttpRequest,
@@ -33,7 +38,7 @@ pub(super) async fn admit(
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 
-/// What to answer to whoever is not let in.
+/// Returns the response for a refused request.
 fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
     match refused {
         Refused::Unauthorized => {
@@ -42,8 +47,8 @@ fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
             unauthorized(problem, verb, path)
         }
         Refused::Impersonation => {
-            let said = "impersonation is not possible here; send a token of the account itself\n";
-            text(StatusCode::FORBIDDEN, said)
+            let body = "impersonation is not possible here; send a token of the account itself\n";
+            text(StatusCode::FORBIDDEN, body)
         }
         Refused::Limited(_) => unavailable("too many callers are asked about; try again in a second\n"),
         Refused::Undecided(fault) => undecided(&fault),
@@ -55,31 +60,31 @@ fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
                 }
                 Subject::User(_) | Subject::Group(_) => "--user=NAME".to_owned(),
             };
-            let said = format!(
+            let body = format!(
                 "{who} may not {verb} {path}; whoever administers the cluster can allow it:\n\
                  kubectl create clusterrole NAME --verb={verb} --non-resource-url={path}\n\
                  kubectl create clusterrolebinding NAME --clusterrole=NAME {subject}\n"
             );
-            text(StatusCode::FORBIDDEN, said)
+            text(StatusCode::FORBIDDEN, body)
         }
     }
 }
 
 fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
-    let said = format!(
+    let body = format!(
         "{problem}; send Authorization: Bearer with the token of an account of this cluster that may \
          {verb} the nonResourceURL {path}\n"
     );
-    let mut response = text(StatusCode::UNAUTHORIZED, said);
+    let mut response = text(StatusCode::UNAUTHORIZED, body);
     let challenge = header::HeaderValue::from_static("Bearer");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }
 
-/// Of what went wrong only the word: the caller may be anybody.
+/// Returns only the reason of the fault, because the caller is not authenticated.
 fn undecided(fault: &Fault) -> HttpResponse {
     let reason = fault.reason();
-    let said = if reason == Reason::Forbidden {
+    let body = if reason == Reason::Forbidden {
         "kubewarm may not ask whose token this is; `kubewarm rbac --operator --metrics-auth` prints \
          what it needs\n"
             .to_owned()
@@ -89,11 +94,11 @@ fn undecided(fault: &Fault) -> HttpResponse {
              kubewarm's log\n"
         )
     };
-    unavailable(said)
+    unavailable(body)
 }
 
-fn unavailable(said: impl Into<String>) -> HttpResponse {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, said);
+fn unavailable(body: impl Into<String>) -> HttpResponse {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, body);
     response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     response
 }
@@ -119,11 +124,11 @@ mod tests {
     };
     use tokio::{runtime::Handle, time::Instant};
 
-    /// Where a user's identity says which of its tokens was shown.
+    /// The field of a user's identity that contains the token in these tests.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-    /// An API server that knows these tokens: `good`, `weak`, `scraper`; says nothing of `lost` and `mute`, and
-    /// never answers about `silent`.
+    /// An API server with the tokens `good`, `weak` and `scraper`. Reviews of `lost` and `mute`
+    /// fail, and reviews of `silent` never end.
     #[derive(Default)]
     struct Scripted {
         asked: Arc<AtomicUsize>,
@@ -171,7 +176,7 @@ mod tests {
         }
     }
 
-    /// An admin address with a guard, and how often it has asked who somebody is.
+    /// An admin server with this guard, and the number of token reviews.
     fn guarded() -> (Arc<Admin>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let asked = Arc::clone(&scripted.asked);
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn metrics_are_for_those_who_may_get_them_wherever_they_ask_from() {
+    async fn metrics_need_an_authorized_token_from_every_peer() {
         tokio::time::pause();
         let (admin, _) = guarded();
         for peer in LOCAL.iter().chain(&REMOTE) {
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_header_that_is_none_asks_nobody() {
+    async fn a_malformed_header_sends_no_review() {
         let (admin, asked) = guarded();
         let long = "x".repeat(16 * 1024 + 1);
         let twice = with("/metrics", "good").append_header(("authorization", "Bearer good"));
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_decision_is_asked_for_once_until_it_ends_and_no_answer_is_none() {
+    async fn decisions_are_cached_until_they_expire_and_errors_are_not() {
         tokio::time::pause();
         let (admin, asked) = guarded();
         for (token, waited, expected) in [
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn an_answer_that_does_not_come_is_none() {
+    async fn a_review_without_an_answer_times_out() {
         tokio::time::pause();
         let (admin, _) = guarded();
         let began = Instant::now();
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn who_may_looks_inside_from_anywhere_and_a_loopback_peer_as_before() {
+    async fn authorized_callers_and_loopback_peers_can_read_debug_routes() {
         tokio::time::pause();
         let (admin, _) = guarded();
         let put = |token: &str| {

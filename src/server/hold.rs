@@ -1,21 +1,21 @@
-//! An answer that is kept for a moment, so that asking for it often costs no more than once.
+//! Caches a response for one second, so that frequent requests cost no more than one.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How old an answer may be: nobody scrapes or probes more often than once in a second.
+/// Maximum age of a cached response. No scraper or probe needs a newer one.
 const AGE: Duration = Duration::from_secs(1);
 
-/// The last answer, and when it was made.
+/// The cached response with the time of its creation.
 #[derive(Debug)]
 pub(super) struct Hold<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T: Clone> Hold<T> {
-    /// The last answer, or one that `make` makes if that is a second old. An answer that is not `kept` is made again for
-    /// the next caller.
+    /// Returns the cached response, or a new one from `make` if that is one second old. A response
+    /// for which `kept` is false is not cached.
     ///
-    /// Other callers wait until it is made, so that it is made once.
+    /// Concurrent callers wait for one call of `make`.
     pub(super) fn get(
         &self,
         now: Instant,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_made_once_in_a_second() {
+    fn a_response_is_created_once_a_second() {
         let (hold, start) = (Hold::default(), Instant::now());
         let at =
             |millis, answer| hold.get(start + Duration::from_millis(millis), |_| true, || answer);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_kept_is_made_for_each_who_asks() {
+    fn a_response_that_is_not_cached_is_created_for_each_caller() {
         let (hold, now) = (Hold::default(), Instant::now());
         let of = |answer| hold.get(now, |answer| *answer != 'a', || answer);
         assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);

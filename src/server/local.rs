@@ -1,14 +1,16 @@
-//! Who may look inside: a process of this host that asks for this host by name, with nobody between.
+//! Decides whether a request comes from this host, without a proxy in between.
 
 use actix_web::{HttpRequest, http::header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether `request` comes through a port-forward, which RBAC gates, or from the pod itself.
+/// Whether `request` comes through a port-forward, which RBAC protects, or from the pod itself. It
+/// must meet three conditions:
 ///
-/// The peer must be 127.0.0.1 or `::1`: all that a port-forward comes from, while the sidecar of a
-/// mesh passes requests of the network on from addresses such as 127.0.0.6. `Host` must be
-/// `localhost`, 127.0.0.0/8 or `::1`, with or without a port: a web page that made its own name point
-/// to a port-forward (DNS rebinding) sends that name. And no proxy may have left its mark.
+/// - The peer is 127.0.0.1 or `::1`, as for every port-forward. A service mesh's sidecar forwards
+///   network requests from other addresses, such as 127.0.0.6.
+/// - `Host` is `localhost`, in 127.0.0.0/8 or `::1`, with or without a port. A web page that
+///   redirects its own name to a port-forward (DNS rebinding) sends that name instead.
+/// - No header shows that a proxy forwarded the request.
 pub(super) fn is_local(request: &HttpRequest) -> bool {
     request.peer_addr().is_some_and(|peer| is_own(peer.ip().to_canonical()))
         && asks_for_this_host(request)
@@ -19,7 +21,7 @@ fn is_own(peer: IpAddr) -> bool {
     peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
-/// Every `Host`, of which there must be one, and the host of an absolute URI.
+/// Checks every `Host` header, at least one of them, and the host of an absolute URI.
 fn asks_for_this_host(request: &HttpRequest) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).peekable();
     hosts.peek().is_some()
@@ -27,10 +29,10 @@ fn asks_for_this_host(request: &HttpRequest) -> bool {
         && request.uri().authority().is_none_or(|named| names_this_host(named.as_str()))
 }
 
-/// `localhost`, or a loopback address, the one of IPv6 in brackets.
+/// Whether `host` is `localhost` or a loopback address; IPv6 addresses need brackets.
 fn names_this_host(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // The colon is one of the address.
+        // The last colon belongs to the IPv6 address.
         Some(_) if host.ends_with(']') => (host, None),
         Some((name, port)) => (name, Some(port)),
         None => (host, None),
@@ -48,7 +50,7 @@ fn names_this_host(host: &str) -> bool {
 }
 
 fn was_passed_on(request: &HttpRequest) -> bool {
-    // All of X-Forwarded-: some proxies write For, Envoy writes Proto.
+    // Proxies use different X-Forwarded headers: some send For, Envoy sends Proto.
     request.headers().keys().any(|name| {
         name == header::FORWARDED
             || name == header::VIA
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    fn asked(peer: &str, headers: &[(&str, &str)]) -> bool {
+    fn local(peer: &str, headers: &[(&str, &str)]) -> bool {
         let request = TestRequest::get().uri("/debug/cells").peer_addr(peer.parse().unwrap());
         let request =
             headers.iter().fold(request, |request, header| request.append_header(*header));
@@ -79,20 +81,20 @@ mod tests {
                 "[::1]",
                 "[::1]:9090",
             ] {
-                assert!(asked(peer, &[("host", host)]), "{peer} asks for {host}");
+                assert!(local(peer, &[("host", host)]), "{peer} requests {host}");
             }
         }
     }
 
     #[test]
-    fn another_peer_is_not_local_and_neither_is_a_sidecar() {
+    fn remote_peers_and_sidecars_are_not_local() {
         for peer in ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9", "127.0.0.6:9"] {
-            assert!(!asked(peer, &[("host", "localhost")]), "{peer}");
+            assert!(!local(peer, &[("host", "localhost")]), "{peer}");
         }
     }
 
     #[test]
-    fn a_rebound_name_is_not_local() {
+    fn a_rebound_dns_name_is_not_local() {
         for host in [
             "evil.example",
             "localhost.evil.example",
@@ -105,10 +107,10 @@ mod tests {
             "[::1",
             "",
         ] {
-            assert!(!asked("127.0.0.1:9", &[("host", host)]), "{host:?}");
+            assert!(!local("127.0.0.1:9", &[("host", host)]), "{host:?}");
         }
-        assert!(!asked("127.0.0.1:9", &[]), "no Host at all");
-        assert!(!asked("127.0.0.1:9", &[("host", "localhost"), ("host", "evil.example")]));
+        assert!(!local("127.0.0.1:9", &[]), "no Host at all");
+        assert!(!local("127.0.0.1:9", &[("host", "localhost"), ("host", "evil.example")]));
         let absolute = TestRequest::get()
             .uri("http://evil.example/debug/cells")
             .peer_addr("127.0.0.1:9".parse().unwrap())
@@ -117,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_passes_on_is_not_local() {
+    fn a_request_through_a_proxy_is_not_local() {
         for name in ["X-Forwarded-For", "x-forwarded-proto", "Forwarded", "Via"] {
-            assert!(!asked("127.0.0.1:9", &[("host", "localhost"), (name, "10.0.0.7")]), "{name}");
+            assert!(!local("127.0.0.1:9", &[("host", "localhost"), (name, "10.0.0.7")]), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP side: probes, metrics and a look inside, on the admin address; reads, on the read address.
+//! The HTTP server of the admin address: probes, metrics and debug information.
 
 mod admin;
 mod debug;

@@ -1,4 +1,5 @@
-//! When `/readyz` says yes: once every cell that can be synced has been, and then for good.
+//! Decides when `/readyz` succeeds: once every informer that can sync has synced. It then stays
+//! ready until the shutdown.
 
 use super::hold::Hold;
 use jiff::{SignedDuration, Timestamp};
@@ -11,57 +12,59 @@ use std::{
     sync::Arc,
 };
 
-/// A cell that has failed for so long is not waited for: a dead aggregated API must take no replica
-/// out of the Service.
+/// How long an informer may fail before readiness stops waiting for it. A failing aggregated API
+/// must not remove replicas from the Service.
 const LONG: SignedDuration = SignedDuration::from_secs(60);
 
-/// So long after the profiles were first listed, what is still pending is not waited for: one tenant
-/// that declares thousands of cells, or whose lists trickle, must take no replica out of the Service.
+/// How long readiness waits after the profiles were first listed. A tenant with thousands of
+/// informers or slow lists must not remove replicas from the Service.
 const LONGEST: SignedDuration = SignedDuration::from_mins(10);
 
-/// How many pending cells are named.
+/// Maximum number of pending informers that are listed.
 const MAX_NAMED: usize = 100;
 
-/// The cells of all profiles.
+/// The informers of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredCells {
-    /// Those that are known.
+    /// The declared informers that are known.
     pub cells: Vec<CellKey>,
-    /// Whether these are all. If not, the namespaces of some selector have not been listed yet, and
-    /// its cells are missing.
+    /// Whether `cells` contains all of them. False while the namespaces of a selector have not been
+    /// listed.
     pub complete: bool,
 }
 
-/// The answer of `/readyz`, and what it rests on.
+/// The result of `/readyz` with the counts it is based on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Readiness {
-    /// How waiting for the first lists ended. It decides the answer.
+    /// How the wait for the first lists ended. It determines the status code.
     pub(super) end: WaitEnd,
-    /// Whether the profiles have been listed.
     pub(super) listed: bool,
-    /// Whether the namespaces of some selector have not been: its cells are waited for, but unknown.
+    /// Whether a selector's namespaces have not been listed. Its informers are then unknown but
+    /// still awaited.
     pub(super) selecting: bool,
-    /// Cells that count: at a start those first declared and still declared, later all.
+    /// Number of informers that count. Until readiness these are the initially declared ones that
+    /// still exist, then all.
     pub(super) declared: usize,
-    /// Of these, completely listed once, or paused.
+    /// Number of informers that have synced once or are paused.
     pub(super) synced: usize,
-    /// Refused: 401, 403, 404, or invalid.
+    /// Number of informers that failed with 401, 403 or 404, or that are invalid.
     pub(super) refused: usize,
-    /// Failed for 60 s.
+    /// Number of informers that have failed for 60 seconds.
     pub(super) failing_long: usize,
-    /// Not synced, and none of the above: waited for until `deadline`.
+    /// Number of all other informers. Readiness waits for them until `deadline`.
     pub(super) pending: usize,
-    /// At most 100 of those: the key, the phase, and the reason of a failure.
+    /// At most 100 pending informers, each with its key, phase and reason of failure.
     pub(super) pending_cells: Vec<String>,
-    /// At a start, when waiting ends: 10 minutes after the profiles were first listed.
+    /// When the wait ends: 10 minutes after the profiles were first listed. `None` once it has
+    /// ended.
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// Remembers what has been: readiness, once reached, stays until the shutdown begins.
+/// The state of readiness. Once ready, it stays ready until the shutdown begins.
 #[derive(Debug, Default)]
 pub struct Gate {
     stage: Mutex<Stage>,
-    /// The last answer, so that frequent probes cost no more than one a second.
+    /// The cached result, so that probes compute it at most once a second.
     pub(super) answer: Hold<Arc<Readiness>>,
 }
 
@@ -69,40 +72,39 @@ pub struct Gate {
 struct Stage {
     /// When the profiles were first listed.
     listed_at: Option<Timestamp>,
-    /// What they declared then. Cells declared later are not waited for.
+    /// The informers that were declared then. Readiness does not wait for later ones.
     first: Option<HashSet<CellKey>>,
     end: WaitEnd,
 }
 
-/// How waiting for the first lists ended.
+/// How the wait for the first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum WaitEnd {
-    /// It did not.
+    /// It has not ended.
     #[default]
     Open,
-    /// Everything that can be synced was.
+    /// Every informer that can sync has synced.
     Ready,
-    /// Time was up, so that readiness was reached without some cells.
+    /// The time limit expired while informers were pending.
     GaveUp,
-    /// The process is about to end.
+    /// The shutdown has begun.
     Stopping,
 }
 
 impl Gate {
-    /// Says no from here on.
+    /// Makes `/readyz` fail from now on.
     pub fn begin_shutdown(&self) {
         self.stage.lock().end = WaitEnd::Stopping;
     }
 
-    /// Whether the shutdown has begun.
     pub(super) fn is_stopping(&self) -> bool {
         self.stage.lock().end == WaitEnd::Stopping
     }
 
-    /// Looks at the cells and answers.
+    /// Computes the current readiness.
     ///
-    /// `declared` is `None` before the profiles have been listed; `cells` is what the informers say.
-    /// A declared cell without an informer is pending.
+    /// `declared` is `None` before the profiles have been listed. `cells` contains the informers'
+    /// reports. A declared informer without a report is pending.
     pub(super) fn look(
         &self,
         declared: Option<&DeclaredCells>,
@@ -128,7 +130,7 @@ impl Gate {
             }
         }
         if stage.end == WaitEnd::Open {
-            // A selector that came later is not waited for either.
+            // Readiness does not wait for selectors that are added later.
             if stage.first.is_some() && readiness.pending == 0 {
                 stage.end = WaitEnd::Ready;
             } else if now.duration_since(listed_at) >= LONGEST {
@@ -146,7 +148,7 @@ impl Gate {
 }
 
 impl Readiness {
-    /// Whether this replica should get requests.
+    /// Whether this replica must receive requests.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.end, WaitEnd::Ready | WaitEnd::GaveUp)
     }
@@ -165,7 +167,7 @@ impl Readiness {
         }
     }
 
-    /// The count that a cell belongs to if its first list is not waited for.
+    /// Returns the count for an informer whose first list is not awaited.
     fn settled(&mut self, report: &CellReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == Phase::Fenced {
             return Some(&mut self.refused);
@@ -178,7 +180,7 @@ impl Readiness {
             fault.reason,
             Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable
         );
-        // While another way of listing is being tried, the refusal of this one settles nothing.
+        // While the informer tries another list method, the refusal of one method is not final.
         let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
         if fault.reason.refuses_identity() || is_absent || is_unsupported {
             return Some(&mut self.refused);
@@ -188,7 +190,7 @@ impl Readiness {
 }
 
 impl fmt::Display for Readiness {
-    /// One line, without names.
+    /// Writes one line without names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.end == WaitEnd::Stopping {
             f.write_str("not ready: shutting down")
@@ -204,7 +206,6 @@ impl fmt::Display for Readiness {
     }
 }
 
-/// A cell that is waited for, and how it stands.
 fn pending(key: &CellKey, report: Option<&CellReport>) -> String {
     let Some(report) = report else { return format!("{key}: not started") };
     match &report.fault {
@@ -223,19 +224,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_listed_is_not_everything_synced() {
+    fn readiness_fails_until_the_profiles_are_listed() {
         let gate = Gate::default();
         let look = gate.look(None, &[], at(1_000));
         assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: profiles not listed yet");
         assert!(
             gate.look(Some(&all(&[])), &[], at(1_000)).is_ready(),
-            "no profile is nothing to wait for"
+            "without profiles it is ready"
         );
     }
 
     #[test]
-    fn a_declared_cell_without_an_informer_is_waited_for() {
+    fn readiness_waits_for_a_declared_informer_that_has_not_started() {
         let gate = Gate::default();
         let declared = [key("pods", "a"), key("pods", "b")];
         let cells = [snapshot(key("pods", "a"), synced())];
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_or_fails_for_a_minute_is_not_waited_for() {
+    fn readiness_does_not_wait_for_refused_informers_or_for_a_minute_of_failures() {
         let gate = Gate::default();
         let names = ["a", "b", "c", "d"].map(|namespace| key("pods", namespace));
         let cells = |since| {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_way_of_listing_settles_nothing_while_the_next_is_tried() {
+    fn a_refused_list_method_is_not_final_while_the_next_one_is_tried() {
         let refused = failing(Reason::Unsupported, 999);
         let trying = CellReport { phase: Phase::Listing, ..refused.clone() };
         let declared = all(&[key("pods", "a")]);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn once_ready_it_stays_so_until_the_shutdown() {
+    fn readiness_stays_until_the_shutdown() {
         let gate = Gate::default();
         let declared = [key("pods", "a")];
         let look = |report| {
@@ -293,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_come_later_or_go_are_not_waited_for() {
+    fn readiness_ignores_informers_that_are_added_later_or_removed() {
         let gate = Gate::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // b went with its profile, c came with another one.
+        // b was deleted with its profile, and c was added with another one.
         let look = gate.look(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
         assert_eq!((look.is_ready(), look.declared), (true, 1));
     }
 
     #[test]
-    fn what_only_queues_is_not_waited_for_longer_than_ten_minutes() {
+    fn readiness_waits_ten_minutes_for_queued_informers() {
         let gate = Gate::default();
         let declared = all(&[key("pods", "a"), key("pods", "b")]);
         let cells = [snapshot(key("pods", "a"), synced())];
@@ -312,11 +313,11 @@ mod tests {
         assert!(!look(1_599).is_ready());
         let last = look(1_600);
         assert_eq!((last.is_ready(), last.end, last.pending), (true, WaitEnd::GaveUp, 1));
-        assert_eq!(look(9_000).end, WaitEnd::GaveUp, "for good");
+        assert_eq!(look(9_000).end, WaitEnd::GaveUp, "it stays ready");
     }
 
     #[test]
-    fn a_selector_that_finds_nothing_is_not_waited_for_longer_than_ten_minutes() {
+    fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
         let gate = Gate::default();
         let some = DeclaredCells { cells: vec![key("pods", "a")], complete: false };
         let cells = [snapshot(key("pods", "a"), synced())];
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_comes_later_is_not_waited_for() {
+    fn readiness_does_not_wait_for_a_selector_added_later() {
         let gate = Gate::default();
         let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready());

@@ -1,4 +1,4 @@
-//! `/readyz`: whether the caches are warm, and with `?verbose` what is missing.
+//! `/readyz`: whether the informers have synced. With `?verbose` it lists the pending ones.
 
 use super::{
     admin::{Admin, text},
@@ -13,9 +13,10 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> Htt
         let declared = (admin.declared)();
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
     };
-    // Before the profiles are listed there is next to nothing to look at, and everybody waits for it.
+    // Until the profiles are listed the result is cheap and not cached, so that readiness changes
+    // at once.
     let mut readiness = admin.gate.answer.get(Instant::now(), |found| found.listed, look);
-    // News that cannot wait a second.
+    // A shutdown must be visible before the cached response expires.
     if admin.gate.is_stopping() {
         readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
     }
@@ -23,12 +24,12 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> Htt
     if !is_verbose(request.query_string()) {
         return text(code, format!("{readiness}\n"));
     }
-    // A caller without a token is a probe, or somebody who is content with counts.
+    // A caller without a token gets the counts only.
     let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
     text(code, in_full(&readiness, &(admin.unlisted)(), shows_names))
 }
 
-/// `shows_names`: whether the page may name cells.
+/// `shows_names`: whether the response may contain the names of informers.
 fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
     let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
@@ -39,7 +40,7 @@ fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> Str
         mark(*listed),
         mark(*pending == 0),
     );
-    // A String takes everything, so that the results below say nothing.
+    // Writing to a String cannot fail.
     if !unlisted.is_empty() {
         let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
         for line in unlisted.iter().filter(|_| shows_names) {
@@ -68,7 +69,7 @@ fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> Str
     page
 }
 
-/// `?verbose`, also as `?verbose=true` or among others.
+/// Whether the query contains `verbose`, with or without a value.
 fn is_verbose(query: &str) -> bool {
     query.split('&').any(|part| part.split('=').next() == Some("verbose"))
 }
@@ -80,7 +81,7 @@ mod tests {
     use parking_lot::Mutex;
 
     #[actix_web::test]
-    async fn readiness_names_the_missing_cells_to_a_loopback_peer_only() {
+    async fn only_a_loopback_peer_sees_the_missing_informers() {
         let admin = admin(Some(vec![key("pods", "a"), key("pods", "b")]));
         let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
@@ -98,21 +99,21 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn that_the_profiles_are_listed_is_told_at_once() {
+    async fn readiness_reports_at_once_that_the_profiles_are_listed() {
         let declared = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&declared);
         let before = Arc::into_inner(admin(None)).unwrap();
         let admin = Arc::new(Admin { declared: Box::new(move || shared.lock().clone()), ..before });
-        let asked = async || ask(&admin, "10.0.0.7:9", get("/readyz")).await.0;
-        assert_eq!(asked().await, StatusCode::SERVICE_UNAVAILABLE);
+        let probe = async || ask(&admin, "10.0.0.7:9", get("/readyz")).await.0;
+        assert_eq!(probe().await, StatusCode::SERVICE_UNAVAILABLE);
         *declared.lock() = Some(all(Vec::new()));
-        assert_eq!(asked().await, StatusCode::OK);
+        assert_eq!(probe().await, StatusCode::OK);
     }
 
     #[actix_web::test]
     async fn namespaces_whose_profiles_are_not_listed_are_named() {
         let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
-        let words = || vec!["cacheprofiles in namespace b: Forbidden: not for sally".to_owned()];
+        let words = || vec!["cacheprofiles in namespace b: Forbidden: denied".to_owned()];
         let admin = Arc::new(Admin { unlisted: Box::new(words), ..ready });
         let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
         assert_eq!(code, StatusCode::OK);

@@ -1,4 +1,5 @@
-//! Cells, and answers about them, for the tests of this layer. Times are seconds around 1,000.
+//! Informers, admin servers and requests for the tests of this folder. Times are seconds around
+//! 1,000.
 
 use super::{
     admin::{Admin, Exposition, Scrapers, routes},
@@ -17,7 +18,7 @@ use kubewarm_cache::{
 use kubewarm_serve::Watchers;
 use std::{sync::Arc, time::Duration};
 
-/// Peers on this host, and on others.
+/// Addresses of peers on this host, and on other hosts.
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
 pub(super) const REMOTE: [&str; 3] = ["10.0.0.7:9", "[fd00::1]:9", "[::ffff:10.0.0.7]:9"];
 
@@ -56,7 +57,7 @@ pub(super) fn synced() -> CellReport {
     }
 }
 
-/// Failed three times, last at 999; the next attempt is at 1,004.
+/// A report that failed three times, last at second 999. The next attempt is at second 1,004.
 pub(super) fn failing(reason: Reason, since: i64) -> CellReport {
     CellReport {
         phase: Phase::Failing,
@@ -73,12 +74,13 @@ pub(super) fn failing(reason: Reason, since: i64) -> CellReport {
     }
 }
 
-/// Every cell there is.
+/// Declared informers that are complete.
 pub(super) fn all(cells: Vec<CellKey>) -> DeclaredCells {
     DeclaredCells { cells, complete: true }
 }
 
-/// Two cells run, one synced and one in its first list; `declared` are declared.
+/// An admin server with two running informers, one synced and one in its first list. `declared` are
+/// the declared ones.
 pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
     Arc::new(Admin {
         metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
@@ -97,7 +99,7 @@ pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
     })
 }
 
-/// What is answered to `peer`.
+/// Returns the response to `peer`.
 pub(super) async fn ask(
     admin: &Arc<Admin>,
     peer: &str,
@@ -106,7 +108,7 @@ pub(super) async fn ask(
     ask_again(admin, &Arc::default(), peer, request).await
 }
 
-/// The same, by a server that has answered scrapes before.
+/// Returns the response of a server with a cached metrics response.
 pub(super) async fn ask_again(
     admin: &Arc<Admin>,
     exposition: &Arc<Exposition>,

@@ -1,4 +1,4 @@
-//! One declared cell as its profile sees it: which of seven states, and whether it is current.
+//! The state of one declared informer, as its profile's status counts it.
 
 use super::reasons::of_fault;
 use crate::access::CellAccess;
@@ -11,27 +11,30 @@ use kubewarm_cache::{
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How long a watch that ended, or a connection that broke, may take to come back before that is
-/// said. Servers end every watch after some minutes; a blink of the API server is not a state.
+/// How long an ended watch or a broken connection is not reported. API servers end every watch
+/// after some minutes, so a shorter interruption is normal.
 const BLINK: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is known of a declared cell; by default nothing.
+/// Input about one declared informer. The default is an informer that does not run and is not
+/// checked.
 #[derive(Clone, Debug, Default)]
 pub struct CellView {
-    /// Its informer's snapshot; `None` if it does not run.
+    /// Snapshot of the running informer; `None` if it does not run.
     pub report: Option<CellReport>,
-    /// What is known of its permissions; `None` while it has not been looked at.
+    /// Its permission state; `None` if it is not checked.
     pub access: Option<CellAccess>,
 }
 
 impl CellView {
-    /// What is known of a cell that only others run: nothing but its permissions.
+    /// Keeps only the permission state, for an informer that runs for other profiles alone.
     pub(super) fn of_others(self) -> Self {
         Self { report: None, ..self }
     }
 
-    /// What counts for a profile with this policy: all of the store's bytes, but no object that access
-    /// was lost to.
+    /// Returns what counts against the limits of a profile with this `policy`.
+    ///
+    /// All bytes of the store count. Objects count only if the policy serves them after access was
+    /// lost.
     pub(super) fn usage(&self, policy: OnAccessLost) -> Usage {
         let Some(report) = &self.report else { return Usage::default() };
         let is_withheld = report.lost.is_some() && !report.serves(policy);
@@ -40,54 +43,54 @@ impl CellView {
     }
 }
 
-/// The clocks, read once for a whole computation.
+/// All clocks, read once for the computation of all statuses.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Wall clock, for what people read.
+    /// Wall clock, for timestamps in the status.
     pub wall: Timestamp,
     /// Monotonic clock, for ages.
     pub mono: Instant,
-    /// When the process started.
     pub process_start: Instant,
 }
 
-/// Where a declared cell is counted; exactly one holds. In the order in which they are tried.
+/// The state in which an informer is counted. An informer has the first one that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum CellState {
-    /// Kept from running by a limit.
+    /// A limit stops it.
     Limited,
-    /// 401 or 403.
+    /// The API server refuses its requests with HTTP 401 or 403.
     Forbidden,
-    /// The kind or the namespace does not exist now.
+    /// Its kind or its namespace does not exist.
     Missing,
-    /// Never synced, and the last attempt failed otherwise.
+    /// It never synced, and its last attempt failed for another reason.
     Failing,
-    /// Waiting for its first list or in it; a declared cell that does not run counts here.
+    /// It waits for its first list or receives it. A declared informer that does not run counts
+    /// here, too.
     Syncing,
-    /// Synced once, but not known to be current.
+    /// It synced once, but its store may be older than `maxStaleness`.
     Stale,
-    /// Synced and known to be current.
+    /// It synced, and its store is current.
     Synced,
 }
 
-/// Why a synced cell is not known to be current, the gravest first.
+/// Why a synced informer is stale, the most severe reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Staleness {
-    /// The server does not answer, or only with errors.
+    /// The API server does not answer, or only with errors.
     Unreachable,
-    /// The watch has brought nothing for too long.
+    /// The watch has sent nothing for longer than `maxStaleness`.
     Silent,
-    /// As `Silent`, because access was lost, and the profile wants what was held served on.
+    /// Access was lost, and the profile serves stale data.
     Fenced,
-    /// As `Silent`, and on purpose.
+    /// The profile is paused, so no watch is open.
     Paused,
-    /// A later list is under way.
+    /// The informer relists.
     Relisting,
     /// The watch ended and is not open again yet.
     Reconnecting,
 }
 
-/// A declared cell with what is known of it.
+/// A declared informer with its computed state.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
     pub(super) key: &'a CellKey,
@@ -108,8 +111,8 @@ impl<'a> Cell<'a> {
         Self { key, view, state, staleness, serves }
     }
 
-    /// One that a limit keeps from running for this profile: another may run it, and whether it is
-    /// allowed is verified all the same.
+    /// An informer that a limit stops for this profile. Another profile may still run it, and its
+    /// access is still checked.
     pub(super) fn stopped(key: &'a CellKey, view: CellView) -> Self {
         Self {
             key,
@@ -132,18 +135,18 @@ impl<'a> Cell<'a> {
         self.report().and_then(|report| report.fault.as_ref())
     }
 
-    /// Synced, and still allowed to serve.
+    /// Whether it has synced and clients can read its store.
     pub(super) fn is_warm(&self) -> bool {
         self.serves
     }
 
-    /// The namespace as status names it: empty for all of them and for the cluster.
+    /// The namespace in the status; empty for all namespaces and for cluster-scoped resources.
     pub(super) fn namespace(&self) -> &'a str {
         self.key.extent.namespace().unwrap_or_default()
     }
 }
 
-/// The cells by `key`, without those that have none.
+/// Groups the informers by `key` and leaves out those without a key.
 pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
     cells: impl IntoIterator<Item = &'c Cell<'a>>,
     key: impl Fn(&'c Cell<'a>) -> Option<K>,
@@ -182,15 +185,16 @@ fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> Cel
     }
 }
 
-/// Why a cell that was synced is not known to be current; `None` if it is.
+/// Returns why a synced informer is stale, or `None` if it is fresh.
 fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Option<Staleness> {
     let within = report
         .current_at
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
     let blink = |since: Timestamp| within && clock.wall.duration_since(since) < BLINK;
     match (report.phase, &report.fault) {
-        // A fault is kept until the next success; an open watch is one.
-        // The probe begins shortly before the bound, so silence within it is still current.
+        // A successful request clears the fault, so an informer with an open watch has none.
+        // The probe of a silent watch starts shortly before `maxStaleness`, so until then it is
+        // fresh.
         (Phase::Watching, _) | (Phase::Silent, None) => (!within).then_some(Staleness::Silent),
         (Phase::Paused, _) => Some(Staleness::Paused),
         (Phase::Fenced, _) => Some(Staleness::Fenced),

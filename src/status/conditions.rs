@@ -1,4 +1,4 @@
-//! The profile's own conditions, summed up from its targets.
+//! The conditions of a profile, summarized from the conditions of its targets.
 
 use super::{
     permissions, sentence,
@@ -12,7 +12,7 @@ use kubewarm_api::{
 };
 use std::time::Duration;
 
-/// A verdict for each of [`CONDITION_TYPES`].
+/// Computes each of [`CONDITION_TYPES`].
 pub(super) fn conditions(
     declared: &Declared,
     targets: &[Target<'_>],
@@ -39,10 +39,10 @@ pub(super) fn conditions(
     CONDITION_TYPES.into_iter().zip(verdicts)
 }
 
-/// Sums up one condition of the required targets.
+/// Summarizes one condition of the required targets.
 ///
-/// Optional targets never change the outcome; what is wrong with them is said in the message. Without
-/// any target nothing runs, and it is unknown, for the reason `unknown`.
+/// Optional targets never change the result; the message lists their problems. A profile without
+/// targets runs nothing: the result is unknown, with the reason `unknown`.
 fn sum(
     targets: &[Target<'_>],
     condition: &str,
@@ -57,10 +57,10 @@ fn sum(
     let required = required.into_iter().map(|target| of(target).clone());
     rollup(condition, required, Vec::new(), "targets").unwrap_or_else(|| {
         let troubled = optional.into_iter().map(of).filter(|found| found.status != Some(true));
-        let mut told: Vec<_> =
+        let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
-        told.insert(0, healthy.1);
-        Verdict::new(Some(true), healthy.0, sentence::few(&told, "optional targets"))
+        parts.insert(0, healthy.1);
+        Verdict::new(Some(true), healthy.0, sentence::few(&parts, "optional targets"))
     })
 }
 
@@ -72,7 +72,7 @@ fn required(targets: &[Target<'_>]) -> String {
     }
 }
 
-/// Whether manifests that the cells need are left out of `access`: they do not fit into a status.
+/// Whether `access` lacks needed manifests because they exceed the maximum size of a status.
 fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
     let mut cells = declared.targets.iter().flat_map(DeclaredTarget::all_cells);
     cells.any(|cell| {
@@ -104,15 +104,16 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
-    let mut told = vec![format!("everything of {} may be listed and watched", required(targets))];
+    let mut parts = vec![format!("everything of {} may be listed and watched", required(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
-        told.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
+        parts.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
     }
-    let healthy = ("Verified", sentence::few(&told, "remarks"));
+    let healthy = ("Verified", sentence::few(&parts, "remarks"));
     sum(targets, "Authorized", |target| &target.authorized, (healthy, "Verifying"))
 }
 
-/// What to say where nobody asks whether the author of a profile may act as its account.
+/// Text for a profile whose author's permission to use the account is not enforced by an admission
+/// policy.
 fn unguarded(account: &str, authors: AuthorCheck) -> String {
     match authors {
         AuthorCheck::Enforced => String::new(),
@@ -129,13 +130,13 @@ fn unguarded(account: &str, authors: AuthorCheck) -> String {
 }
 
 fn warm(targets: &[Target<'_>]) -> Verdict {
-    // Selectors that match nothing are warm, and that must be said.
+    // A selector that matches nothing is warm. The message must state that.
     let empty = targets
         .iter()
         .filter(|target| target.is_warm() && target.cells.is_empty() && target.selector.is_some());
-    let mut told: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
-    told.insert(0, format!("{} synced", required(targets)));
-    let healthy = sentence::few(&told, "targets without namespaces");
+    let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
+    parts.insert(0, format!("{} synced", required(targets)));
+    let healthy = sentence::few(&parts, "targets without namespaces");
     sum(targets, "Warm", |target| &target.warm, (("Synced", healthy), "Pending"))
 }
 
@@ -146,7 +147,7 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
     let not = |reason, text: String| Verdict::new(Some(false), reason, text);
-    // These two mend by themselves, without an edit.
+    // Refusals for these two reasons can end without an edit of the profile.
     let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
     if accepted.status == Some(false)
         && passing.iter().all(|reason| reason.as_str() != accepted.reason)

@@ -1,16 +1,17 @@
-//! How soon the step from one status of a profile to the next is written, if at all.
+//! Decides how soon a changed status is written, if at all.
 
 use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
-/// Between writes of one profile, where a condition's status or reason changed.
+/// Minimum interval between writes of one profile after a change of a condition's status or reason.
 const FLIP: Duration = Duration::from_secs(1);
-/// Between writes of one profile for anything else but numbers of objects.
+/// Minimum interval between writes of one profile after any other change, except object counts.
 const DETAIL: Duration = Duration::from_secs(10);
-/// Between writes of one profile for nothing but numbers of objects.
+/// Minimum interval between writes of one profile if only object counts changed.
 const OBJECTS: Duration = Duration::from_mins(1);
 
-/// How long after the last write `wanted` is written over `known`; `None` if it need not be.
+/// Returns how long after the last write `wanted` replaces `known`, or `None` if no write is
+/// needed.
 ///
 /// # Cost
 ///
@@ -32,7 +33,7 @@ pub(super) fn pause(
     objects(known).ne(objects(wanted)).then_some(OBJECTS)
 }
 
-/// `status` without numbers of objects, and without what never causes a write by itself.
+/// Returns `status` without object counts and without fields that never cause a write.
 fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
     let mut status = CacheProfileStatus { memory: None, objects: None, ..status.clone() };
     if let Some(access) = &mut status.access {
@@ -50,7 +51,7 @@ fn objects(status: &CacheProfileStatus) -> impl Iterator<Item = Option<i64>> {
     std::iter::once(status.objects).chain(status.targets.iter().map(|target| target.objects))
 }
 
-/// Targets, and the type, status and reason of each condition.
+/// Returns the targets, and the type, status and reason of each condition.
 fn words(status: &CacheProfileStatus) -> impl Iterator<Item = [&str; 4]> {
     let targets = status.targets.iter().map(|target| (&*target.name, &target.conditions));
     std::iter::once(("", &status.conditions)).chain(targets).flat_map(|(target, conditions)| {

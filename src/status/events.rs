@@ -1,4 +1,5 @@
-//! Which changes of a status deserve an Event: pure; one per reason in 10 minutes.
+//! Decides which status changes send an Event: at most one per reason and target in 10 minutes. It
+//! performs no I/O.
 
 use super::{
     reasons::events,
@@ -13,12 +14,12 @@ use kubewarm_cache::informer::RelistReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Between two Events of the same reason for one profile.
+/// Minimum interval between two Events with the same reason and target for one profile.
 const QUIET: Duration = Duration::from_mins(10);
-/// Events remembered for one profile: each target has 8 at most, and the profile 5.
+/// Maximum number of remembered Events per profile. A target has at most 8 reasons, the profile 5.
 const MAX_EVENTS: usize = 32 * 8 + 5;
 
-/// Types of Events.
+/// Values of an Event's `type`.
 const NORMAL: &str = "Normal";
 const WARNING: &str = "Warning";
 
@@ -27,32 +28,30 @@ const WENT_BACK: &str = "resource versions went back, as after a restore of etcd
 const WAS_OTHER: &str = "what was held was not what the API server has at that version, as a comparison found; \
                          it was listed anew";
 
-/// An Event to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The profile that it is about.
     pub profile: ProfileRef,
-    /// Its `metadata.uid`.
+    /// `metadata.uid` of the profile.
     pub uid: Arc<str>,
-    /// The target that it is about; empty for the profile as a whole.
+    /// The target's name; empty for an Event about the whole profile.
     pub target: String,
-    /// The Event's `type`.
     pub type_: &'static str,
-    /// The Event's `reason`, of a closed set.
+    /// The Event's `reason`, one of a fixed set.
     pub reason: &'static str,
-    /// For people; at most 1 KiB.
+    /// The Event's `note`, at most 1 KiB.
     pub note: String,
 }
 
-/// What was sent of one profile recently: at most [`MAX_EVENTS`] reasons of targets.
+/// When each reason and target of one profile was last sent. Holds at most [`MAX_EVENTS`] entries.
 #[derive(Debug, Default)]
 pub(super) struct Notices(HashMap<(&'static str, String), Instant>);
 
 impl Notices {
-    /// The Events that the step from `old` to `new` deserves and that are not repeated too soon.
+    /// Returns the Events for the change from `old` to `new`, without repetitions within 10
+    /// minutes.
     ///
-    /// `old` is what was last computed or, after a restart, what the cluster has, so that a
-    /// restart tells nothing twice.
+    /// `old` is the status computed last. After a restart it is the status in the cluster, so that
+    /// a restart sends no Event again.
     pub(super) fn plan(
         &mut self,
         profile: &ProfileRef,
@@ -76,7 +75,7 @@ impl Notices {
     }
 }
 
-/// All Events that the step from `old` to `new` deserves.
+/// Returns all Events for the change from `old` to `new`, including repetitions.
 pub(super) fn changes(
     profile: &ProfileRef,
     uid: &Arc<str>,
@@ -115,10 +114,10 @@ pub(super) fn changes(
     found
 }
 
-/// The type and the reason of an Event.
+/// `type` and `reason` of an Event.
 type EventLabel = (&'static str, &'static str);
 
-/// The Event of each condition of these `types` whose step deserves one, and the condition's message.
+/// Returns the Events for changed conditions of these `types`, each with the condition's message.
 fn steps<'a>(
     types: &'static [&str],
     old: &'a [Condition],
@@ -131,7 +130,7 @@ fn steps<'a>(
     })
 }
 
-/// The Event of a condition's step. One that was not there was unknown.
+/// Returns the Event for one changed condition. A missing condition counts as `Unknown`.
 fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
@@ -145,7 +144,7 @@ fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
     }
 }
 
-/// The Event of a condition's step from one reason to another: its type and its reason.
+/// Returns the Event for a condition whose reason changed.
 fn turn(was: &str, is: &Condition) -> Option<EventLabel> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {
@@ -155,7 +154,7 @@ fn turn(was: &str, is: &Condition) -> Option<EventLabel> {
     }
 }
 
-/// When the target was listed anew, if that was the reason.
+/// Returns the time of the target's last relist, if that relist had this `reason`.
 fn relisted(target: &TargetStatus, reason: RelistReason) -> Option<jiff::Timestamp> {
     let relist = target.last_relist.as_ref()?;
     (relist.reason == reason.as_str()).then_some(relist.time.0)

@@ -1,4 +1,4 @@
-//! Sizes, counts and latencies in the units of the status.
+//! Converts sizes, counts and latencies to the units of the status.
 
 use super::cell::{Cell, CellState};
 use crate::forecast::Forecast;
@@ -10,12 +10,12 @@ use kubewarm_api::v1alpha1::{
 use kubewarm_cache::informer::{CellReport, Quantiles};
 use std::{fmt::Write as _, time::Duration};
 
-/// `time` without its fraction of a second, as the API server would store it.
+/// Removes the fraction of a second, because the API server does not store it.
 pub(super) fn seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
-/// Rounded up, so that what was measured never reads as nothing.
+/// Rounds up, so that a measured duration is never 0.
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX)
 }
@@ -28,8 +28,10 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// What a profile that is only planned would cost, in a sentence; `forecast` as long as this process
-/// has made one. What an older version left unsaid may be more.
+/// Describes the cost of a planned profile in one sentence. Only this process's own `forecast` has
+/// caveats.
+///
+/// A plan without a certainty, from an older version, counts as a lower bound.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
     let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
     let about = match certainty {
@@ -50,7 +52,7 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
     text + "; set spec.mode to Active to warm it"
 }
 
-/// Counts every cell once; the parts add up to `total`.
+/// Counts each informer in exactly one state.
 pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
     let of = |state: CellState| small(cells.iter().filter(|cell| cell.state == state).count());
     CellCounts {
@@ -65,7 +67,7 @@ pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
     }
 }
 
-/// The largest of each quantile over the cells; `None` if nothing was measured.
+/// Returns the maximum of each quantile over all informers, or `None` if nothing was measured.
 pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
     let largest = |of: fn(&CellReport) -> Option<Quantiles>| {
         cells
@@ -86,7 +88,7 @@ pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
     (latency != LatencyStatus::default()).then_some(latency)
 }
 
-/// The newest relist of any cell.
+/// The most recent relist of any informer.
 pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
     let relists = cells.iter().filter_map(|cell| cell.report()?.last_relist);
     relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {

@@ -1,4 +1,4 @@
-//! `WithinLimits`: which limit a target does not fit into, and what would be enough.
+//! The condition `WithinLimits`: which limit a target exceeds, and which limit would be enough.
 
 use super::{
     cell::{Cell, Clock},
@@ -8,7 +8,7 @@ use super::{
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun};
 
-/// The condition of a target that is as `warm` says with these `cells`.
+/// Computes the condition. `warm` is the target's condition `Warm`, and `cells` are its informers.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
     limits: Limits,
@@ -20,7 +20,7 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.as_str();
         return voice.verdict(Some(false), reason, &exceeded(limited, clock));
     }
-    // What was lost was listed, though nobody is served it.
+    // A blocked informer has been listed, although clients cannot read its store.
     let is_lost = || {
         let mut reports = cells.iter().filter_map(|cell| cell.report());
         reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
@@ -43,7 +43,7 @@ pub(super) fn within_limits(
     voice.verdict(status, reason, text)
 }
 
-/// What is exceeded, whose limit that is, what would be enough, and when it is tried again.
+/// Describes the exceeded limit, a sufficient limit, and the time of the next retry.
 pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
     let overrun = &limited.overrun;
     let again = match retry(limited, clock) {
@@ -54,7 +54,7 @@ pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
     format!("stopped at {reached}: {}; {}; {again}", allowed(overrun), enough(overrun))
 }
 
-/// When it is tried again; `None` while that is under way.
+/// The time of the next retry; `None` while a retry is in progress.
 pub(super) fn retry(limited: &Limited, clock: Clock) -> Option<Timestamp> {
     let left = (clock.process_start + limited.retry_at?).saturating_duration_since(clock.mono);
     let left = SignedDuration::try_from(left).ok()?;
@@ -70,17 +70,17 @@ fn field(measure: Measure) -> &'static str {
 
 fn allowed(overrun: &Overrun) -> String {
     let Overrun { bound, measure, limit, others, .. } = *overrun;
-    let (limit, beside) = (measure.amount(limit), measure.amount(others));
+    let (limit, others) = (measure.amount(limit), measure.amount(others));
     match bound {
         Bound::Profile => format!(
-            "{} allows the whole profile {limit}, of which its other targets hold {beside}",
+            "{} allows the whole profile {limit}, of which its other targets hold {others}",
             field(measure)
         ),
         Bound::Namespace => format!(
             "the profiles of one namespace may take {limit} together (--namespace-share of the memory \
-             for stores), of which others here, informers and statuses hold {beside}"
+             for stores), of which others here, informers and statuses hold {others}"
         ),
-        // How much that is, and what others hold of it, is the administrator's business.
+        // The numbers of the process limit include other tenants, so the message omits them.
         Bound::Process => "the operator is at its memory limit".to_owned(),
     }
 }
@@ -99,10 +99,11 @@ fn enough(overrun: &Overrun) -> String {
     if bound == Bound::Process {
         return next;
     }
-    // What a target will hold in the end, as far as the server says how many objects there are.
+    // The expected total, if the API server reports how many objects remain.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
         Measure::Objects => expected,
-        // All of it, with the namespaces of its selector, which grow with nothing that it lists.
+        // `reached` includes the namespaces of the target's selector, whose memory does not grow
+        // with the list.
         Measure::Memory if expected == objects => reached,
         Measure::Memory => {
             let each = u128::from(reached) / u128::from(objects.max(1));
@@ -136,29 +137,29 @@ mod tests {
         }
     }
 
-    fn told(overrun: Overrun, retry_at: Option<Duration>) -> String {
+    fn exceeded_text(overrun: Overrun, retry_at: Option<Duration>) -> String {
         let limited = Limited { overrun, retry_at };
         exceeded(&limited, World::new().clock)
     }
 
     #[test]
-    fn a_message_says_what_would_be_enough_and_when_it_is_tried_again() {
+    fn the_message_names_a_sufficient_limit_and_the_retry_time() {
         let overrun = overrun(Bound::Profile, Measure::Objects);
-        let unknown = told(overrun, Some(Duration::from_mins(10)));
+        let unknown = exceeded_text(overrun, Some(Duration::from_mins(10)));
         let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
                         10000 objects, of which its other targets hold 500 objects; more than 10513 \
                         objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
                         hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
         assert_eq!(unknown, expected);
-        let known = told(Overrun { expected: Some(50_000), ..overrun }, None);
+        let known = exceeded_text(Overrun { expected: Some(50_000), ..overrun }, None);
         assert!(known.contains("; 50500 objects would be enough: "), "{known}");
         assert!(known.ends_with("; being tried again"), "{known}");
-        let complete = told(Overrun { expected: Some(10_013), ..overrun }, None);
+        let complete = exceeded_text(Overrun { expected: Some(10_013), ..overrun }, None);
         assert!(complete.contains("; 10513 objects would be enough: "), "{complete}");
     }
 
     #[test]
-    fn what_memory_a_target_needs_follows_from_what_its_first_objects_took() {
+    fn the_needed_memory_is_extrapolated_from_the_first_objects() {
         let overrun = Overrun {
             limit: 4 << 20,
             reached: 5 << 20,
@@ -167,13 +168,13 @@ mod tests {
             expected: Some(4_000),
             ..overrun(Bound::Namespace, Measure::Memory)
         };
-        let told = told(overrun, None);
-        assert!(told.contains("may take 4Mi together"), "{told}");
-        assert!(told.contains("; 21Mi would be enough: "), "{told}");
+        let text = exceeded_text(overrun, None);
+        assert!(text.contains("may take 4Mi together"), "{text}");
+        assert!(text.contains("; 21Mi would be enough: "), "{text}");
     }
 
     #[test]
-    fn of_the_operators_memory_a_tenant_learns_that_it_is_used_up_and_no_more() {
+    fn the_message_does_not_reveal_the_operators_memory_numbers() {
         let overrun = Overrun {
             limit: 4 << 20,
             reached: 5 << 20,
@@ -182,7 +183,7 @@ mod tests {
             ..overrun(Bound::Process, Measure::Memory)
         };
         assert_eq!(
-            told(overrun, None),
+            exceeded_text(overrun, None),
             "stopped at 5Mi: the operator is at its memory limit; select fewer objects, hold \
              metadata only, or ask the operator's administrator for more; being tried again"
         );

@@ -1,7 +1,7 @@
-//! What a profile says of itself: conditions, counts and problems, computed from its declared cells.
+//! Computes a profile's status from its declared informers, writes it, and sends Events.
 //!
-//! Sync state is computed from what is declared, never from what runs: nothing started must not
-//! look like everything synced.
+//! The state comes from the declared informers, not from the running ones. Otherwise a profile
+//! without running informers would look synced.
 
 mod cell;
 mod conditions;
@@ -41,23 +41,25 @@ use kubewarm_api::{
 use kubewarm_cache::store::Usage;
 use std::{collections::BTreeMap, time::Duration};
 
-/// As many verbs as the schema allows.
+/// Maximum number of verbs that the schema allows.
 const MAX_VERBS: usize = 16;
 
-/// Computes the status of a profile. Pure; equal inputs give equal statuses.
+/// Computes the status of a profile. It performs no I/O, and equal inputs give equal statuses.
 ///
-/// Where the profile has no plan, that of the same generation in `previous` stays. `previous` is the status computed
-/// last, of the same profile by UID: `lastTransitionTime` and `timeToWarmMilliseconds` are carried over. Of another
-/// process: see [`adopt`].
+/// `previous` is the last status of the same profile, identified by UID. Its `lastTransitionTime`
+/// and `timeToWarmMilliseconds` are kept. Without a current plan, the plan of the same generation
+/// in `previous` is kept. A status from another process needs [`adopt`] first.
 ///
-/// `cells` answers for a declared cell. One without a report does not run, and counts as not
-/// synced. Of the words: a target is *warm* if every cell that it declares has been listed
-/// completely and may still be served; it is *fresh* if each is known to be current within
-/// `maxStaleness`, where a watch that is away for less than 5 seconds still counts as open.
+/// `cells` returns the state of a declared informer. An informer without a report does not run and
+/// counts as not synced.
+///
+/// A target is *warm* if clients can read the stores of all its informers. It is *fresh* if each of
+/// those stores is current within `maxStaleness`. A watch that was interrupted less than 5 seconds
+/// ago counts as open.
 ///
 /// # Cost
 ///
-/// One call of `cells` for each declared cell, and about a microsecond a cell.
+/// One call of `cells` per declared informer, and about one microsecond per informer.
 #[must_use]
 pub fn compute(
     observed: &Observed,
@@ -67,7 +69,8 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let Observed { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
-    // What others hold is none of what is only planned; what may be read is verified all the same.
+    // A planned profile runs nothing, so informers of other profiles do not count. Its access is
+    // still checked.
     let planned = |key: &CellKey| cells(key).of_others();
     let cells = if declared.mode == Mode::Plan { &planned } else { cells };
     let targets: Vec<_> =
@@ -92,8 +95,8 @@ pub fn compute(
     let since_accepted =
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
-    let said = || same_generation?.plan.clone();
-    let status = plan.map(|plan| plan.total.status()).or_else(said);
+    let in_status = || same_generation?.plan.clone();
+    let status = plan.map(|plan| plan.total.status()).or_else(in_status);
     let status = status.filter(|_| declared.mode == Mode::Plan);
     let costs = status.as_ref().map(|status| figures::costs(status, plan));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
@@ -116,8 +119,8 @@ pub fn compute(
     }
 }
 
-/// The status of another process, as a starting point for this one: times that were measured there
-/// are left out.
+/// Prepares a status from another process as `previous` of [`compute`]. It removes the durations
+/// that the other process measured.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
@@ -134,8 +137,9 @@ fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
     })
 }
 
-/// What limits count of the target, whoever else holds the same: the cells that answer for it, or,
-/// before any do, the declared ones.
+/// Returns the informers that count against the target's limits, even if other profiles share them.
+///
+/// These are the informers that serve the target, or the declared ones if none serves yet.
 fn held<'a>(
     target: &Target<'a>,
     cells: &dyn Fn(&CellKey) -> CellView,
@@ -151,8 +155,10 @@ fn held<'a>(
     }
 }
 
-/// The generation that answers. Cells that were synced a moment ago answer from the next run of the
-/// controller on; it is said at once, so that a target that is warm never names an older generation.
+/// Returns the generation that serves reads.
+///
+/// Newly synced informers serve from the controller's next run on. The status reports them at once,
+/// so that a warm target never has an old generation.
 fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.cells));
@@ -162,7 +168,8 @@ fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
     serving.map(|serving| serving.generation)
 }
 
-/// `None` until every required target is warm, and where nothing runs; zero if none is required.
+/// Returns `None` until every required target is warm, and if the profile has no targets. Returns 0
+/// if no target is required.
 fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option<i64> {
     targets.first()?;
     let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
@@ -171,8 +178,9 @@ fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option
         .try_fold(0, |slowest, took| Some(slowest.max(took?)))
 }
 
-/// The conditions that hold now, with the transition times of the `old` ones. In the order of `list`;
-/// conditions of other types, of other versions of kubewarm, go.
+/// Returns the conditions of `list` in that order, with the transition times of the `old` ones.
+///
+/// It drops old conditions of other types, which another version of kubewarm wrote.
 fn merge(
     old: &[Condition],
     list: impl IntoIterator<Item = (&'static str, verdict::Verdict)>,
@@ -233,7 +241,7 @@ fn render(
         serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
-        // The schema's bound; what is longer is no version that anybody could compare.
+        // The schema's maximum length. Clients cannot compare a longer version.
         resource_version: version.filter(|version| version.len() <= 64),
         time_to_warm_milliseconds: kept.or_else(took),
         resolved: target.resolved().map(|resolved| ResolvedStatus {

@@ -1,5 +1,4 @@
-//! Whether a profile's cells may be read: the condition `Authorized`, and what `status.access` says
-//! beyond the roles.
+//! The condition `Authorized`, and the fields of `status.access` that depend on access checks.
 
 use super::{
     cell::{Cell, grouped},
@@ -19,24 +18,26 @@ use std::{
     sync::Arc,
 };
 
-/// As many as the schema allows: namespaces, and rules of one.
+/// Maximum numbers that the schema allows: namespaces, and rules per namespace.
 const MAX_NAMESPACES: usize = 128;
 const MAX_RULES: usize = 32;
 
-/// What the subject of a profile may do too much, by namespace; the empty one is the cluster.
+/// Excess permissions of a profile's identity, by namespace. The empty name means the whole
+/// cluster.
 pub type Excesses = Vec<(Arc<str>, Arc<Excess>)>;
 
-/// Cells that are refused alike, to be told in one sentence: first those that were allowed before.
+/// Key of a group of refused informers that one sentence describes. Groups whose access was revoked
+/// sort first.
 type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
 
-/// The target's part of `Authorized`.
+/// Computes the condition `Authorized` of one target.
 pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
         return voice.verdict(None, "Verifying", text);
     }
     let verified = cells.iter().filter(|cell| is_granted(cell)).count();
-    // Its roles went with the namespace: nobody can say.
+    // The roles were deleted with the namespace, so these informers cannot be checked.
     let is_absent = |found: &Refused| found.reason == Reason::NamespaceNotFound;
     let absent = cells.iter().filter(|cell| refused(cell).is_some_and(is_absent)).count();
     let refused = grouped(cells.iter().copied(), |cell| {
@@ -66,7 +67,8 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
 }
 
-/// Who lacks what where, and what to do.
+/// Describes one group of refused informers: the identity, the missing permission and the next
+/// step.
 fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> Verdict {
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
     let group = match of.group() {
@@ -83,7 +85,7 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
     Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, cells, revoked))
 }
 
-/// Of whom nobody can say for too long whether they may still read what, and why.
+/// Describes informers whose access could not be confirmed within the limit.
 fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
     let verified_at = cells.iter().filter_map(|cell| match &cell.access()?.standing {
         Standing::Unverified { verified_at, .. } => Some(*verified_at),
@@ -100,7 +102,7 @@ fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
     )
 }
 
-/// What is to be known besides: reviews that say otherwise, and checks that come late.
+/// Returns remarks about reviews that contradict real requests, late checks and failing checks.
 pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&CellAccess) -> bool| -> Vec<_> {
         cells.iter().copied().filter(|cell| cell.access().is_some_and(is)).collect()
@@ -127,7 +129,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
     asides
 }
 
-/// The checks that come to nothing, of cells of which nothing is taken away yet.
+/// Describes failing checks of informers that have not become unverified.
 fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
     let failing: Vec<_> =
         cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
@@ -143,13 +145,13 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
     ))
 }
 
-/// Why the checks of a cell come to nothing, if that is all there is to say.
+/// The error of the informer's checks, unless the informer is already unverified.
 fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
     let CellAccess { standing, failed, .. } = cell.access()?;
     failed.as_ref().filter(|_| !matches!(standing, Standing::Unverified { .. }))
 }
 
-/// `status.access`: `base`, and what has been found out.
+/// Returns `base` with the fields of `status.access` that depend on access checks.
 pub(super) fn access(
     base: &AccessStatus,
     targets: &[Target<'_>],
@@ -158,7 +160,7 @@ pub(super) fn access(
     let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
     let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
     let known = known.filter(|known| !known.is_empty());
-    // Of several methods the weakest counts.
+    // `status.access.method` names the weakest method of all informers.
     let methods = known.iter().flatten().map(|(_, method)| *method);
     let method = methods.max();
     let oldest = known.and_then(|known| known.into_iter().map(|(at, _)| at).min());
@@ -173,7 +175,7 @@ pub(super) fn access(
     }
 }
 
-/// When a cell's standing was last confirmed, and how.
+/// When the informer's permission state was last confirmed, and by which method.
 fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
     match &cell.access()?.standing {
         Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
@@ -183,9 +185,10 @@ fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
     }
 }
 
-/// What the subject of a profile may list and watch beyond its needs, in the namespaces of its cells. `None`
-/// where the rules are not known yet, and where the subject is the operator and the profile is not in
-/// the operator's namespace `home`: the operator's permissions are not for others to see.
+/// Returns the excess permissions of the profile's identity, in the namespaces of its informers.
+///
+/// Returns `None` until the rules are known. Also returns `None` for the operator's identity
+/// outside the operator namespace `home`, because its permissions are not for tenants to see.
 #[must_use]
 pub fn excess(access: &AccessReports, home: &str, profile: &Declared) -> Option<Excesses> {
     let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
@@ -203,10 +206,10 @@ pub fn excess(access: &AccessReports, home: &str, profile: &Declared) -> Option<
     places.into_iter().map(of).collect()
 }
 
-/// Rules in the making: verbs and group, then the kinds.
+/// Resources by verbs and API group, to build rules from.
 type Rules<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
-/// What is refused for want of permissions, as rules.
+/// Returns the missing permissions as rules, one entry per namespace.
 fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
     let mut all = BTreeMap::<&str, Rules<'_>>::new();
     for cell in cells {

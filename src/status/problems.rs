@@ -1,4 +1,5 @@
-//! `targets[].problems`: cells that are not healthy, and objects that could not be decoded.
+//! Fills `targets[].problems`: informers that are not healthy, and objects that could not be
+//! decoded.
 
 use super::{
     cell::{Cell, CellState, Clock, Staleness, grouped},
@@ -9,16 +10,17 @@ use super::{
 use kubewarm_api::v1alpha1::Problem;
 use std::collections::BTreeSet;
 
-/// As many as the schema allows.
+/// Maximum number of problems that the schema allows.
 const MAX_PROBLEMS: usize = 16;
-/// As long as the schema allows, in bytes.
+/// Maximum length that the schema allows, in bytes.
 const MAX_MESSAGE: usize = 512;
-/// As long as the schema allows, in bytes.
+/// Maximum length that the schema allows, in bytes.
 const MAX_OBJECT: usize = 253;
 const UNDECODABLE: &str = "Undecodable";
 
-/// The gravest first; one for each pair of namespace and reason, which is what the API server
-/// takes for the same entry.
+/// Returns the most severe problems first.
+///
+/// There is one entry per namespace and reason, because those two fields are the list's merge key.
 pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> Vec<Problem> {
     let groups =
         grouped(target.all_cells(), |cell| Some((cell.state, cell.namespace(), reason(cell)?)));
@@ -44,7 +46,7 @@ fn problem(namespace: &str, reason: &str, message: String) -> Problem {
     }
 }
 
-/// The limit that the target does not fit into.
+/// Returns the problem of a target that a limit stops.
 fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
     let limited = target.declared.limited.as_ref()?;
     let next_retry_time = limit::retry(limited, clock).map(figures::seconds);
@@ -52,7 +54,7 @@ fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
     Some(Problem { next_retry_time, ..problem("", reason, message) })
 }
 
-/// Why a cell is not healthy; `None` if it is, or if it is only not synced yet.
+/// Why an informer is not healthy, or `None` if it is healthy or in its first sync.
 fn reason(cell: &Cell<'_>) -> Option<&'static str> {
     if matches!(cell.state, CellState::Synced | CellState::Syncing) {
         return None;
@@ -65,13 +67,13 @@ fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
     let Some(fault) = cell.fault() else {
         return Some(stale(cell.staleness?, &[cell], voice));
     };
-    // Ours says what to do, the server's own words say the rest.
+    // The message contains the next step and the API server's own error message.
     let ours = voice.fault(&[cell])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
-/// One for each namespace, naming its first object.
+/// Returns one problem per namespace, which names the first object.
 fn undecodable(target: &Target<'_>) -> Vec<Problem> {
     let groups = grouped(&target.cells, |cell| Some(cell.namespace()));
     let of_namespace = |(namespace, cells): (&str, Vec<&Cell<'_>>)| {

@@ -1,4 +1,4 @@
-//! Writes statuses and sends Events: the loop.
+//! The loop that writes statuses and sends Events.
 
 use super::{
     cell::Clock,
@@ -19,29 +19,34 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often all profiles are looked at, at the most.
+/// Minimum interval between two computations of all statuses.
 const ROUND: Duration = Duration::from_secs(1);
-/// The share of a core that looking may take: after a round comes a rest of 50 times its length.
+/// Pause after a computation, as a multiple of its duration. It limits the loop to about 2% of a
+/// core.
 const REST: u32 = 50;
-/// How often more of the last round's writes begin: it is seldom that all of them may at once.
+/// Interval at which pending writes start, because a limit can prevent all of them from starting at
+/// once.
 const TURN: Duration = Duration::from_millis(100);
-/// For one request to the API server.
+/// Timeout of one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Events under way, and of these of one namespace. What comes on top is dropped: nothing depends on it.
+/// Maximum numbers of Events in flight: in total, and for one namespace. Further Events are
+/// dropped, because nothing depends on them.
 const NOTICES: usize = 50;
 const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
-/// The status of each profile, as this replica would write it.
+/// The last status that this replica computed for each profile, written or not.
 pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// Computes and writes statuses and sends Events until `stop`.
 ///
-/// `round` calls [`Reporter::round`] with every profile that exists now. `count` counts each write.
-/// The task sends a request only while `leads` is true, and checks
-/// that before each request: the process may have been stopped for a while at any point.
+/// `round` must call [`Reporter::round`] with every existing profile. `count` receives `true` for
+/// each successful write and `false` for each failed one.
 ///
-/// What is under way when leadership is found lost is aborted; the new leader writes what differs.
-/// Cancel safe.
+/// The task sends requests only while `leads` reticks true. It checks this before each request,
+/// because the process may have been suspended in between. When leadership is lost, requests in
+/// flight are aborted; the new leader writes what differs.
+///
+/// This function is cancel safe.
 pub(crate) async fn run(
     mut round: impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice>,
     count: impl Fn(MetricOutcome),
@@ -54,8 +59,8 @@ pub(crate) async fn run(
     let (mut writes, mut notices) = (JoinSet::new(), JoinSet::new());
     let notice_permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
     let mut reporter = Reporter::default();
-    let mut turns = interval(TURN);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(TURN);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut looked_as, mut look_at) = (None, Instant::now());
     loop {
         tokio::select! {
@@ -68,7 +73,7 @@ pub(crate) async fn run(
                 continue;
             }
             Some(_) = notices.join_next() => continue,
-            _ = turns.tick() => {}
+            _ = ticks.tick() => {}
         }
         let is_leader = leads();
         if !is_leader {
@@ -76,17 +81,18 @@ pub(crate) async fn run(
             notices.abort_all();
         }
         let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // A gain or loss of the lease counts at once: what was aborted is forgotten before anything else is begun.
-        let mut told = Vec::new();
+        // A change of leadership takes effect at once. It must discard aborted writes before other
+        // writes start.
+        let mut events = Vec::new();
         if look_at <= clock.mono || looked_as != Some(is_leader) {
-            told = round(&mut reporter, is_leader, clock);
+            events = round(&mut reporter, is_leader, clock);
             looked_as = Some(is_leader);
             look_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.due(Instant::now()) {
             writes.spawn(publish(sink.clone(), Arc::clone(&leads), write, permit));
         }
-        for notice in told {
+        for notice in events {
             if let Some(permit) = notice_permits.try_acquire(&notice.profile.namespace) {
                 notices.spawn(tell(sink.clone(), Arc::clone(&leads), notice, clock.wall, permit));
             }

@@ -1,21 +1,21 @@
-//! Why a condition is not true: which reasons there are, which is graver, and which of them people are told of;
-//! and what the faults of cells come to.
+//! The reasons of the targets' conditions: their severity, their Events, and the faults that cause
+//! them.
 
 use super::cell::CellState;
 use kubewarm_api::model::Reason;
 
-/// A reason of one condition.
 struct ReasonRow {
     condition: &'static str,
     reason: &'static str,
     events: Option<Events>,
 }
 
-/// The `reason` of the warning when a condition comes to have a reason, and of the Event when the
-/// condition is true again.
+/// Reason of the warning Event when a condition gets this reason, and of the Event when the
+/// condition becomes true again.
 type Events = (&'static str, Option<&'static str>);
 
-/// The reasons of each condition of targets, the gravest first. What is not in it is the least grave.
+/// The reasons of each condition, the most severe first. A reason that is not listed is the least
+/// severe.
 const ROWS: &[ReasonRow] = &[
     quiet("Accepted", "InvalidSpec"),
     quiet("Accepted", "ServiceAccountNotFound"),
@@ -61,21 +61,21 @@ const fn told(
     ReasonRow { condition, reason, events: Some((began, ended)) }
 }
 
-/// The place of a reason among those of its condition: less is graver.
+/// Position of a reason in `ROWS`. A smaller position is more severe.
 pub(super) fn gravity(condition: &str, reason: &str) -> usize {
     let found = ROWS.iter().position(|row| row.condition == condition && row.reason == reason);
     found.unwrap_or(ROWS.len())
 }
 
-/// What people are told of a reason.
+/// Returns the Events of a reason, or `None` if it sends none.
 pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
     ROWS.get(gravity(condition, reason))?.events
 }
 
-/// What a fault of a cell comes to.
+/// How a fault of an informer affects the status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRow {
-    /// Where the cell is counted, whatever it holds; `None`: that depends on what it holds.
+    /// The state in which the informer is counted. `None`: that depends on whether it has synced.
     pub(super) state: Option<CellState>,
     /// The reason of `Warm` before the first sync.
     pub(super) warm: &'static str,
@@ -83,7 +83,7 @@ pub(super) struct FaultRow {
     pub(super) is_outage: bool,
 }
 
-/// The row of a fault with this reason.
+/// Returns the effect of a fault with this reason.
 pub(super) const fn of_fault(reason: Reason) -> FaultRow {
     let (state, warm, is_outage) = match reason {
         Reason::Forbidden
@@ -115,16 +115,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_reason_stands_once_under_a_condition_that_there_is() {
+    fn each_reason_is_listed_once_under_an_existing_condition() {
         let rows: BTreeSet<_> = ROWS.iter().map(|row| (row.condition, row.reason)).collect();
         assert_eq!(rows.len(), ROWS.len());
         assert!(ROWS.iter().all(|row| CONDITION_TYPES.contains(&row.condition)));
     }
 
     #[test]
-    fn what_only_an_edit_can_mend_is_graver_than_what_mends_by_itself() {
-        let place = |reason: RefusalReason| gravity("Accepted", reason.as_str());
-        assert!(place(RefusalReason::InvalidSpec) < place(RefusalReason::UnknownResource));
+    fn reasons_that_need_an_edit_outrank_reasons_that_recover() {
+        let position = |reason: RefusalReason| gravity("Accepted", reason.as_str());
+        assert!(position(RefusalReason::InvalidSpec) < position(RefusalReason::UnknownResource));
         assert!(gravity("Fresh", "NotWarm") < gravity("Fresh", "no such reason"));
     }
 }

@@ -1,4 +1,5 @@
-//! One look at all profiles: what is to be written, and when, and what is to be told. Pure.
+//! Computes all statuses, and decides which of them to write, when, and which Events to send. It
+//! performs no I/O.
 
 use super::{
     Excesses, adopt,
@@ -18,43 +19,43 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Writes under way: more only pile up in front of a server that is slow already.
+/// Maximum number of writes in flight. More of them would only queue in a slow API server.
 const UNDER_WAY: usize = 40;
-/// Of these, of one namespace: a webhook that makes its writes slow must not hold up the others'.
+/// Maximum number of writes in flight for one namespace, so that a slow webhook there does not
+/// delay others.
 const NAMESPACE_UNDER_WAY: usize = 4;
-/// After a failure, doubled up to the second.
+/// Delay after the first failed write, and the maximum delay. The delay doubles with each failure.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// After a 404. Either the profile is gone and will be forgotten, or its CRD is being replaced.
+/// Delay after a 404. The profile was deleted and will be removed here, or its CRD is being
+/// replaced.
 const GONE: Duration = Duration::from_mins(5);
 
-/// A profile as the controller sees it.
+/// Everything that the status of one profile is computed from.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// What it comes to.
     pub declared: Arc<Declared>,
-    /// The permissions it needs.
     pub access: Option<Arc<AccessStatus>>,
-    /// Those that its subject has beyond that; `None` where they are not to be shown, or not known.
+    /// Permissions that its identity has and does not need; `None` if they are unknown or must not
+    /// be shown.
     pub excess: Option<Excesses>,
-    /// What it would cost, if it is only planned and somebody has found out.
+    /// Cost estimate of a planned profile, once it exists.
     pub plan: Option<Arc<Forecast>>,
-    /// Its status in the cluster, as far as the reflector has it.
+    /// The status in the reflector's copy of the profile.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
 
 impl Observed {
-    /// A profile of which no more is known than what it comes to.
     #[must_use]
     pub fn new(declared: Arc<Declared>) -> Self {
         Self { declared, access: None, excess: None, plan: None, in_cluster: None }
     }
 }
 
-/// Remembers what was computed, written and told. Bounded by the profiles that exist.
+/// The computed and written statuses and the sent Events of every existing profile.
 #[derive(Debug)]
 pub struct Reporter {
     profiles: HashMap<ProfileRef, Reported>,
-    /// What is to be written. Only a leader has anything in it.
+    /// The profiles to write. Empty on a follower.
     queue: WorkQueue<ProfileRef>,
     under_way: KeyedSemaphore<Arc<str>>,
 }
@@ -62,19 +63,19 @@ pub struct Reporter {
 #[derive(Debug)]
 struct Reported {
     uid: Arc<str>,
-    /// What was computed last.
+    /// The status computed last.
     status: Arc<CacheProfileStatus>,
-    /// What this replica has done since it leads; `None` on a follower.
+    /// What this replica wrote and sent since it became the leader; `None` on a follower.
     record: Option<LeaderRecord>,
 }
 
-/// What a leader has done with the status of a profile.
 #[derive(Debug)]
 struct LeaderRecord {
-    /// What the API server has, as far as this replica knows.
+    /// The status in the API server, as of this replica's last read or write.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
-    /// Since when it may be written.
+    /// When this replica became the leader, or the profile was first seen. Earliest time of the
+    /// first write.
     since: Instant,
     notices: Notices,
 }
@@ -91,14 +92,15 @@ impl Default for Reporter {
 }
 
 impl Reporter {
-    /// Computes the status of every profile; a leader also decides what to write, of which
-    /// [`due`](Self::due) says when, and what to tell now.
+    /// Computes the status of every profile. A leader also schedules writes, which
+    /// [`due`](Self::due) returns later, and returns the Events to send now.
     ///
-    /// `profiles` is everything there is: what is not in it is forgotten. `leads` means that this
-    /// replica holds the lease. A follower computes too, so that it knows how long its own warm-up
-    /// took. A new leader takes over the transition times that the cluster has, and writes what
-    /// differs. It reads the status in the cluster only then, because a reflector lags behind our own
-    /// writes.
+    /// `profiles` must contain every existing profile; the state of all others is dropped. `leads`
+    /// is true while this replica holds the lease.
+    ///
+    /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
+    /// transition times from the status in the cluster and writes what differs. It reads that
+    /// status only once, because the reflector lags behind this replica's own writes.
     pub fn round(
         &mut self,
         profiles: &[Observed],
@@ -113,7 +115,7 @@ impl Reporter {
             let Declared { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
-                // One of the same name with another UID has a status of its own.
+                // A profile with the same name and another UID has its own status.
                 self.queue.remove(profile);
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
@@ -150,12 +152,12 @@ impl Reporter {
         notices
     }
 
-    /// The writes that may begin now, of what the last look found; nothing on a follower. Each must be
-    /// answered by [`done`](Self::done), and its permit held until then.
+    /// Returns the writes that start now; none on a follower. The caller must report each result to
+    /// [`done`](Self::done) and hold its permit until then.
     ///
     /// # Cost
     ///
-    /// Looks at every profile, and into none.
+    /// Visits every queued profile, and compares no status.
     pub fn due(&mut self, now: Instant) -> Vec<(Write, KeyedPermit)> {
         let under_way = &self.under_way;
         let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
@@ -168,7 +170,8 @@ impl Reporter {
         writes.collect()
     }
 
-    /// Takes note of how a write ended. One of a profile that is gone meanwhile is ignored.
+    /// Records the result of a write. The result is ignored if the profile has been deleted
+    /// meanwhile.
     pub fn done(&mut self, write: &Write, outcome: Outcome, now: Instant) {
         let Some(reported) = self.profiles.get_mut(&write.profile) else { return };
         if reported.uid != write.uid {
@@ -188,7 +191,7 @@ impl Reporter {
         self.schedule(&write.profile);
     }
 
-    /// Has the status written, if it differs from what was written last.
+    /// Queues a write if the status differs from the one written last.
     fn schedule(&mut self, profile: &ProfileRef) {
         let Some(Reported { status, record: Some(record), .. }) = self.profiles.get(profile) else {
             return;
@@ -203,7 +206,6 @@ impl Reporter {
         }
     }
 
-    /// The statuses computed last, on any replica.
     #[must_use]
     pub fn statuses(&self) -> ComputedStatuses {
         let all = self.profiles.iter();
@@ -211,7 +213,7 @@ impl Reporter {
     }
 }
 
-/// `own`, with the conditions that `foreign` has: what changed was seen there first.
+/// Returns `own` with the conditions of `foreign`, whose transition times are earlier.
 fn with_conditions_of(
     own: &CacheProfileStatus,
     foreign: &CacheProfileStatus,

@@ -1,34 +1,36 @@
-//! Sentences of bounded length for conditions, problems and events.
+//! Builds messages of bounded length for conditions, problems and Events.
 
 use std::fmt::Write as _;
 
-/// The longest message of a condition or an event, in bytes.
+/// Maximum length of the message of a condition or an Event, in bytes.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-/// How many items of a list are named before the rest is counted.
+/// Number of list items that are written out. The message contains only the count of the others.
 const SHOWN: usize = 3;
 
-/// Cuts `text` to at most `max` bytes, between characters and with an ellipsis.
+/// Truncates `text` to at most `max` bytes at a character boundary, and appends an ellipsis.
 pub(super) fn bounded(mut text: String, max: usize) -> String {
     if text.len() > max {
-        let room = max.saturating_sub('…'.len_utf8());
-        let end = (0..=room).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let available = max.saturating_sub('…'.len_utf8());
+        let end = (0..=available).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
     text
 }
 
-/// The first few sentences, and how many more `things` there are: at most [`MAX_MESSAGE`] bytes.
+/// Joins the first three sentences and counts the other `things`. The result has at most
+/// [`MAX_MESSAGE`] bytes.
 pub(super) fn few(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
-    // Each gets its share, so that a long one does not push out the others or the count.
-    let share = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
+    // Each sentence gets the same maximum, so that a long one does not displace the others or the
+    // count.
+    let max = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
     for sentence in sentences.iter().take(SHOWN) {
         if !text.is_empty() {
             text.push_str(". ");
         }
-        text.push_str(&bounded(sentence.clone(), share));
+        text.push_str(&bounded(sentence.clone(), max));
     }
     if sentences.len() > SHOWN {
         let _infallible = write!(text, ". And {} more {things}", sentences.len() - SHOWN);
@@ -36,13 +38,13 @@ pub(super) fn few(sentences: &[String], things: &str) -> String {
     bounded(text, MAX_MESSAGE)
 }
 
-/// `namespace "a"`, or `namespaces "a", "b", "c" and 4 more`.
+/// Returns `namespace "a"`, or `namespaces "a", "b", "c" and 4 more`.
 pub(super) fn namespaces(names: &[&str]) -> String {
     let noun = if names.len() == 1 { "namespace" } else { "namespaces" };
     format!("{noun} {}", listed(names, |name| format!("{name:?}")))
 }
 
-/// `a, b, c and 4 more`.
+/// Returns `a, b, c and 4 more`.
 pub(super) fn listed<T>(items: &[T], write: impl Fn(&T) -> String) -> String {
     let shown = items.iter().take(SHOWN).map(write).collect::<Vec<_>>().join(", ");
     match items.len().saturating_sub(SHOWN) {

@@ -1,4 +1,4 @@
-//! The API server as the place where statuses and Events go.
+//! Sends statuses and Events to the API server.
 
 use super::{events::Notice, sentence::bounded};
 use http::StatusCode;
@@ -21,54 +21,54 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// `reportingController` of our Events.
+/// `reportingController` of kubewarm's Events.
 const CONTROLLER: &str = "kubewarm.io/kubewarm";
-/// Wait after a 403 on an Event. An API server that has just started refuses for some seconds what RBAC allows.
+/// Delay before an Event that got a 403 is sent again. An API server refuses RBAC requests for some
+/// seconds after its start.
 const CONFIRM: Duration = Duration::from_secs(4);
-/// After a second 403, the namespace gets no Event for this time.
+/// How long a namespace gets no Events after a second 403.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Namespaces that are remembered to refuse Events. One that is forgotten early costs two more requests.
+/// Maximum number of namespaces that are remembered as refusing Events. Forgetting one early costs
+/// two requests.
 const MAX_REFUSED: u64 = 4_096;
-/// For a request; the client tries some of them again.
+/// Timeout of a request, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
-/// The longest `reportingInstance`, in bytes.
+/// Maximum length of `reportingInstance`, in bytes.
 const MAX_INSTANCE: usize = 128;
-/// The largest status, in bytes of JSON: etcd takes objects of 1.5 MiB, with spec and managed fields.
+/// Maximum size of a status, in bytes of JSON. etcd accepts objects of 1.5 MiB, including the spec
+/// and managed fields.
 const MAX_STATUS: usize = 1 << 20;
-/// The largest profile that is answered, in bytes of JSON: managed fields name each field once more.
+/// Maximum size of a response, in bytes of JSON. It contains the profile with managed fields, which
+/// repeat each field name.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A status to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Which profile.
     pub profile: ProfileRef,
-    /// Its `metadata.uid`: one of the same name with another UID has a status of its own.
+    /// `metadata.uid` of the profile. A profile with the same name and another UID has its own
+    /// status.
     pub uid: Arc<str>,
-    /// What to write.
     pub status: Arc<CacheProfileStatus>,
 }
 
-/// How a write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The API server has it.
     Written,
-    /// 404, or the profile of that name is another one by now.
+    /// The API server returned 404, or the name now belongs to a profile with another UID.
     Gone,
-    /// Anything else; tried again with backoff.
+    /// Every other error. The write is retried with backoff.
     Failed,
 }
 
-/// Writes with the operator's own client.
+/// Client for status writes and Events, with the operator's identity.
 #[derive(Clone)]
 pub struct ApiServer {
     client: ApiClient,
-    /// What Events are charged to.
+    /// Rate limits per namespace, which Events are charged to.
     buckets: Buckets,
-    /// `reportingInstance` of Events, such as the name of the pod.
+    /// `reportingInstance` of Events, such as the pod's name.
     instance: Arc<str>,
-    /// Namespaces that get no Events for now, because they refused some.
+    /// Namespaces that get no Events for now, because they returned 403 twice.
     refused: Expiring<Arc<str>, ()>,
     warned: Arc<AtomicBool>,
 }
@@ -80,7 +80,8 @@ impl std::fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// `instance` names this process in Events, which are charged to `buckets`; it is cut at 128 bytes.
+    /// `instance` identifies this process in Events and is truncated to 128 bytes. Events are
+    /// charged to `buckets`.
     #[must_use]
     pub fn new(client: &Client, instance: &str, buckets: Buckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
@@ -103,13 +104,14 @@ impl ApiServer {
         self.client.post(collection, event).within(TIME).send().await
     }
 
-    /// Writes the status. [`Outcome::Gone`] if it went to a profile with another UID: the API server
-    /// cannot be made to refuse that.
+    /// Writes the status. Returns [`Outcome::Gone`] if the write reached a profile with another
+    /// UID; the API server has no precondition against that.
     pub async fn publish(&self, write: &Write) -> Outcome {
         let profile = &write.profile;
         let fault = match self.apply(write).await {
-            // The API server holds no patch of a status to a UID (seen on 1.36), so this is how it is
-            // noticed. The one that was created anew is given its own status in the next round.
+            // The API server ignores a UID in a status patch (seen with 1.36), so the response is
+            // compared.
+            // The next round writes the new profile's own status.
             Ok(answer) if answer.status.is_success() => {
                 let applied = answer.json::<PartialObjectMeta<CacheProfile>>();
                 let uid = applied.ok().and_then(|applied| applied.metadata.uid);
@@ -127,7 +129,7 @@ impl ApiServer {
         Outcome::Failed
     }
 
-    /// Tells people, once the bucket of the namespace has a turn for it. A failure is only logged.
+    /// Sends an Event, after waiting for the namespace's rate limit. Failures are only logged.
     pub async fn tell(&self, notice: &Notice, at: Timestamp) {
         let namespace = &notice.profile.namespace;
         if self.refused.get(namespace).is_some() {
@@ -160,7 +162,7 @@ impl ApiServer {
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),
-            // The server cuts the base to what leaves space for its random suffix.
+            // The API server truncates the name to leave space for its random suffix.
             "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
             "eventTime": MicroTime(at),
             "action": "Warming",
@@ -192,7 +194,8 @@ fn body(write: &Write) -> Value {
     })
 }
 
-/// `status`, or, if it is larger than an object may be, one without the parts that commands print.
+/// Returns `status`, or a copy without optional parts if it is too large. The command line can
+/// print those parts.
 fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let size = |status: &CacheProfileStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())

@@ -1,4 +1,4 @@
-//! One target: what its cells come to.
+//! Computes the conditions of one target from its informers.
 
 use super::{
     Observed,
@@ -17,13 +17,13 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::INDEXES_PER_TABLE;
 use std::time::Duration;
 
-/// A target with everything that its status needs.
+/// A target with its informers and conditions.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub(super) declared: &'a DeclaredTarget,
-    /// The declared cells, in order.
+    /// The declared informers, sorted.
     pub(super) cells: Vec<Cell<'a>>,
-    /// The cell that watches namespaces for its selector.
+    /// The informer that watches the namespaces for the target's selector.
     pub(super) selector: Option<Cell<'a>>,
     pub(super) accepted: Verdict,
     pub(super) authorized: Verdict,
@@ -41,7 +41,8 @@ impl<'a> Target<'a> {
     ) -> Self {
         let Observed { declared: profile, access, .. } = observed;
         let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
-        // Another profile may keep the same cells warm: they are none of this target's then.
+        // Another profile can keep the same informers running. They do not count for a stopped
+        // target.
         let is_stopped = declared.is_stopped();
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
@@ -69,13 +70,16 @@ impl<'a> Target<'a> {
         self.declared.resolved.as_ref().and_then(|resolved| resolved.as_ref().ok())
     }
 
-    /// Every cell that counts for the target's conditions.
+    /// All informers that count for the target's conditions, including the selector's.
     pub(super) fn all_cells(&self) -> impl Iterator<Item = &Cell<'a>> {
         self.selector.iter().chain(&self.cells)
     }
 
-    /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`
-    /// while not warm. Cells that were warm before, for another profile, took no time.
+    /// Time from the acceptance of the profile until the last of the target's informers has synced;
+    /// `None` while the target is not warm.
+    ///
+    /// `accepted_at` counts from the start of the process. An informer that was already warm for
+    /// another profile adds 0.
     pub(super) fn time_to_warm(&self, accepted_at: Duration, clock: Clock) -> Option<Duration> {
         if !self.is_warm() {
             return None;
@@ -103,14 +107,14 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
             let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
             voice.verdict(Some(true), "Resolved", &text)
         }
-        // It names the field, and by that the target.
+        // The message already names the field, which identifies the target.
         Some(Err(refusal)) => {
             Verdict::new(Some(false), refusal.reason.as_str(), refusal.message.as_str())
         }
     }
 }
 
-/// What to add about indexes that the table does not keep.
+/// Text about declared indexes that the store does not keep.
 fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();
@@ -145,7 +149,7 @@ fn warm(
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return voice.verdict(None, "Pending", text);
     }
-    // Without the namespaces the target's own cells are not known.
+    // Until the namespaces are known, the target's own informers are unknown.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
     let lacking: Vec<_> = cells.iter().filter(|cell| !cell.is_warm()).collect();
     if lacking.is_empty() {
@@ -217,14 +221,14 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
     }
 }
 
-/// `resolved.namespaces`: how many the scope comes to, where it names or selects them.
+/// `resolved.namespaces`: the number of namespaces, if the scope names or selects them.
 pub(super) fn namespaces(target: &Target<'_>) -> Option<i32> {
     let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
     let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());
     by_name.then(|| figures::small(named))
 }
 
-/// Whether a person must grant something before this target can be warm.
+/// Whether the target needs a grant of permissions to become warm.
 pub(super) fn lacks_permission(target: &Target<'_>) -> bool {
     target.all_cells().any(|cell| cell.state == CellState::Forbidden)
 }

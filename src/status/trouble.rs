@@ -1,4 +1,4 @@
-//! What is wrong with some cells of a target, in words, with what to do next.
+//! Writes messages about faults of a target's informers, with the next step for the user.
 
 use super::{cell::Cell, figures, sentence, verdict::Verdict};
 use jiff::Timestamp;
@@ -9,17 +9,17 @@ use kubewarm_api::{
 };
 use kubewarm_cache::informer::Phase;
 
-/// Whom messages speak of, and how the target's kind is called.
+/// Context of all messages about one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice<'a> {
     /// `targets[].name`.
     pub(super) target: &'a str,
-    /// Who reads upstream, and the manifests that grant it what it needs.
+    /// The identity that reads upstream, and the manifests that grant its permissions.
     pub(super) access: Option<&'a AccessStatus>,
 }
 
 impl Voice<'_> {
-    /// A condition of the target: `target "pods": <text>`.
+    /// Returns a condition with the message `target "pods": <text>`.
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
@@ -29,12 +29,13 @@ impl Voice<'_> {
         Verdict::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
-    /// Who reads upstream.
+    /// Name of the identity that reads upstream.
     pub(super) fn subject(&self) -> &str {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// What grants a missing permission; manifests that do not fit into the status are printed.
+    /// Names the manifests that grant a missing permission: a status field, or the command that
+    /// prints them.
     pub(super) fn grant(&self, elevated: bool) -> &'static str {
         let has = |of: fn(&AccessStatus) -> &Option<String>| {
             self.access.is_some_and(|access| of(access).is_some())
@@ -46,7 +47,8 @@ impl Voice<'_> {
         }
     }
 
-    /// Why the subject cannot do `what` with `cells`, and what to do. `revoked`: when it last could.
+    /// Describes a refused request and the next step. `revoked` is the time when access was last
+    /// permitted.
     pub(super) fn refusal(
         &self,
         reason: Reason,
@@ -76,7 +78,8 @@ impl Voice<'_> {
         }
     }
 
-    /// Why `cells`, which all have the same kind of fault, are in trouble; `None` if none has any.
+    /// Describes the fault of `cells`, which all have the same kind of fault. Returns `None` if
+    /// none has a fault.
     pub(super) fn fault(&self, cells: &[&Cell<'_>]) -> Option<String> {
         let fault = cells.iter().find_map(|cell| cell.fault())?;
         let what = format!("{} {}", kinds(cells), places(cells));
@@ -135,7 +138,7 @@ impl Voice<'_> {
     }
 }
 
-/// How far the first lists have come.
+/// Describes the progress of the first lists.
 pub(super) fn progress(cells: &[Cell<'_>]) -> String {
     let done = cells.iter().filter(|cell| cell.is_warm()).count();
     let listing = || {
@@ -143,7 +146,8 @@ pub(super) fn progress(cells: &[Cell<'_>]) -> String {
         reports.filter(|report| report.phase == Phase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
-    // Only the sum of what is known: with a selector the server does not say, and it may say anything.
+    // `None` unless every expected total is known: the API server reports none for lists with a
+    // selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {
@@ -155,12 +159,12 @@ pub(super) fn progress(cells: &[Cell<'_>]) -> String {
     format!("syncing {}: {done} of {} cells done, {far}", kinds(&all), cells.len())
 }
 
-/// The kind of the cells, as kubectl writes it.
+/// The informers' resource, in the form `resource.group`.
 pub(super) fn kinds(cells: &[&Cell<'_>]) -> String {
     cells.first().map_or_else(String::new, |cell| cell.key.resource.group_resource().to_string())
 }
 
-/// `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
+/// Returns `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
 pub(super) fn places(cells: &[&Cell<'_>]) -> String {
     let names: Vec<_> = cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
     match (names.is_empty(), cells.first().map(|cell| &cell.key.extent)) {

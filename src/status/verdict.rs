@@ -1,11 +1,11 @@
-//! A condition in the making, and how several become one.
+//! A condition before it is written, and the combination of several into one.
 
 use super::{reasons::gravity, sentence};
 
-/// A condition before it is merged.
+/// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// `None` is `Unknown`.
+    /// `None` means `Unknown`.
     pub(super) status: Option<bool>,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -22,9 +22,12 @@ impl Verdict {
     }
 }
 
-/// What several verdicts on one condition, that `things` have, come to: false if any is false, else unknown if any is
-/// unknown, for the gravest reason; `None` if all are true. The message names those that decide, the gravest first, and
-/// then the `asides`.
+/// Combines several verdicts about one condition. `things` names what the verdicts are about.
+///
+/// The result is false if any verdict is false, otherwise unknown if any is unknown. Its reason is
+/// the most severe one. Returns `None` if all verdicts are true.
+///
+/// The message lists the deciding verdicts, the most severe first, and then the `asides`.
 pub(super) fn rollup(
     condition: &str,
     verdicts: impl IntoIterator<Item = Verdict>,

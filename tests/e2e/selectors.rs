@@ -155,7 +155,7 @@ fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
 }
 
 #[test]
-fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() -> Outcome {
+fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let (near, far) = (world.namespace("near")?, "far-and-not-there-yet");
     world.cluster.apply(&config_map(&near, "one", ""))?;

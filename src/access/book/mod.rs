@@ -1,4 +1,4 @@
-//! What is known of every cell, by place, and which check of it is due when. Pure.
+//! The state of all checked informers, and the schedule of their checks. It performs no I/O.
 
 mod place;
 #[cfg(test)]
@@ -23,84 +23,87 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Between two trials that go on as before.
+/// Period of the access checks of an informer whose last check decided.
 const CALM: Duration = Duration::from_mins(5);
-/// After one whose namespace does not exist: no review shows that it does again.
+/// Period if the namespace does not exist. No review shows that it exists again.
 const ABSENT: Duration = Duration::from_mins(1);
-/// After one that decided nothing.
+/// Delay after an access check without a result.
 const RETRY: Duration = Duration::from_secs(20);
-/// The first requests of a cell's informer are its first trial. Where there is none, that is by then.
+/// How long a declared informer may take to start. Its first list and watch are its first access
+/// check; without a running informer, a separate check runs after this delay.
 const NO_INFORMER: Duration = Duration::from_secs(1);
-/// A list takes longer, or has to wait for its turn: the trial does not wait for it any more.
+/// How long a new informer's first list and watch can replace its first access check. A list takes
+/// longer if it is large or waits for a list slot.
 const INFORMER: Duration = Duration::from_secs(10);
 
-/// Between two reviews of a place, or of a cell where those of its place are incomplete.
+/// Period of rules reviews, and of access reviews for informers whose rules are incomplete.
 const REVIEW: Duration = Duration::from_secs(20);
-/// A cell that should have been heard of for longer is late.
+/// An informer's checks are late if none was answered for a review period plus this time.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Checks under way: a server that is slow already is not asked more. There is no rate for the process:
-/// with one, a lost right would be noticed the later the more accounts there are.
+/// Maximum number of checks in progress, which protects a slow API server.
+///
+/// The process has no rate limit for checks. With such a limit, more accounts would delay the
+/// detection of lost access.
 const UNDER_WAY: usize = 64;
-/// Of these, of one namespace, so that a slow webhook of one tenant holds up nobody else.
+/// Maximum number of checks in progress for one namespace, so that a slow webhook of one tenant
+/// delays no other tenant.
 const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 8;
 
-/// How an informer is to be checked.
+/// How to check one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whether a refusal may mean that its namespace is gone.
+    /// Whether a refusal can mean that the informer's namespace was deleted.
     pub namespace_check: NamespaceCheck,
-    /// The namespace of a profile that declares the informer. Its bucket pays for the requests.
+    /// A namespace whose profiles declare the informer. Its rate limit is charged for the requests.
     pub payer: Arc<str>,
 }
 
-/// A check.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumDiscriminants)]
 #[strum_discriminants(
     name(Check),
     vis(pub),
-    doc = "What a request was for, as a label of metrics.",
+    doc = "Kind of a check, as a metric label.",
     derive(Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray),
     strum(serialize_all = "snake_case")
 )]
 pub(super) enum Job {
-    /// The real list and watch of an informer.
+    /// A list and a watch with the informer's identity.
     #[strum_discriminants(
-        doc = "The real list and watch of an informer.",
+        doc = "A list and a watch with the informer's identity.",
         strum(serialize = "request")
     )]
     Trial(CellKey),
-    /// A review of all rules of a place.
-    #[strum_discriminants(doc = "A review of all rules of a place.")]
+    /// A `SelfSubjectRulesReview` for one identity and namespace.
+    #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
     RulesReview(Spot),
-    /// A review of one verb of an informer.
-    #[strum_discriminants(doc = "A review of one verb of an informer.")]
+    /// A `SelfSubjectAccessReview` for one verb of an informer.
+    #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
     AccessReview(CellKey),
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Of an informer.
+    /// Result for one informer.
     Access(Input),
-    /// Of a place.
+    /// Result for one identity and namespace.
     Rules(ReviewedRules),
 }
 
-/// Everything known. Bounded by the cells that are wanted.
+/// State and schedule of all checks. Its size is bounded by the number of checked informers.
 #[derive(Debug)]
 pub(super) struct Book {
     places: BTreeMap<Spot, Place>,
     queue: WorkQueue<Job>,
-    /// Which bound the requests of one namespace, these among others.
+    /// Rate limits per namespace, shared with all other requests for that namespace.
     buckets: Buckets,
     under_way: KeyedSemaphore<Arc<str>>,
-    /// A random number in `0.0..1.0`.
+    /// Returns a random number in `0.0..1.0`, which spreads the checks.
     spread: fn() -> f64,
 }
 
 impl Book {
-    /// One whose checks draw on these buckets.
     pub(super) fn new(buckets: Buckets, spread: fn() -> f64) -> Self {
         Self {
             places: BTreeMap::new(),
@@ -111,7 +114,8 @@ impl Book {
         }
     }
 
-    /// Checks these informers from now on, and no others. `unchecked` are needed, too.
+    /// Replaces the set of checked informers. `unchecked` informers are not checked, but the
+    /// permissions they need are no excess.
     pub(super) fn want(
         &mut self,
         wanted: BTreeMap<CellKey, Wanted>,
@@ -148,7 +152,7 @@ impl Book {
             needed.entry(spot(key)).or_default().insert(key.resource.group_resource().clone());
         }
         for (spot, place) in &mut self.places {
-            // What is needed across the cluster is needed here, too.
+            // A resource that is needed cluster-wide is needed in each namespace.
             let across = (spot.0.clone(), None);
             let all = [spot, &across].into_iter().filter_map(|spot| needed.get(spot)).flatten();
             let all = all.cloned().collect();
@@ -159,13 +163,15 @@ impl Book {
         }
     }
 
-    /// The checks that begin now; each must be answered by [`Book::found`]. What something has called for
-    /// goes first, then what may be lost, then what never was readable: a profile that is only planned has
-    /// thousands of cells for nothing.
+    /// Returns the checks that start now. The caller must report the result of each to
+    /// [`Book::found`].
+    ///
+    /// Order: urgent access checks, then informers that have access, then informers that never had
+    /// access. A planned profile can have thousands of the last kind.
     ///
     /// # Cost
     ///
-    /// Looks at every cell.
+    /// Visits every checked informer.
     pub(super) fn begin(&mut self, now: Instant) -> Vec<(Job, KeyedPermit)> {
         let places = &self.places;
         let class = |job: &Job| match job {
@@ -188,7 +194,8 @@ impl Book {
             let permit = self.under_way.try_acquire(payer);
             let permit = permit.filter(|_| self.buckets.draw(payer, cost, now).is_ok());
             if permit.is_none() {
-                // What does not fit waits, instead of letting the cheaper ones pass for ever.
+                // A payer without capacity starts nothing more, so that cheap checks do not starve
+                // an expensive one.
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -203,23 +210,23 @@ impl Book {
         begun
     }
 
-    /// Whether a refusal of the informer may mean that its namespace is gone.
+    /// Whether a refusal can mean that the informer's namespace was deleted.
     pub(super) fn namespace_check(&self, key: &CellKey) -> NamespaceCheck {
         cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.wanted.namespace_check)
     }
 
-    /// The verbs that a review of the informer is about: at least one.
+    /// Returns the verbs that an access review of the informer is about. Never empty.
     pub(super) fn in_question(&self, key: &CellKey) -> Vec<Verb> {
         cell_in(&self.places, key)
             .map_or_else(|| vec![Verb::Watch], |cell| cell.access.in_question())
     }
 
-    /// When [`Book::begin`] may have something to begin; `None` if nothing is planned.
+    /// When [`Book::begin`] has to run again, or `None` if no check is scheduled.
     pub(super) fn next(&self) -> Option<Instant> {
         self.queue.next()
     }
 
-    /// Takes in what a check came to that was sent then.
+    /// Records the result of a check. `sent` is the time when the check started.
     pub(super) fn found(
         &mut self,
         job: &Job,
@@ -252,7 +259,7 @@ impl Book {
         let period = match (job, &input) {
             (Job::Trial(_), Input::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
-                    // The trial has asked for the namespace, too.
+                    // The access check also sent a request for the namespace.
                     self.buckets.charge(payer, 1, now);
                 }
                 if fault.reason() == Reason::NamespaceNotFound { ABSENT } else { CALM }
@@ -267,7 +274,8 @@ impl Book {
         cell.take(input, key, &mut self.queue, now, wall);
     }
 
-    /// Takes in what the informers say, and that time passes. Which gates are to be opened or closed.
+    /// Processes the informers' reports and the passage of time. Returns the informers to block or
+    /// unblock.
     pub(super) fn look(
         &mut self,
         own: impl Fn(&CellKey) -> Option<OwnAccess>,
@@ -296,7 +304,7 @@ impl Book {
                 if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
                     cell.waits_since = None;
                     cell.take(Input::Allowed { sent }, key, &mut self.queue, now, wall);
-                    // What is warm at the same time is not to be tried at the same time.
+                    // Spreads the checks of informers that synced at the same time.
                     let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
                     self.queue.add_at(Job::Trial(key.clone()), now + pause);
                 } else if !waits {
@@ -312,18 +320,17 @@ impl Book {
         orders
     }
 
-    /// What the gate of a cell is to do; `None` if nobody can say.
+    /// Whether the informer must be blocked or unblocked, or `None` if undecided.
     pub(super) fn order(&self, key: &CellKey) -> Option<Order> {
         cell_in(&self.places, key)?.access.order()
     }
 
-    /// What is known of a cell.
     pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
         let cell = cell_in(&self.places, key)?;
         Some(cell.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
-    /// What is too much in a place; `None` before its rules are known.
+    /// Returns the excess permissions in a scope, or `None` until its rules are known.
     pub(super) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
         self.places.get(spot)?.excess.clone()
     }
@@ -337,7 +344,7 @@ fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a C
     places.get(&spot(key))?.cells.get(key)
 }
 
-/// Lengthened by up to a tenth, so that what begins together does not go on together.
+/// Lengthens `period` by up to 10%, so that checks that start together spread out.
 fn jittered(period: Duration, spread: f64) -> Duration {
     period.mul_f64(1.0 + spread / 10.0)
 }

@@ -1,4 +1,4 @@
-//! What is known of one place and of the cells there, and what its rules mean for them.
+//! The checks of one identity in one namespace, and how its rules affect the informers there.
 
 use super::{Book, Job, REVIEW, Wanted, jittered};
 use crate::access::{
@@ -16,15 +16,16 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Between two reviews of the rules of a place that are incomplete: they are for the excess only.
+/// Period of rules reviews that return incomplete rules. Such rules are used for the excess only.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
-/// The cells of one identity in one namespace, or of those across the cluster, and its rules there.
+/// The informers of one identity in one namespace or with cluster scope, and the rules that apply
+/// to them.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) cells: BTreeMap<CellKey, Cell>,
     pub(super) rules: Option<ReviewedRules>,
-    /// Whether the last review came to nothing.
+    /// Whether the last rules review failed.
     pub(super) has_failed: bool,
     pub(super) needed: BTreeSet<GroupResource>,
     pub(super) excess: Option<Arc<Excess>>,
@@ -34,16 +35,17 @@ pub(super) struct Place {
 pub(super) struct Cell {
     pub(super) wanted: Wanted,
     pub(super) access: Access,
-    /// Since when its first trial waits for the first requests of its informer; `None` once it does not.
+    /// Since when the first access check waits for the informer's first list and watch. `None`
+    /// after that wait ended.
     pub(super) waits_since: Option<Instant>,
     /// Since when the informer's own requests are refused.
     pub(super) refused_since: Option<Timestamp>,
-    /// Something has called for the next trial.
+    /// Whether a sign of lost or regained access requested the next access check.
     pub(super) is_urgent: bool,
 }
 
 impl Book {
-    /// Takes the rules of a place in.
+    /// Records the result of a rules review.
     pub(super) fn ruled(
         &mut self,
         spot: &Spot,
@@ -59,7 +61,7 @@ impl Book {
         let mut period = INCOMPLETE;
         let rules = match rules {
             Ok(rules) => Some(rules),
-            // This server does not answer such reviews, or not for this place.
+            // The server does not support such reviews, or not for this namespace.
             Err(fault) if is_permanent(fault.reason()) => Some(incomplete(Vec::new())),
             Err(fault) => {
                 period = REVIEW;
@@ -70,7 +72,7 @@ impl Book {
                 // Without a token, no other review is answered either.
                 let is_over = had_failed && !lacks_token(fault.reason())
                     || fault.reason() == Reason::TooLarge;
-                // The cells go on without it. What was too much is taken to be that still.
+                // Each informer then gets its own access reviews. The last known excess remains.
                 let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
@@ -99,12 +101,12 @@ impl Book {
 }
 
 impl Place {
-    /// Whether the rules are all there is; `None` before they are known.
+    /// Whether the rules are complete; `None` before the first review.
     pub(super) fn completeness(&self) -> Option<Completeness> {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
-    /// Whether there is anything to lose here, or nobody can say yet.
+    /// Whether an informer has access that it can lose, or the rules are still unknown.
     pub(super) fn is_held(&self) -> bool {
         self.rules.is_none() || self.cells.values().any(|cell| cell.access.is_held())
     }
@@ -125,7 +127,7 @@ impl Cell {
         }
     }
 
-    /// Has the rule say what follows, and the next trial be made in time.
+    /// Updates the informer's state, and schedules its next access check if the state requires one.
     pub(super) fn take(
         &mut self,
         input: Input,
@@ -141,7 +143,7 @@ impl Cell {
     }
 }
 
-/// Whether asking again will hardly help.
+/// Whether a retry will fail again.
 pub(in crate::access) fn is_permanent(reason: Reason) -> bool {
     matches!(
         reason,

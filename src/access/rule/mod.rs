@@ -1,8 +1,11 @@
-//! One rule says from what comes in whether a cell may be read, and when it is to be tried next. Pure.
+//! The state machine that decides whether an informer may be read and when its next access check is
+//! due. It performs no I/O.
 //!
-//! Only real requests decide: a list and a watch, as the identity that will use them. Whatever else
-//! speaks against access is a sign of loss: it has the real requests made at once, and 30 s to be
-//! cleared. A review that real requests keep overruling is shown and not listened to any more.
+//! Only real requests decide: a list and a watch with the informer's identity. Every other sign of
+//! lost access triggers an immediate access check.
+//! The informer is blocked if no real request confirms access within 30 seconds after such a sign.
+//! After real requests have contradicted a review twice, that review triggers no further checks and
+//! appears in the status.
 
 #[cfg(test)]
 mod tests;
@@ -14,76 +17,78 @@ use kubewarm_cache::informer::{Answer, Trial};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long after its last verification the gate of an informer closes. By then every way to verify it
-/// has been tried: the real request at 5 minutes and every 20 s from then on, and the informer's own
-/// watch, which is opened again after 10 minutes at the most.
+/// Time from the last confirmed access until the informer is blocked.
+///
+/// Within that time every way to confirm access is tried. The access check runs after 5 minutes and
+/// then every 20 seconds. The informer's own watch is reopened after at most 10 minutes.
 pub const PATIENCE: Duration = Duration::from_mins(10);
-/// How long after an unconfirmed sign of loss it closes: the request that decides has been made at once by
-/// then, and once more.
+/// Time from an unconfirmed sign of lost access until the informer is blocked. An access check runs
+/// immediately, and once more within this time.
 const SUSPICIOUS: Duration = Duration::from_secs(30);
-/// Between two refusals that are a loss: an API server that has just started refuses for a second or two
-/// whatever only RBAC allows, until it knows the roles.
+/// Minimum time between two refusals that count as lost access. For one or two seconds after its
+/// start, an API server has not loaded its roles and refuses every RBAC request.
 const CONFIRM: Duration = Duration::from_secs(3);
-/// Between two trials that overrule a review: of several API servers, one may lag by seconds behind the
-/// others.
+/// Minimum time between two access checks that contradict a review. One of several API servers can
+/// lag behind the others by seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// What comes in of one cell. `sent`: when the request was sent that shows it.
+/// A signal about one informer's access. `sent` is the time when its request was sent.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
-    /// A real list and a real watch are allowed.
+    /// An access check succeeded: list and watch are permitted.
     Allowed { sent: Instant },
-    /// One of the two is: the informer's own.
+    /// The informer's own list or watch was permitted.
     Verified { sent: Instant },
-    /// These verbs are refused.
+    /// An access check was refused for `verbs`.
     Refused { sent: Instant, verbs: Vec<Verb>, fault: Fault },
-    /// A review would refuse these verbs. One that asks about a single verb speaks for all that are in question.
+    /// A review was answered; `refused` is empty if it permits access. A review of a single verb
+    /// counts for all verbs in question.
     Reviewed { sent: Instant, refused: Vec<Verb> },
-    /// The API server has no such review.
+    /// The API server does not support this kind of review.
     Answered { sent: Instant },
-    /// The informer's own request is refused.
+    /// The informer's own list or watch was refused.
     Suspected { sent: Instant },
-    /// A check came to nothing; of a review, it may have been refused.
+    /// A check gave no result. `fault` can be a refusal of the review itself.
     Undecided { sent: Instant, fault: Fault },
-    /// Time passes. So long after its last verification the gate closes.
+    /// Time has passed. `patience` is the maximum age of the last confirmed access.
     Tick { patience: Duration },
 }
 
-/// Whether the gate of an informer is to be opened, or closed for what reason.
+/// `Ok`: unblock the informer. `Err`: block it, because of this verb and fault.
 pub(super) type Order = Result<(), (Verb, Fault)>;
 
-/// What is known of one cell.
+/// Permission state of one informer.
 #[derive(Debug)]
 pub(super) struct Access {
     standing: Standing,
-    /// When the last real request was sent that was allowed.
+    /// When the last permitted real request was sent.
     verified: Option<Instant>,
-    /// The first sign of loss since then.
+    /// When the first sign of lost access since `verified` was sent.
     sign: Option<Instant>,
-    /// The first refusal of what has something to lose, until a second one or a grant follows.
+    /// When an informer with access received its first refusal. Cleared by a second refusal or by a
+    /// permitted request.
     refused: Option<Instant>,
-    /// The word of the last review, where real requests say otherwise.
+    /// The last review, if real requests contradict it.
     contrary: Option<Contrary>,
-    /// The last check, if it came to nothing since access was verified.
+    /// Error of the last check, if access was not confirmed since.
     failed: Option<Fault>,
-    /// When the last check was sent that said anything; before the first, when checks began.
+    /// When the last answered check was sent. Initially the time when checks began.
     answered: Instant,
 }
 
-/// A review that says otherwise than the real requests.
+/// A review that real requests contradict.
 #[derive(Debug)]
 struct Contrary {
-    /// The verbs that it would refuse.
+    /// The verbs that the review refuses.
     refused: Vec<Verb>,
     sent: Instant,
-    /// The first trial, sent after it, that came to the contrary.
+    /// When the first contradicting access check after the review was sent.
     overruled: Option<Instant>,
-    /// Another one did [`SETTLED`] later.
+    /// A second access check contradicted the review at least [`SETTLED`] later.
     is_settled: bool,
 }
 
 impl Access {
-    /// Nothing is known.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             standing: Standing::Verifying,
@@ -96,7 +101,8 @@ impl Access {
         }
     }
 
-    /// Takes `input` in. When the cell is to be tried next at the latest, if that is sooner than planned.
+    /// Processes `input`. Returns when the next access check is due, if that is earlier than
+    /// planned.
     pub(super) fn on(&mut self, input: Input, now: Instant, wall: Timestamp) -> Option<Instant> {
         let ago = |sent| now.saturating_duration_since(sent);
         let time = |sent| wall.checked_sub(ago(sent)).unwrap_or(wall);
@@ -155,7 +161,7 @@ impl Access {
             Input::Undecided { sent, fault } if fault.reason().refuses_identity() => {
                 self.answered(sent);
                 let reason = fault.reason();
-                // No token for one reason is as good as for another, but the status must name the right one.
+                // The reason of a missing token is shown in the status and must be the current one.
                 let is_news =
                     matches!(&self.standing, Standing::Refused(old) if old.reason != reason);
                 (self.suspect(sent) || is_news && lacks_token(reason)).then_some(at_once)?
@@ -168,7 +174,8 @@ impl Access {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= patience;
                 let is_suspicious = |sign| ago(sign) >= SUSPICIOUS.min(patience);
-                // A kind that is not served has nothing to read, and its informer says so.
+                // If the kind is not served, nothing can be read, and the informer reports that
+                // itself.
                 let is_served =
                     self.failed.as_ref().is_none_or(|it| it.reason() != Reason::NotServed);
                 let may_lapse =
@@ -184,17 +191,17 @@ impl Access {
         }
     }
 
-    /// A check that was sent then was answered, whatever that says.
     fn answered(&mut self, sent: Instant) {
         self.answered = self.answered.max(sent);
     }
 
-    /// Whether there is anything to lose.
+    /// Whether access was confirmed and has not been lost since.
     pub(super) fn is_held(&self) -> bool {
         self.verified.is_some() && !matches!(self.standing, Standing::Refused(_))
     }
 
-    /// Whether the gate is to be open, or why not; `None` if nobody can say. Only a real request opens it.
+    /// Returns whether the informer must be unblocked or blocked, or `None` if undecided. Only a
+    /// real request unblocks it.
     pub(super) fn order(&self) -> Option<Order> {
         match &self.standing {
             Standing::Verifying | Standing::Granted { method: VerificationMethod::Review, .. } => {
@@ -213,7 +220,7 @@ impl Access {
         }
     }
 
-    /// How the cell stands, if something must be heard of it within `period`.
+    /// Returns the state for readers. The checks are late if none was answered within `period`.
     pub(super) fn report(&self, period: Duration, now: Instant) -> CellAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
@@ -225,8 +232,9 @@ impl Access {
         CellAccess { standing: self.standing.clone(), overruled, is_late, failed }
     }
 
-    /// What a review of a single verb is about, the first of these: what is refused, or the watch. A watch goes
-    /// on without being asked for again; a list is authorized each time.
+    /// The verbs that the next access review is about; the review sends the first one. The default
+    /// is `watch`: an open watch continues without a new authorization, but each list is
+    /// authorized.
     pub(super) fn in_question(&self) -> Vec<Verb> {
         match &self.standing {
             Standing::Refused(refused) => refused.verbs.clone(),
@@ -244,7 +252,7 @@ impl Access {
         }
     }
 
-    /// Something that was sent then says that access is gone. Whether it must be tried.
+    /// Records a sign of lost access. Returns whether an access check is needed.
     fn suspect(&mut self, sent: Instant) -> bool {
         if matches!(self.standing, Standing::Refused(_)) {
             return false;
@@ -259,7 +267,7 @@ impl Access {
         let reason = fault.reason();
         let revoked = match &self.standing {
             Standing::Refused(old) => old.revoked,
-            // Its roles went with its namespace: nobody took them away.
+            // The roles were deleted with their namespace, so access was not revoked.
             _ if reason == Reason::NamespaceNotFound => None,
             Standing::Granted { verified_at, .. } | Standing::Unverified { verified_at, .. } => {
                 Some(*verified_at)
@@ -271,13 +279,13 @@ impl Access {
             Standing::Refused(Refused { verbs, reason, message, verified_at: wall, revoked });
     }
 
-    /// What a review adds. Whether it calls for a trial.
+    /// Processes an answered review. Returns whether an access check is needed.
     fn reviewed(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // One that is answered shows that there is a token by now.
+        // An answered review shows that a token is available again.
         let has_token = matches!(&self.standing, Standing::Refused(old) if lacks_token(old.reason));
         let is_news = has_token || allowed && matches!(self.standing, Standing::Unverified { .. });
-        // It stands in for trials that come to nothing.
+        // A review decides only while access checks give no result.
         let stands_in = match self.standing {
             Standing::Verifying => self.failed.is_some(),
             Standing::Granted { method, .. } => method == VerificationMethod::Review,
@@ -299,7 +307,7 @@ impl Access {
         is_news || self.contrary.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether real requests have said otherwise than a review that would refuse these verbs.
+    /// Whether real requests contradict a review that refuses these verbs.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.standing {
             Standing::Granted { method: VerificationMethod::Probe, .. }
@@ -309,7 +317,8 @@ impl Access {
         }
     }
 
-    /// A trial that was sent then decided. When another one may settle whether the last review errs.
+    /// Compares a decided access check with the last review. If they contradict each other, returns
+    /// when a second check can confirm the contradiction.
     fn overrule(&mut self, sent: Instant) -> Option<Instant> {
         let contrary = self.contrary.take().filter(|it| self.contradicts(&it.refused));
         self.contrary = contrary;
@@ -336,7 +345,7 @@ impl From<Trial> for Input {
     }
 }
 
-/// Whether no request was made, for want of a token.
+/// Whether no request was sent because no token was available.
 pub(super) const fn lacks_token(reason: Reason) -> bool {
     matches!(reason, Reason::TokenRequestDenied | Reason::ServiceAccountNotFound)
 }

@@ -1,4 +1,4 @@
-//! Checks, all the time, whether every declared cell may still be read, as its identity.
+//! The task that checks continuously whether each declared informer's identity still has access.
 
 #[cfg(test)]
 mod tests;
@@ -29,52 +29,53 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Rules are asked for by namespace. No namespace can have this name, so what is allowed there is
-/// what is granted across the cluster.
+/// Namespace of a rules review for the whole cluster. No namespace can have this name, so only
+/// cluster-wide grants apply to it.
 const NOWHERE: &str = ":cluster:";
-/// Changes that come together are looked at together.
+/// Delay after a change, so that one update covers changes that arrive together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Between two attempts to begin what has to wait for its turn.
+/// Minimum delay before another attempt to start checks that a limit holds back.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often the declared cells are asked for, at the least.
+/// Minimum interval between two reads of the declared informers.
 const LOOK: Duration = Duration::from_secs(1);
-/// The share of a core that looking may take: after a look comes a rest of 20 times its length.
+/// Pause after the schedule is updated or due checks are started, as a multiple of the duration of
+/// that work. It limits this task to about 5% of a core.
 const REST: u32 = 20;
 
-/// Everything that verification reads, writes and asks.
+/// Dependencies of the [`Verifier`].
 pub struct Surroundings {
-    /// What bounds the requests for one namespace, checks among others.
+    /// Rate limits per namespace, shared with all other requests for that namespace.
     pub buckets: Buckets,
-    /// Clients that act as the cells' identities.
+    /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn Clients>,
-    /// The cells to check now; `None` while nobody knows, and where they are what they were when last asked.
+    /// Returns the informers to check. `None`: not known yet, or unchanged since the last call.
     pub wanted: Box<dyn FnMut() -> Option<BTreeMap<CellKey, Wanted>> + Send>,
-    /// The cells that the operator itself needs. They are not checked, and no excess.
+    /// The operator's own informers. They are not checked, and their permissions never count as
+    /// excess.
     pub own: Arc<[CellKey]>,
-    /// What the cells' informers say, and whom to tell.
+    /// Access reports of the informers, through which the verifier also blocks and unblocks them.
     pub reports: Reports,
-    /// When they say something new.
+    /// Wakes the verifier when a report changes.
     pub changes: Changes,
-    /// How long access may go unverified; [`super::PATIENCE`], which tests shorten.
+    /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
     pub patience: Duration,
-    /// Counts each check.
     pub count: Box<dyn Fn(Check, MetricOutcome) + Send>,
 }
 
-/// The task that verifies.
+/// The task that sends the checks and evaluates their results.
 pub struct Verifier {
     around: Surroundings,
     reports: AccessReports,
-    /// An account's client and its token go with the last handle. Where no cell runs, of a profile that is
-    /// planned or stopped, nobody else has one between two checks, and each would ask for a token.
+    /// One client for each checked identity, so that its token is kept between two checks. A
+    /// planned or stopped profile has no informer that would keep the client.
     clients: BTreeMap<Identity, Arc<Client>>,
     jobs: JoinSet<(Job, Instant, Result<Found, Fault>, KeyedPermit)>,
-    /// How long the last look took.
+    /// Duration of the last update of the schedule.
     cost: Duration,
 }
 
 impl Verifier {
-    /// Nothing is known, and nothing is sent before [`Verifier::run`].
+    /// Sends no request before [`Verifier::run`].
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
         let book = Book::new(around.buckets.clone(), fastrand::f64);
@@ -83,13 +84,13 @@ impl Verifier {
         Self { around, reports, clients, jobs, cost: Duration::ZERO }
     }
 
-    /// A view that outlives the verifier.
+    /// Returns a handle that remains valid after the verifier stops.
     #[must_use]
     pub fn reports(&self) -> AccessReports {
         self.reports.clone()
     }
 
-    /// Runs until `stop`. What is under way then is aborted.
+    /// Runs until `stop` and then aborts the checks in progress.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.around.changes.subscribe();
         let (mut look_at, mut begin_at) = (Instant::now(), Instant::now());
@@ -105,7 +106,7 @@ impl Verifier {
                 begin_at = Instant::now() + began.elapsed() * REST;
             }
             let next = self.reports.book.read().next().unwrap_or(look_at);
-            // Checks whose turn has not come are looked at again soon, not at once.
+            // Delays the next attempt to start checks that a limit holds back.
             let wake = next.max(now + PAUSE).max(begin_at).min(look_at);
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -122,8 +123,10 @@ impl Verifier {
         }
     }
 
-    /// Brings the book in line with what is declared, and with what the informers say, and their gates in line
-    /// with the book: also that of an informer which began to exist after its refusal.
+    /// Updates the schedule from the declared informers and their reports, and blocks or unblocks
+    /// informers accordingly.
+    ///
+    /// This includes an informer that started after its access was refused.
     fn look(&mut self) {
         let began = Instant::now();
         let wanted = (self.around.wanted)();
@@ -149,7 +152,7 @@ impl Verifier {
         self.cost = began.elapsed();
     }
 
-    /// Begins whatever is due and fits into the bounds.
+    /// Starts all checks that are due and within the limits.
     fn begin(&mut self) {
         let mut book = self.reports.book.write();
         let begun = book.begin(Instant::now());
@@ -166,7 +169,7 @@ impl Verifier {
         }
     }
 
-    /// What a check sends, as the identity that it is about.
+    /// Returns the request of a check, sent with the identity that the check is about.
     fn check(
         &self,
         job: Job,
@@ -196,7 +199,7 @@ impl Verifier {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => Input::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => Input::Reviewed { sent, refused: verbs },
-                        // The server has no such reviews, or not for this: nothing is lacking.
+                        // The server does not support this review. That is no sign of lost access.
                         Err(fault) if is_permanent(fault.reason()) => Input::Answered { sent },
                         Err(fault) => Input::Undecided { sent, fault },
                     };
@@ -207,7 +210,7 @@ impl Verifier {
         }
     }
 
-    /// Takes a result in, and tells what follows. Only a trial decides about a gate.
+    /// Records a result. Only the result of an access check blocks or unblocks an informer.
     fn take(&mut self, job: &Job, sent: Instant, found: Result<Found, Fault>) {
         (self.around.count)(Check::from(job), outcome(&found));
         let key = match job {
@@ -228,8 +231,9 @@ impl Verifier {
         }
     }
 
-    /// Closes the gate of a cell, or opens it. An informer whose own request was refused, by a server that
-    /// lags, tries again at once.
+    /// Blocks or unblocks an informer.
+    ///
+    /// An informer whose own request was refused by a lagging API server then retries at once.
     fn tell(&self, key: &CellKey, order: Order) {
         let reports = &self.around.reports;
         match (order, reports.own_access(key)) {
@@ -253,7 +257,7 @@ fn outcome(found: &Result<Found, Fault>) -> MetricOutcome {
     }
 }
 
-/// Says once what has changed.
+/// Logs a change of the permission state once.
 fn log(key: &CellKey, before: &CellAccess, after: &CellAccess) {
     use Standing::{Granted, Refused};
     match (&before.standing, &after.standing) {

@@ -21,9 +21,10 @@ fn cell() -> CellSpec {
     CellSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
-/// Where `list` is allowed and `watch` is not, the cell's own requests do not tell it for long.
+/// The informer's own requests do not detect this refusal quickly if `list` is permitted and
+/// `watch` is not.
 #[tokio::test]
-async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() {
+async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
         pending::<Result<http::Response<kube::client::Body>, Infallible>>()
     });
@@ -61,12 +62,12 @@ async fn a_cell_that_begins_to_exist_after_its_refusal_is_fenced_all_the_same() 
         assert_eq!(phase(), Phase::Fenced);
         let changes = registry.changes().subscribe();
         verifier.look();
-        assert!(!changes.has_changed().unwrap(), "it has been told");
+        assert!(!changes.has_changed().unwrap(), "no change is reported twice");
         registry.stop(&spec.key);
     }
 }
 
-/// Every client that was made.
+/// Records every client that it creates.
 #[derive(Default)]
 struct Made(Mutex<Vec<(Identity, Weak<Client>)>>);
 
@@ -82,7 +83,7 @@ impl Clients for Made {
 }
 
 #[tokio::test]
-async fn an_identity_has_one_client_from_the_first_profile_that_wants_it_to_the_last() {
+async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
     let (a, b) = (account("a"), account("b"));
@@ -114,6 +115,6 @@ async fn an_identity_has_one_client_from_the_first_profile_that_wants_it_to_the_
     assert_eq!(after(&[&a, &a]), (1, vec![a.clone()]));
     assert_eq!(after(&[&b, &a]), (2, vec![a.clone(), b.clone()]));
     assert_eq!(after(&[&b]), (2, vec![b.clone()]));
-    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "a new client, a new token");
+    assert_eq!(after(&[&a, &b]), (3, vec![b.clone(), a.clone()]), "account a has a new client");
     assert_eq!(after(&[]), (3, vec![]));
 }

@@ -1,4 +1,5 @@
-//! Limits the profiles whose specs are held: a counter in front of their tables, first come, first served.
+//! Limits the number and size of profile specs in memory. Profiles are admitted in the order of
+//! their arrival.
 
 #[cfg(test)]
 mod tests;
@@ -12,23 +13,28 @@ use kubewarm_cache::store::Writer;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Profiles of one namespace whose specs are held, and as many again that are left out.
+/// Maximum number of profiles of one namespace whose specs are kept, and of those without specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
-/// MiB of their specs, as JSON. A spec has a few KiB; this bounds those that list names by the thousand.
+/// Maximum size of a namespace's specs as JSON, in MiB. A usual spec has a few KiB; this limits
+/// specs that name thousands of namespaces.
 pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
-/// Those of all namespaces but the operator's.
+/// Maximum number of profiles with specs, and maximum size of their specs in MiB. Both apply to all
+/// namespaces together, except the operator namespace.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
-/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests are left out above 256 KiB, and
-/// everything else of 32 targets takes less. A longer one was written by somebody else, and is not read.
+/// Maximum size of a status that is kept, in bytes. kubewarm writes none that is longer: it omits
+/// manifests above 256 KiB, and all other parts of 32 targets need less. A longer status was
+/// written by another client and is ignored.
 const MAX_STATUS: usize = 512 << 10;
 
-/// Counts the specs that are held and those that are kept for newer, invalid ones. Cheap to clone;
-/// bounded by 10,000 profiles with their specs and as many that are left out.
+/// Counts the specs in the stores, and last valid specs that are kept for newer, invalid ones.
 ///
-/// The profiles of the operator's namespace have no limit: anyone who can write them is trusted with the
-/// operator.
+/// A clone shares the counter. Its size is bounded by 10,000 profiles with specs and 10,000
+/// without.
+///
+/// The operator namespace has no limit, because users who can create profiles there are trusted
+/// like the operator.
 #[derive(Clone, Debug)]
 pub struct Admission {
     home: Arc<str>,
@@ -37,20 +43,20 @@ pub struct Admission {
 
 #[derive(Debug)]
 struct SpecCounter {
-    /// Of all namespaces.
+    /// Budgets of all namespaces together.
     process: SpecBudgets,
-    /// Those that have profiles.
+    /// The namespaces that have profiles.
     namespaces: BTreeMap<Box<str>, Namespace>,
-    /// Whether a profile was left out since [`Admission::take_freed`] last answered `true`.
+    /// Whether a profile was left out since [`Admission::take_freed`] last returned `true`.
     has_left_out: bool,
-    /// Whether a spec has been freed since then.
+    /// Whether a spec was freed since then.
     has_freed: bool,
 }
 
 #[derive(Debug)]
 struct SpecBudgets {
     specs: Arc<Budget>,
-    /// Profiles that are held without their specs.
+    /// Budget for profiles that are kept without their specs.
     left_out: Arc<Budget>,
 }
 
@@ -60,11 +66,11 @@ struct Namespace {
     profiles: BTreeMap<Box<str>, Charge>,
 }
 
-/// What the table may hold of a profile.
+/// Which part of a profile the store may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,
-    /// All but spec and status.
+    /// Everything except spec and status.
     Name,
     Nothing,
 }
@@ -81,7 +87,8 @@ impl SpecBudgets {
     }
 }
 
-/// Charges `budget` for profiles and bytes of their specs, if they fit.
+/// Charges `budget` for profiles and the bytes of their specs, or returns `None` if they do not
+/// fit.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<Charge> {
     let gauge = Gauge::default();
     gauge.set(profiles, bytes);
@@ -90,7 +97,7 @@ fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<Charge> {
 }
 
 impl Namespace {
-    /// Bytes of the spec, if it is held.
+    /// Size of the spec in bytes, if it is kept.
     fn spec_bytes(&self, charge: &Charge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.gauge().bytes())
     }
@@ -129,7 +136,8 @@ impl SpecCounter {
         part
     }
 
-    /// Leaves only these of the profiles, of one namespace or of all.
+    /// Stops counting the profiles for which `stays` is false, of the namespace `within` or of all
+    /// namespaces.
     fn retain(&mut self, within: Option<&str>, stays: impl Fn(&str, &str) -> bool) {
         let mut has_freed = false;
         self.namespaces.retain(|namespace, here| {
@@ -139,7 +147,7 @@ impl SpecCounter {
             let Namespace { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
-            // Last valid specs may be kept for longer than their profiles are counted.
+            // The last valid spec of a profile can stay after the profile is removed here.
             !profiles.is_empty() || budgets.specs.used(Measure::Memory) > 0
         });
         if has_freed {
@@ -153,7 +161,7 @@ impl SpecCounter {
 }
 
 impl Admission {
-    /// Has counted nothing yet. `home` is the operator's namespace.
+    /// `home` is the operator namespace.
     #[must_use]
     pub fn new(home: Arc<str>) -> Self {
         let process = SpecBudgets::new(Bound::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
@@ -163,26 +171,26 @@ impl Admission {
         Self { home, counter: Arc::new(Mutex::new(counter)) }
     }
 
-    /// Stands in front of `table`, which is that of the cell `key`.
+    /// Puts the counter in front of `table`, the store of the informer `key`.
     pub(crate) fn guard(&self, table: Writer, key: &CellKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
     }
 
-    /// Counts a last valid spec of `namespace` beside the newest one for as long as the charge is held; `None` if
-    /// it does not fit.
+    /// Charges a last valid spec of `namespace`, in addition to the newest one, while the charge
+    /// exists. Returns `None` if it does not fit.
     pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<Charge> {
         let mut counter = self.counter.lock();
         charge(&counter.namespace(namespace, &self.home).budgets.specs, 0, bytes)
     }
 
-    /// Says that a last valid spec is kept no longer.
+    /// Records that a last valid spec was dropped.
     pub(super) fn note_freed(&self) {
         self.counter.lock().note_freed();
     }
 
-    /// Whether something has been freed since profiles were left out: a list would bring their specs.
-    /// Answers `true` once.
+    /// Whether a spec was freed since profiles were left out, so that a relist can admit some of
+    /// them. Returns `true` once.
     pub(super) fn take_freed(&self) -> bool {
         let mut counter = self.counter.lock();
         let has_freed = std::mem::take(&mut counter.has_freed);
@@ -191,23 +199,23 @@ impl Admission {
     }
 }
 
-/// The table of one cell of profiles, behind the counter.
+/// The store of one profile informer, behind the counter.
 ///
-/// A profile that is left out is stored without a version, so that the next list stores it again.
+/// A left-out profile is stored without a version, so that the next list stores it again.
 pub(crate) struct ProfileSink {
     admission: Admission,
     table: Writer,
-    /// Of which the cell names the profiles; `None`: of all.
+    /// Namespace of the informer's profiles; `None` means all namespaces.
     namespace: Option<Arc<str>>,
     is_listing: bool,
 }
 
 impl ProfileSink {
-    /// Holds what the controller reads of a profile, as far as the counter admits it. Its labels and annotations, which
-    /// can take a MiB, are dropped.
+    /// Stores the fields that the controller reads, if the counter admits the profile. Labels and
+    /// annotations, which can have 1 MiB, are dropped.
     fn upsert(&mut self, item: Item<'_>) -> Outcome {
         let stored = serde_json::from_slice::<Stored<'_>>(item.body);
-        // A profile that cannot be read is held, and counted, as it is.
+        // A profile that cannot be parsed is stored and counted as received.
         let bytes = stored.as_ref().map_or(item.body.len(), Stored::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let Admission { home, counter } = &self.admission;
@@ -261,7 +269,8 @@ impl DeltaSink for ProfileSink {
             Delta::ListDone(_) | Delta::Purge => {
                 self.is_listing = false;
                 let outcome = self.table.apply(delta);
-                // What the list has not named is gone. After a purge a list follows before anybody reads the table.
+                // Profiles that the list did not contain were deleted. After a purge, a list
+                // follows before the store is read.
                 let table = self.table.reader();
                 let stays = |namespace: &str, name: &str| table.holds(namespace, name);
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);

@@ -1,4 +1,4 @@
-//! What is held of the profiles of namespaces that have too many.
+//! Tests of the limits for profile specs.
 
 use super::*;
 use crate::controller::intake::own_cells;
@@ -7,7 +7,7 @@ use kubewarm_cache::store::{Catalog, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A table of profiles behind a counter.
+/// A store of profiles behind a counter.
 struct Scene {
     sink: ProfileSink,
     table: Reader,
@@ -44,7 +44,7 @@ impl Scene {
         }))
     }
 
-    /// A complete list of small ones.
+    /// Applies a complete list of profiles with small specs.
     fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> Outcome {
         self.sink.apply(Delta::ListStarted(Reread::Changed));
         for at in profiles {
@@ -53,7 +53,7 @@ impl Scene {
         self.sink.apply(Delta::ListDone(ResourceVersion::from(9)))
     }
 
-    /// What the table holds of a profile that the API server sends as `body`.
+    /// Returns the stored form of a profile that the API server sends as `body`.
     fn held(&mut self, body: &str) -> String {
         let (namespace, name) = ("a", "p");
         self.sink.apply(Delta::Upsert(Item {
@@ -68,7 +68,7 @@ impl Scene {
         String::from_utf8_lossy(&object.body).into_owned()
     }
 
-    /// Profiles that the table holds without a spec.
+    /// Returns the profiles that are stored without a spec.
     fn left_out(&self) -> Vec<String> {
         let rows = self.table.versions(None, 20_000);
         let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.table.get(key)).collect();
@@ -85,7 +85,7 @@ impl Scene {
 }
 
 #[test]
-fn nothing_is_held_that_the_controller_does_not_read() {
+fn fields_that_the_controller_does_not_read_are_dropped() {
     let large = "x".repeat(64 << 10);
     let text = format!(
         r#"{{"metadata":{{"annotations":{{"a":"{large}"}},"creationTimestamp":"2026-01-01T00:00:00Z",
@@ -99,7 +99,7 @@ fn nothing_is_held_that_the_controller_does_not_read() {
 }
 
 #[test]
-fn what_is_not_there_is_not_invented_and_what_cannot_be_read_is_held() {
+fn missing_fields_stay_missing_and_unreadable_profiles_are_stored() {
     for (text, held) in [
         (r#"{"metadata":{"name":"p"}}"#, r#"{"metadata":{},"leftOut":false}"#),
         (
@@ -113,7 +113,7 @@ fn what_is_not_there_is_not_invented_and_what_cannot_be_read_is_held() {
 }
 
 #[test]
-fn a_status_that_is_longer_than_any_of_ours_is_not_held() {
+fn a_status_above_512_kib_is_not_stored() {
     let is_held = |length| {
         let text = format!(r#"{{"metadata":{{}},"status":"{}"}}"#, "x".repeat(length));
         Scene::new().held(&text).len() > length
@@ -123,11 +123,11 @@ fn a_status_that_is_longer_than_any_of_ours_is_not_held() {
 }
 
 #[test]
-fn beyond_a_hundred_those_of_a_namespace_that_come_later_are_left_out() {
+fn the_101st_profile_of_a_namespace_is_left_out() {
     let mut scene = Scene::new();
     scene.list("a", 0..101);
     assert_eq!(scene.left_out(), ["a/p100"]);
-    // Neither a change of one that is held nor other namespaces are touched by that.
+    // A change of an admitted profile and profiles of other namespaces have no effect.
     scene.put("a", 7, 50);
     for namespace in ["b", "home"] {
         scene.put(namespace, 200, 1);
@@ -136,18 +136,18 @@ fn beyond_a_hundred_those_of_a_namespace_that_come_later_are_left_out() {
     for at in 0..200 {
         scene.put("home", at, 1 << 16);
     }
-    assert_eq!(scene.left_out(), ["a/p100"], "the operator's own do not count");
+    assert_eq!(scene.left_out(), ["a/p100"], "profiles of the operator namespace do not count");
 }
 
 #[test]
-fn four_mebibytes_of_specs_fill_a_namespace_too() {
+fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
     let mut scene = Scene::new();
     for at in 0..4 {
         scene.put("a", at, (1 << 20) - 2);
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // One that grows is itself left out, and leaves what it had to others.
+    // A profile that grows beyond the limit is left out, and its old size is available to others.
     scene.put("a", 3, 1 << 20);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
@@ -155,12 +155,12 @@ fn four_mebibytes_of_specs_fill_a_namespace_too() {
 }
 
 #[test]
-fn one_that_is_left_out_is_held_once_others_are_gone_and_it_is_listed_again() {
+fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     let mut scene = Scene::new();
     scene.remove("a", 0);
     scene.list("a", 0..102);
     assert!(!scene.admission.take_freed());
-    // An event about one that runs frees nothing.
+    // An event about an admitted profile frees nothing.
     scene.put("a", 7, 1);
     assert!(!scene.admission.take_freed());
     assert_eq!(scene.remove("a", 7), Outcome::Removed);
@@ -168,27 +168,27 @@ fn one_that_is_left_out_is_held_once_others_are_gone_and_it_is_listed_again() {
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // What another namespace frees may be what is lacking, too.
+    // A profile freed in another namespace counts too, because the total limit may be the cause.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.admission.take_freed());
 }
 
 #[test]
-fn a_relist_takes_no_place_of_one_that_it_has_not_named_yet_and_frees_those_that_are_gone() {
+fn deleted_profiles_free_their_specs_at_the_end_of_a_relist() {
     let mut scene = Scene::new();
     scene.list("a", 100..200);
     let gone = scene.list("a", (0..3).chain(150..200));
     assert_eq!(gone, Outcome::Swept { removed: 50 });
     assert_eq!(scene.left_out(), ["a/p000", "a/p001", "a/p002"]);
-    assert!(scene.admission.take_freed(), "only now is it known that others are gone");
+    assert!(scene.admission.take_freed(), "the end of the list shows that profiles were deleted");
     scene.list("a", (0..3).chain(150..200));
     assert_eq!(scene.left_out(), [""; 0]);
     assert!(!scene.admission.take_freed());
 }
 
 #[test]
-fn what_is_left_out_is_bounded_too_and_is_held_once_there_is_room() {
+fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
     let mut scene = Scene::new();
     scene.list("a", 0..300);
     assert_eq!((scene.table.objects(), scene.left_out().len()), (200, 100));
@@ -202,7 +202,7 @@ fn what_is_left_out_is_bounded_too_and_is_held_once_there_is_room() {
 }
 
 #[test]
-fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
+fn separately_listed_namespaces_share_the_process_limit() {
     let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
     let cells = own_cells(&Watched::Namespaces(names.iter().cloned().collect())).unwrap();
     let (catalog, admission) = (Catalog::new(), Admission::new("home".into()));
@@ -213,12 +213,12 @@ fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
     }
     let left_out: Vec<_> = scenes.iter().map(|scene| scene.left_out().len()).collect();
     assert_eq!(left_out.iter().sum::<usize>(), 200, "10,000 in all");
-    assert_eq!(left_out[100..], [100, 100], "those that came last");
+    assert_eq!(left_out[100..], [100, 100], "the last profiles are left out");
     scenes[50].remove("n050", 3);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
     assert_eq!(scenes[101].left_out().len(), 99);
-    // A table that loses everything gives its part back until it is listed again.
+    // A purged store frees its specs until it is listed again.
     scenes[7].sink.apply(Delta::Purge);
     assert!(admission.take_freed());
     scenes[101].list("n101", 0..100);
@@ -226,7 +226,7 @@ fn namespaces_that_are_listed_one_by_one_share_what_the_process_reads() {
 }
 
 #[test]
-fn the_last_valid_spec_counts_like_those_that_are_read() {
+fn a_last_valid_spec_counts_like_other_specs() {
     let mut scene = Scene::new();
     scene.put("a", 0, (3 << 20) - 2);
     let kept = scene.admission.keep("a", 1 << 20);
@@ -238,7 +238,7 @@ fn the_last_valid_spec_counts_like_those_that_are_read() {
     assert!(scene.admission.take_freed());
     let kept = scene.admission.keep("a", 1 << 20);
     scene.sink.apply(Delta::Purge);
-    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "what is kept counts on");
+    assert!(scene.admission.keep("a", (3 << 20) + 1).is_none(), "a kept spec still counts");
     drop(kept);
     assert!(scene.admission.keep("a", 4 << 20).is_some());
     assert!(scene.admission.keep("home", 1 << 30).is_some());

@@ -1,4 +1,4 @@
-//! Cells that may not be read any more.
+//! Tests of informers that have lost access.
 
 use super::*;
 use kubewarm_api::model::OnAccessLost;
@@ -11,7 +11,7 @@ fn reading(name: &str, mode: &str, reads: Value) -> Found {
 }
 
 #[test]
-fn the_store_of_a_cell_stays_if_any_of_its_profiles_wants_that() {
+fn a_store_is_kept_if_any_profile_serves_stale_data() {
     let stale = || reading("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
     let plain = || reading("plain", "Active", json!({}));
     for (profiles, expected) in
@@ -24,7 +24,7 @@ fn the_store_of_a_cell_stays_if_any_of_its_profiles_wants_that() {
 }
 
 #[test]
-fn cells_that_a_selector_found_outlive_the_access_to_namespaces() {
+fn informers_of_selected_namespaces_outlive_access_to_namespaces() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
@@ -49,7 +49,7 @@ fn cells_that_a_selector_found_outlive_the_access_to_namespaces() {
 }
 
 #[test]
-fn cells_that_may_not_be_read_replace_none_that_may() {
+fn informers_without_access_replace_no_readable_ones() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);

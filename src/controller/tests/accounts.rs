@@ -1,4 +1,4 @@
-//! Profiles that name a ServiceAccount.
+//! Tests of profiles that name a ServiceAccount.
 
 use super::*;
 use kubewarm_api::model::Identity;
@@ -11,13 +11,13 @@ fn read_by(namespace: &str, name: &str, account: &str) -> Found {
 }
 
 #[test]
-fn cells_are_shared_by_those_who_read_as_the_same_account_alone() {
+fn only_profiles_with_the_same_account_share_informers() {
     let all = [
         profile("a", "p", 1, targets(&["pods"])),
         read_by("a", "q", "reader"),
         read_by("a", "r", "reader"),
         read_by("a", "s", "other"),
-        // Of the same name, and another account.
+        // An account with the same name in another namespace is another identity.
         read_by("b", "t", "reader"),
     ];
     let outcome = run(&mut reconciler(), &all, &Tables::default());
@@ -34,7 +34,7 @@ fn cells_are_shared_by_those_who_read_as_the_same_account_alone() {
 }
 
 #[test]
-fn an_account_that_is_not_there_is_refused_for_as_long_as_it_is_not() {
+fn a_missing_account_is_refused_until_it_exists() {
     let all = [read_by("a", "p", "ghost")];
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &all, &cluster);
@@ -44,8 +44,8 @@ fn an_account_that_is_not_there_is_refused_for_as_long_as_it_is_not() {
     cluster.faults.insert(key.clone(), Reason::ServiceAccountNotFound);
     let outcome = run(&mut reconciler, &all, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::ServiceAccountNotFound);
-    assert!(!refused(&outcome).reason.needs_author(), "it may be created");
-    assert!(outcome.desired.contains_key(&key), "and that must be noticed");
+    assert!(!refused(&outcome).reason.needs_author(), "the account can be created without an edit");
+    assert!(outcome.desired.contains_key(&key), "the informer runs, to detect the new account");
     cluster.faults.clear();
     let outcome = run(&mut reconciler, &all, &cluster);
     assert!(matches!(first(&outcome).targets[0].resolved, Some(Ok(_))));

@@ -1,4 +1,4 @@
-//! Profiles that are edited while they run.
+//! Tests of edits of running profiles.
 
 use super::{Tables, desired, first, profile, reconciler, run, sync, targets};
 use crate::controller::reconcile::Outcome;
@@ -6,7 +6,7 @@ use kubewarm_api::model::RefusalReason;
 use serde_json::{Value, json};
 
 #[test]
-fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
+fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let old = [profile("a", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &old, &cluster);
@@ -29,25 +29,26 @@ fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() {
 }
 
 #[test]
-fn an_edit_in_the_moment_of_the_first_sync_finds_old_cells_that_answer() {
+fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
-    // No run between the sync and the edit.
+    // The edit follows the sync without a reconciliation in between.
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 2, spec.clone())], &cluster);
     assert_eq!(desired(&outcome).len(), 2);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
 
-    // What was edited before it had synced answers for nobody.
+    // An edited target that never synced serves nothing.
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "shop"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &cluster);
     assert_eq!(first(&outcome).targets[0].serving.as_ref().unwrap().generation, 1);
     assert_eq!(desired(&outcome).len(), 2);
 }
 
-/// Runs an edit from `before` to `after`, of a target that is warm or is noticed to be only now.
+/// Runs an edit from `before` to `after`. `is_noticed`: a reconciliation between sync and edit has
+/// seen the warm target.
 fn edit(before: &Value, after: &Value, is_noticed: bool) -> Outcome {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("secrets", ("v1", true));
@@ -61,7 +62,7 @@ fn edit(before: &Value, after: &Value, is_noticed: bool) -> Outcome {
 }
 
 #[test]
-fn what_another_account_reads_answers_no_longer() {
+fn informers_of_another_account_stop_serving() {
     let read_by = |account: Option<&str>| {
         let mut spec = targets(&["pods"]);
         if let Some(account) = account {
@@ -84,7 +85,7 @@ fn what_another_account_reads_answers_no_longer() {
 }
 
 #[test]
-fn secrets_held_whole_answer_for_no_target_that_holds_less() {
+fn an_informer_with_complete_secrets_serves_no_target_without_them() {
     let secrets = |data: &str, projection: &str, app: &str| {
         let mut spec = targets(&["secrets"]);
         spec["targets"][0]["secretData"] = json!(data);
@@ -106,11 +107,11 @@ fn secrets_held_whole_answer_for_no_target_that_holds_less() {
     }
     let serves_on = |before: &Value, after: &Value| edit(before, after, true).desired.len() == 2;
     assert!(serves_on(&whole, &secrets("Allow", "Full", "shop")));
-    assert!(serves_on(&less[1], &less[0]), "metadata alone is no payload");
+    assert!(serves_on(&less[1], &less[0]), "an informer with metadata only has no payloads");
 }
 
 #[test]
-fn an_invalid_edit_keeps_the_last_valid_generation_running() {
+fn the_last_valid_generation_runs_after_an_invalid_edit() {
     let mut reconciler = reconciler();
     let good = profile("a", "p", 1, targets(&["pods"]));
     let mut bad = targets(&["pods"]);
@@ -127,7 +128,7 @@ fn an_invalid_edit_keeps_the_last_valid_generation_running() {
 }
 
 #[test]
-fn an_invalid_edit_that_names_somebody_else_to_read_keeps_nothing() {
+fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
     let spec = |account: Option<&str>, is_valid: bool| {
         let mut spec = targets(&["pods"]);
         if let Some(account) = account {
@@ -158,7 +159,7 @@ fn an_invalid_edit_that_names_somebody_else_to_read_keeps_nothing() {
         let reader = before.map(|account| format!("ServiceAccount a/{account}"));
         let reader = reader.unwrap_or_else(|| "the operator".to_owned());
         assert!(refused.message.contains(&format!("was read as {reader}, ")), "{refused:?}");
-        // It is forgotten: that the old name returns does not make the new spec valid.
+        // The old spec was dropped, so the return of the old account does not restore it.
         assert_eq!(desired(&run(4, before, false)), [""; 0]);
         assert_eq!(desired(&run(5, before, true)).len(), 1);
     }

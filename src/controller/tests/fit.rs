@@ -1,4 +1,4 @@
-//! Who stops where a limit is exceeded.
+//! Tests that decide which targets stop when a limit is exceeded.
 
 use super::*;
 use crate::controller::{
@@ -13,7 +13,7 @@ use kubewarm_api::model::{
 
 const MIB: u64 = 1 << 20;
 
-/// A target and its profile, which is as old as its name is long.
+/// A target and its profile. A longer profile name means an earlier time of creation.
 struct Target {
     profile: ProfileRef,
     name: Arc<str>,
@@ -21,7 +21,7 @@ struct Target {
     state: KnownTarget,
 }
 
-/// Targets with a cell each, of objects of 1 KiB.
+/// Targets with one informer each, whose objects have 1 KiB.
 struct Scene {
     cluster: Tables,
     budgets: Budgets,
@@ -46,7 +46,8 @@ impl Scene {
         Self::new(None, None, Some(max_objects))
     }
 
-    /// A synced target `namespace/profile/target`, with cells that hold so many objects, and old cells.
+    /// Adds a synced target `namespace/profile/target`. `cells` and `old` contain its informers
+    /// with their object counts.
     fn add(&mut self, name: &str, priority: u16, cells: &[(&str, u64)], old: &[(&str, u64)]) {
         let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
         let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
@@ -79,7 +80,7 @@ impl Scene {
         self.add(name, 500, &[(name, objects)], &[]);
     }
 
-    /// The cell of this target is still being listed.
+    /// Marks the target's informer as not synced.
     fn list(&mut self, namespace: &str, name: &str) {
         self.cluster.synced.remove(&key(&format!("{namespace}-{name}")));
     }
@@ -105,7 +106,7 @@ impl Scene {
 }
 
 #[test]
-fn a_target_that_is_still_listed_stops_before_those_that_are_complete() {
+fn a_target_in_its_first_list_stops_before_complete_ones() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/runaway", 900, &[("x", 9_600)], &[]);
     scene.target("a/p/small", 500);
@@ -114,7 +115,7 @@ fn a_target_that_is_still_listed_stops_before_those_that_are_complete() {
 }
 
 #[test]
-fn then_the_lowest_priority_and_the_largest_stop() {
+fn the_lowest_priority_and_then_the_largest_target_stops() {
     for (limit, stopped) in [(10_001, &["a/p/low"][..]), (6_000, &["a/p/low", "a/p/y"])] {
         let mut scene = Scene::of_profile(limit);
         scene.target("a/p/x", 5_000);
@@ -125,7 +126,7 @@ fn then_the_lowest_priority_and_the_largest_stop() {
 }
 
 #[test]
-fn what_does_not_fit_even_alone_stops_first() {
+fn a_target_that_exceeds_the_limit_alone_stops_first() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/low", 1, &[("low", 400)], &[]);
     scene.target("a/p/x", 11_000);
@@ -133,11 +134,11 @@ fn what_does_not_fit_even_alone_stops_first() {
     let mut scene = Scene::new(Some(12 * MIB), None, None);
     scene.target("a/p/x", 5_000);
     scene.target("kubewarm-system/p/own", 13 << 10);
-    assert_eq!(scene.fit(), ["kubewarm-system/p/own"], "tenants would have to stop for nothing");
+    assert_eq!(scene.fit(), ["kubewarm-system/p/own"], "stopping tenants would not help");
 }
 
 #[test]
-fn just_the_limit_fits_and_others_have_no_part_in_it() {
+fn usage_equal_to_the_limit_fits_and_other_profiles_do_not_count() {
     let mut scene = Scene::of_profile(10_000);
     scene.target("a/p/x", 10_000);
     scene.target("a/q/x", 10_000);
@@ -145,7 +146,7 @@ fn just_the_limit_fits_and_others_have_no_part_in_it() {
 }
 
 #[test]
-fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
+fn an_informer_of_two_targets_counts_once_and_stops_with_both() {
     for (limit, stopped) in [(10_000, 0), (5_000, 2)] {
         let mut scene = Scene::of_profile(limit);
         scene.add("a/p/x", 500, &[("shared", 6_000)], &[]);
@@ -155,17 +156,17 @@ fn a_cell_of_two_targets_counts_once_and_goes_with_both() {
 }
 
 #[test]
-fn old_cells_go_before_anything_stops() {
+fn old_informers_stop_before_any_target_stops() {
     let mut scene = Scene::of_profile(10_000);
     scene.add("a/p/x", 500, &[("new", 6_000)], &[("old", 5_000)]);
     assert!(scene.fit().is_empty());
     scene.cluster.gauge(&key("a-new")).set(10_001, 0);
     assert_eq!(scene.fit(), ["a/p/x"]);
-    assert_eq!(scene.overrun("a/p/x").others, 0, "too much by itself");
+    assert_eq!(scene.overrun("a/p/x").others, 0, "the target alone exceeds the limit");
 }
 
 #[test]
-fn a_namespace_keeps_to_its_part_and_the_operators_own_has_none() {
+fn a_namespace_limit_stops_targets_except_in_the_operator_namespace() {
     let mut scene = Scene::new(None, Some(5 * MIB), None);
     scene.target("a/p/x", 3_000);
     scene.target("a/q/y", 2_100);
@@ -178,20 +179,21 @@ fn a_namespace_keeps_to_its_part_and_the_operators_own_has_none() {
 }
 
 #[test]
-fn a_full_process_stops_tenants_before_anything_of_the_operators_namespace() {
+fn the_process_limit_stops_tenants_before_the_operator_namespace() {
     let mut scene = Scene::new(Some(12 * MIB), Some(4 * MIB), None);
     for name in ["a/old/x", "b/old/x", "c/p/x", "d/old/x"] {
         scene.target(name, 2_900);
     }
-    assert!(scene.fit().is_empty(), "four namespaces fill it");
+    assert!(scene.fit().is_empty(), "four namespaces just fit");
     scene.target("kubewarm-system/p/own", 2_000);
     scene.list("kubewarm-system", "kubewarm-system/p/own");
-    // Though the operator's is what crosses the limit; of equals the newest.
+    // Tenants stop although the operator's target crosses the limit. Of equal targets, the newest
+    // stops.
     assert_eq!(scene.fit(), ["c/p/x"]);
 }
 
 #[test]
-fn whoever_crosses_the_limit_of_the_process_stops_and_no_priority_helps() {
+fn a_target_that_crosses_the_process_limit_stops_whatever_its_priority() {
     let mut scene = Scene::new(Some(10 * MIB), None, None);
     scene.add("a/p/x", 0, &[("x", 8_000)], &[]);
     scene.add("b/p/y", 1_000, &[("y", 2_200)], &[]);

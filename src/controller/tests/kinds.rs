@@ -1,4 +1,5 @@
-//! Kinds that come, go and change, and what a server does not do with them.
+//! Tests of kinds that are added, removed or changed, and of requests that an API server does not
+//! support.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use crate::controller::reconcile::Outcome;
@@ -7,7 +8,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[test]
-fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
+fn a_removed_kind_stops_its_informers_and_its_return_restarts_them() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("widgets", ("v1", true));
     let found = [profile("a", "p", 1, targets(&["widgets", "pods"]))];
@@ -32,7 +33,7 @@ fn a_kind_that_goes_takes_its_cells_with_it_and_comes_back_by_itself() {
 }
 
 #[test]
-fn one_incomplete_answer_of_discovery_takes_no_table() {
+fn one_incomplete_discovery_response_drops_no_store() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("widgets", ("v1", true));
     let found = [profile("a", "p", 1, targets(&["widgets"]))];
@@ -47,7 +48,7 @@ fn one_incomplete_answer_of_discovery_takes_no_table() {
             let outcome = reconciler.reconcile(&found, &cluster.cluster(), None, now);
             assert_eq!(desired(&outcome), ["widgets.v1 in namespace a"]);
             assert!(first(&outcome).targets[0].serving.is_some());
-            assert!(outcome.is_kind_missing, "discovery should hurry");
+            assert!(outcome.is_kind_missing, "discovery polls more often");
         }
         if returns {
             cluster.kinds.insert("widgets", ("v1", true));
@@ -57,12 +58,12 @@ fn one_incomplete_answer_of_discovery_takes_no_table() {
     let outcome = reconciler.reconcile(&found, &cluster.cluster(), None, Duration::from_secs(30));
     assert!(desired(&outcome).is_empty());
     assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
-    let stranger = run(&mut self::reconciler(), &found, &cluster);
-    assert!(desired(&stranger).is_empty(), "it was never served");
+    let fresh = run(&mut self::reconciler(), &found, &cluster);
+    assert!(desired(&fresh).is_empty(), "it was never served");
 }
 
 #[test]
-fn another_preferred_version_is_warmed_beside_the_old() {
+fn a_new_preferred_version_warms_while_the_old_one_serves() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [profile("a", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -72,7 +73,7 @@ fn another_preferred_version_is_warmed_beside_the_old() {
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
     let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].key.to_string();
-    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "nobody asked for a cold target");
+    assert_eq!(cells(&outcome), "pods.v1 in namespace a", "the target stays warm");
 
     let old = cluster.synced.clone();
     cluster.synced.clear();
@@ -87,7 +88,7 @@ fn another_preferred_version_is_warmed_beside_the_old() {
 }
 
 #[test]
-fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
+fn an_unsupported_field_selector_needs_an_edit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["fieldSelector"] = json!("spec.x=y");
@@ -99,5 +100,5 @@ fn a_field_that_the_server_does_not_select_by_is_the_authors_to_change() {
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);
     assert!(refused(&outcome).message.contains("spec.x=y"), "{}", refused(&outcome));
-    assert_eq!(desired(&outcome).len(), 1, "the cell runs on: the server may change its mind");
+    assert_eq!(desired(&outcome).len(), 1, "the informer keeps running");
 }

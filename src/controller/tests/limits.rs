@@ -1,4 +1,4 @@
-//! Limits: who is stopped, that nobody else is, and when it is tried again.
+//! Tests of limits: which targets stop, which continue, and when a stopped target is retried.
 
 use super::{
     Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
@@ -18,7 +18,7 @@ fn with(limits: &Value) -> Value {
     json!({"targets": [target("configmaps"), target("pods")], "limits": limits})
 }
 
-/// The table of the cell of this kind holds so many objects, of 1 KiB each.
+/// Sets the usage of the informer of this kind to `objects` of 1 KiB each.
 fn holds(cluster: &Tables, outcome: &Outcome, kind: &str, objects: u64) {
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
     keys.for_each(|key: &CellKey| cluster.gauge(key).set(objects, objects << 10));
@@ -33,7 +33,7 @@ fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u
 }
 
 #[test]
-fn a_runaway_is_stopped_and_its_sibling_is_not() {
+fn only_the_target_that_exceeds_the_limit_stops() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -48,15 +48,15 @@ fn a_runaway_is_stopped_and_its_sibling_is_not() {
     let stopped = target(&outcome, 0);
     let overrun = stopped.limited.unwrap().overrun;
     assert_eq!((overrun.measure, overrun.reached, overrun.others), (Measure::Objects, 61, 40));
-    assert_eq!(stopped.cells.len(), 1, "permissions and counts still know its cell");
+    assert_eq!(stopped.cells.len(), 1, "the informer still counts for permissions and the status");
     assert!(target(&outcome, 1).limited.is_none());
-    // Its table is gone, and it stays so.
+    // The store was dropped, and the target stays stopped.
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 0).is_stopped());
 }
 
 #[test]
-fn a_cell_lives_on_for_the_profile_that_does_not_limit_it() {
+fn an_informer_continues_for_a_profile_without_a_limit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [
         profile("a", "small", 1, with(&json!({"maxObjects": 10}))),
@@ -68,13 +68,13 @@ fn a_cell_lives_on_for_the_profile_that_does_not_limit_it() {
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(outcome.desired.len(), 2);
     let stopped = |at: usize| outcome.observed[at].declared.targets[1].is_stopped();
-    // In the order of their names.
+    // `observed` is sorted by name.
     assert_eq!((stopped(0), stopped(1)), (false, true));
     assert!(outcome.observed[1].declared.targets[1].serving.is_none());
 }
 
 #[test]
-fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
+fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = |generation, limit: u64| {
         [profile("a", "p", generation, with(&json!({"maxObjects": limit})))]
@@ -90,7 +90,7 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
     let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
     assert_eq!(target(&outcome, 1).limited.unwrap().retry_at, None);
     assert_eq!(outcome.desired.len(), 2);
-    // Still too much: stopped again. With less it would be let go.
+    // The target still exceeds the limit and stops again. With fewer objects it would continue.
     holds(&cluster, &outcome, "pods", 12);
     assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 13), 1).is_stopped());
     let outcome = at(&mut reconciler, &found(2, 20), &cluster, 14);
@@ -101,7 +101,7 @@ fn it_is_tried_again_after_ten_minutes_and_at_an_edit() {
 }
 
 #[test]
-fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_namespace() {
+fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     let mebibytes = |count: u64| Some(count << 20);
     let limits = memory_limits(mebibytes(16), mebibytes(4));
     let (mut reconciler, mut cluster) = (reconciler_within(limits), Tables::default());
@@ -122,7 +122,7 @@ fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_names
     let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
     let gauge = &own.1.0.tuning.gauge;
     gauge.set(2_000, 2 << 20);
-    assert!(!gauge.may_grow(), "its list waits until somebody has given way");
+    assert!(!gauge.may_grow(), "the list is paused until another target has stopped");
     let outcome = run(&mut reconciler, &found, &cluster);
     let stopped: Vec<_> = outcome
         .observed
@@ -136,7 +136,7 @@ fn a_process_that_four_namespaces_fill_stops_a_tenant_before_the_operators_names
     assert_eq!((overrun.bound, overrun.measure), (Bound::Process, Measure::Memory));
 }
 
-/// A hundred profiles of one namespace, of 32 targets each that select nothing.
+/// A hundred profiles of one namespace with 32 targets each, which select nothing.
 fn crowd(namespace: &str) -> Vec<Found> {
     let spec = |n: usize| {
         let target = |at: usize| {
@@ -150,11 +150,11 @@ fn crowd(namespace: &str) -> Vec<Found> {
 }
 
 #[test]
-fn idle_informers_count_and_those_that_do_not_fit_never_start() {
+fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
     const MIB: u64 = 1 << 20;
     let found = crowd("a");
     let all = run(&mut reconciler(), &found, &Tables::default());
-    assert_eq!(all.desired.len(), 1_000, "by their number alone");
+    assert_eq!(all.desired.len(), 1_000, "the limit of informers per namespace");
     for (limits, bytes) in [
         (memory_limits(Some(48 * MIB), None), 48 * MIB),
         (memory_limits(Some(48 * MIB), Some(12 * MIB)), 12 * MIB),
@@ -166,16 +166,16 @@ fn idle_informers_count_and_those_that_do_not_fit_never_start() {
         let last = targets.rfind(|target| target.limited.is_some()).unwrap();
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
-        // Readiness waits for what runs alone.
+        // Readiness waits only for informers that run.
         assert_eq!(running_cells(&outcome.observed).len(), outcome.desired.len());
-        // What runs goes on.
+        // Running targets continue.
         let again = run(&mut reconciler, &found, &cluster);
         assert_eq!(desired(&again), desired(&outcome));
     }
 }
 
 #[test]
-fn informers_of_the_operators_namespace_take_the_place_of_tenants() {
+fn informers_of_the_operator_namespace_displace_tenants() {
     let limits = memory_limits(Some(10 * INFORMER_BYTES), None);
     let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
     let mut found = crowd("a");

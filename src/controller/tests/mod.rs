@@ -1,4 +1,5 @@
-//! Profiles in, cells and declarations out, against a cluster of tables.
+//! Tests of the reconciliation, from profiles to informers and declarations, with a simulated
+//! cluster.
 
 mod access_lost;
 mod accounts;
@@ -39,14 +40,15 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Serves configmaps and pods in v1, nodes, and whatever a test adds; cells are synced if listed.
+/// A cluster that serves configmaps, pods and nodes in v1, and the kinds that a test adds.
+/// Informers are synced if listed.
 struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
     synced: BTreeSet<CellKey>,
     faults: BTreeMap<CellKey, Reason>,
     lost: BTreeSet<CellKey>,
     names: Vec<&'static str>,
-    /// The stores of selectors were emptied after the reports were taken.
+    /// Simulates that the selectors' stores were emptied after the reports were taken.
     are_emptied: bool,
     gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
 }
@@ -156,7 +158,7 @@ fn reconciler() -> Reconciler {
     reconciler_of(home("kubewarm-system", Watched::Everywhere))
 }
 
-/// Without limits of the process.
+/// A reconciler without process limits.
 fn reconciler_of(home: Home) -> Reconciler {
     let admission = Admission::new(Arc::clone(&home.namespace));
     Reconciler::new(home, OperatorLimits::default(), ListPolicy::default(), admission)
@@ -168,7 +170,7 @@ fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     Reconciler::new(home, limits, ListPolicy::default(), admission)
 }
 
-/// Limits of memory alone.
+/// Limits with only the memory limits changed.
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }
@@ -189,13 +191,13 @@ fn refused(outcome: &Outcome) -> &Refusal {
     first(outcome).targets[0].resolved.as_ref().unwrap().as_ref().unwrap_err()
 }
 
-/// Marks every desired cell as synced.
+/// Marks every desired informer as synced.
 fn sync(cluster: &mut Tables, outcome: &Outcome) {
     cluster.synced.extend(outcome.desired.keys().cloned());
 }
 
 #[test]
-fn equal_cells_of_two_profiles_are_one_with_the_strictest_wishes() {
+fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     let a = profile("a", "one", 1, targets(&["pods"]));
     let mut spec = targets(&["pods"]);
     spec["freshness"] = json!({"maxStalenessSeconds": 30});
@@ -206,11 +208,11 @@ fn equal_cells_of_two_profiles_are_one_with_the_strictest_wishes() {
     let (cell, mode) = outcome.desired.values().next().unwrap();
     assert_eq!(*mode, Mode::Active);
     assert_eq!(cell.tuning.max_staleness, Duration::from_secs(30));
-    assert_eq!(&*cell.tuning.member_of.profile.name, "two", "the higher priority counts");
+    assert_eq!(&*cell.tuning.member_of.profile.name, "two", "higher priority");
 }
 
 #[test]
-fn a_deleted_profile_takes_what_no_other_needs() {
+fn a_deleted_profile_stops_the_informers_that_no_other_needs() {
     let mut reconciler = reconciler();
     let both = [
         profile("a", "one", 1, targets(&["pods", "configmaps"])),
@@ -222,7 +224,7 @@ fn a_deleted_profile_takes_what_no_other_needs() {
 }
 
 #[test]
-fn a_cell_watches_while_one_active_profile_declares_it() {
+fn an_informer_watches_while_one_active_profile_declares_it() {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Paused");
     let paused = profile("a", "one", 1, spec);
@@ -236,7 +238,7 @@ fn a_cell_watches_while_one_active_profile_declares_it() {
 }
 
 #[test]
-fn a_profile_that_is_planned_wants_no_cell_and_is_the_same_until_it_changes() {
+fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     let mut reconciler = reconciler();
     let mut spec = targets(&["pods", "gone"]);
     spec["mode"] = json!("Plan");
@@ -244,8 +246,8 @@ fn a_profile_that_is_planned_wants_no_cell_and_is_the_same_until_it_changes() {
     let outcome = run(&mut reconciler, &planned, &cluster);
     assert_eq!(desired(&outcome), Vec::<String>::new());
     let again = run(&mut reconciler, &planned, &cluster);
-    assert_eq!(first(&again), first(&outcome), "else its forecast would begin again and again");
-    assert_eq!(first(&outcome).targets[0].cells.len(), 1, "declared all the same");
+    assert_eq!(first(&again), first(&outcome), "a changed profile would restart its forecast");
+    assert_eq!(first(&outcome).targets[0].cells.len(), 1, "its informer is declared");
     let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
     assert_eq!((names, first(&outcome).mode), (vec!["pods"], Mode::Plan));
 
@@ -256,5 +258,5 @@ fn a_profile_that_is_planned_wants_no_cell_and_is_the_same_until_it_changes() {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Plan");
     let outcome = run(&mut reconciler, &[profile("a", "p", 3, spec)], &Tables::default());
-    assert_eq!(desired(&outcome).len(), 0, "what ran ends");
+    assert_eq!(desired(&outcome).len(), 0, "running informers stop");
 }

@@ -1,9 +1,9 @@
-//! Limits, and what answers for a target until it is synced: old and new tables together.
+//! Tests of limits while old informers still serve an edited target, so that both count.
 
 use super::*;
 use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES};
 
-/// `pods` of this `app`, and configmaps.
+/// A spec with the `pods` of this `app`, and configmaps.
 fn spec(app: &str, limits: &Value) -> Value {
     let mut spec = targets(&["pods", "configmaps"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": app}});
@@ -13,7 +13,7 @@ fn spec(app: &str, limits: &Value) -> Value {
     spec
 }
 
-/// The tables of the cells whose names hold `cell` hold so many objects, of 1 KiB each.
+/// Sets the usage of the informers whose names contain `cell` to `objects` of 1 KiB each.
 fn hold(cluster: &Tables, outcome: &Outcome, cell: &str, objects: u64) {
     let mut found = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(cell)) {
@@ -27,14 +27,14 @@ fn pods(outcome: &Outcome) -> &DeclaredTarget {
     &first(outcome).targets[0]
 }
 
-/// Whether the cells whose names hold `cell` are to be held back in the middle of their list.
+/// Whether the lists of the informers whose names contain `cell` are paused.
 fn is_held_back(outcome: &Outcome, cell: &str) -> bool {
     let mut cells = outcome.desired.values().map(|(spec, _)| spec);
     let found = cells.find(|spec| spec.key.to_string().contains(cell));
     !found.unwrap().tuning.gauge.may_grow()
 }
 
-/// `a/p` as it has pods of 60 objects and is edited to others, that are not synced.
+/// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.
 fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> (Found, Outcome) {
     let old = [profile("a", "p", 1, spec("web", limits))];
     let outcome = run(reconciler, &old, cluster);
@@ -48,20 +48,20 @@ fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> 
     (new, outcome)
 }
 
-/// So many KiB beside these informers.
-fn room(kib: u64, informers: u64) -> u64 {
+/// Bytes for `kib` KiB of objects and this number of informers.
+fn memory(kib: u64, informers: u64) -> u64 {
     (kib << 10) + informers * INFORMER_BYTES
 }
 
 #[test]
-fn old_tables_count_and_go_before_anything_stops() {
+fn old_stores_count_and_are_dropped_before_any_target_stops() {
     for limits in [json!({"maxObjects": 100}), json!({"maxMemory": "100Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
         let (found, outcome) = edited(&mut reconciler, &mut cluster, &limits);
         let found = [found];
         hold(&cluster, &outcome, "configmaps", 40);
         let outcome = run(&mut reconciler, &found, &cluster);
-        assert!(pods(&outcome).serving.is_some(), "just the limit: {limits}");
+        assert!(pods(&outcome).serving.is_some(), "usage equals the limit: {limits}");
         hold(&cluster, &outcome, "configmaps", 41);
         let outcome = run(&mut reconciler, &found, &cluster);
         assert!(outcome.exceeded.is_empty(), "{limits}");
@@ -76,7 +76,7 @@ fn old_tables_count_and_go_before_anything_stops() {
 }
 
 #[test]
-fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
+fn a_list_paused_by_old_stores_continues_after_they_are_dropped() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let (found, outcome) = edited(&mut reconciler, &mut cluster, &json!({"maxObjects": 100}));
     let found = [found];
@@ -85,21 +85,21 @@ fn a_list_that_old_tables_hold_back_goes_on_once_they_are_gone() {
     hold(&cluster, &outcome, "shop", 41);
     assert!(is_held_back(&outcome, "shop"));
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert!(!is_held_back(&outcome, "shop"), "it goes on where it was");
+    assert!(!is_held_back(&outcome, "shop"), "the list continues at the same page");
     assert!(!pods(&outcome).is_stopped());
 
     hold(&cluster, &outcome, "shop", 101);
     assert!(is_held_back(&outcome, "shop"));
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert!(pods(&outcome).is_stopped(), "too much by itself");
+    assert!(pods(&outcome).is_stopped(), "the target alone exceeds the limit");
     let overrun = pods(&outcome).limited.unwrap().overrun;
     assert_eq!((overrun.reached, overrun.others), (101, 0));
 }
 
 #[test]
-fn old_tables_count_for_their_namespace() {
+fn old_stores_count_for_their_namespace() {
     let mut cluster = Tables::default();
-    let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 3))));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(memory(100, 3))));
     let (found, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
     let found = [found, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
     hold(&cluster, &outcome, "shop", 41);
@@ -115,9 +115,9 @@ fn old_tables_count_for_their_namespace() {
 }
 
 #[test]
-fn statuses_take_their_part_of_what_a_namespace_has() {
+fn statuses_count_for_the_limit_of_their_namespace() {
     let cluster = Tables::default();
-    let mut reconciler = reconciler_within(memory_limits(None, Some(room(300, 1))));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(memory(300, 1))));
     let with = |name: &str, status_bytes| Found {
         status_bytes,
         ..profile(name, "p", 1, targets(&["pods"]))
@@ -135,19 +135,19 @@ fn statuses_take_their_part_of_what_a_namespace_has() {
         let stopped = all.filter(|declared| declared.targets[0].is_stopped());
         stopped.map(|declared| declared.profile.to_string()).collect()
     };
-    assert_eq!(stopped(&outcome), ["a/p"], "and nobody else");
+    assert_eq!(stopped(&outcome), ["a/p"], "no other profile stops");
     let overrun = first(&outcome).targets[0].limited.unwrap().overrun;
-    assert_eq!((overrun.limit, overrun.others), (room(300, 1), 150 << 10));
+    assert_eq!((overrun.limit, overrun.others), (memory(300, 1), 150 << 10));
     let outcome = run(&mut reconciler, &small, &cluster);
-    assert_eq!(stopped(&outcome), ["a/p"], "it is tried again later");
+    assert_eq!(stopped(&outcome), ["a/p"], "the retry is later");
     let outcome = reconciler.reconcile(&small, &cluster.cluster(), None, Duration::from_mins(13));
     assert_eq!(stopped(&outcome), [""; 0]);
 }
 
 #[test]
-fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
+fn old_stores_of_one_tenant_stop_no_other_tenant() {
     let mut cluster = Tables::default();
-    let mut reconciler = reconciler_within(memory_limits(Some(room(100, 4)), None));
+    let mut reconciler = reconciler_within(memory_limits(Some(memory(100, 4)), None));
     let (found, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
     let found = [found, profile("b", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -162,7 +162,7 @@ fn old_tables_of_one_tenant_evict_no_other_from_the_process() {
 }
 
 #[test]
-fn a_new_version_counts_while_the_old_stands_in_for_it() {
+fn a_new_version_counts_while_the_old_one_serves() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let mut only = targets(&["pods"]);
     only["limits"] = json!({"maxObjects": 100});
@@ -180,7 +180,7 @@ fn a_new_version_counts_while_the_old_stands_in_for_it() {
     assert!(!pods(&outcome).is_stopped());
 }
 
-/// `pods` of the namespaces that a selector finds, read as an account.
+/// A profile that reads `pods` as an account, in the namespaces that a selector matches.
 fn selecting(namespace: &str, limits: &Value) -> Found {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
@@ -193,8 +193,8 @@ fn selecting(namespace: &str, limits: &Value) -> Found {
 }
 
 #[test]
-fn the_namespaces_of_a_selector_take_room_from_their_tenant_alone() {
-    for bounds in [(None, Some(room(100, 3))), (Some(room(150, 4)), None)] {
+fn a_selectors_namespaces_count_only_for_their_tenant() {
+    for bounds in [(None, Some(memory(100, 3))), (Some(memory(150, 4)), None)] {
         let mut cluster = Tables { names: vec!["x", "y"], ..Tables::default() };
         let mut reconciler = reconciler_within(memory_limits(bounds.0, bounds.1));
         let found = [selecting("a", &Value::Null), profile("b", "p", 1, targets(&["pods"]))];
@@ -212,13 +212,13 @@ fn the_namespaces_of_a_selector_take_room_from_their_tenant_alone() {
         let stopped = pods(&outcome);
         assert!(stopped.is_stopped());
         let overrun = stopped.limited.unwrap().overrun;
-        assert_eq!((overrun.reached, overrun.expected), (room(101, 3), Some(0)), "{bounds:?}");
-        assert_eq!(stopped.cells.len(), 2, "permissions still know its cells");
+        assert_eq!((overrun.reached, overrun.expected), (memory(101, 3), Some(0)), "{bounds:?}");
+        assert_eq!(stopped.cells.len(), 2, "the informers still count for permissions");
     }
 }
 
 #[test]
-fn the_namespaces_of_a_selector_do_not_count_for_what_a_profile_may_hold() {
+fn a_selectors_namespaces_do_not_count_for_the_profiles_limits() {
     for limits in [json!({"maxObjects": 10}), json!({"maxMemory": "10Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
         let found = [selecting("a", &limits)];
@@ -231,10 +231,10 @@ fn the_namespaces_of_a_selector_do_not_count_for_what_a_profile_may_hold() {
 }
 
 #[test]
-fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
+fn a_target_with_too_many_informers_stops_if_its_namespaces_do_not_fit() {
     let names: Vec<_> = (0..3_000).map(|n| &*format!("n{n}").leak()).collect();
     let mut cluster = Tables { names, ..Tables::default() };
-    let mut reconciler = reconciler_within(memory_limits(None, Some(room(100, 1))));
+    let mut reconciler = reconciler_within(memory_limits(None, Some(memory(100, 1))));
     let found = [selecting("a", &Value::Null)];
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);
@@ -243,11 +243,11 @@ fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
     hold(&cluster, &outcome, "namespaces.v1", 101);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());
-    assert_eq!(pods(&outcome).limited.unwrap().overrun.expected, None, "nobody knows");
+    assert_eq!(pods(&outcome).limited.unwrap().overrun.expected, None, "the number is unknown");
 }
 
 #[test]
-fn of_a_target_that_is_gone_nothing_is_remembered() {
+fn a_removed_target_leaves_no_state() {
     let mut reconciler = reconciler();
     let cluster = Tables::default();
     let mut named = targets(&["pods", "configmaps"]);

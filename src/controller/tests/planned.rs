@@ -1,4 +1,4 @@
-//! Planned profiles together with their forecasts.
+//! Tests of planned profiles together with their forecasts.
 
 use super::*;
 use crate::forecast::{self, Forecasts, REST, Surveyor};
@@ -13,10 +13,10 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// An API server with this number of empty namespaces.
+/// An API server with `namespaces` empty namespaces.
 struct Empty {
     namespaces: Arc<AtomicUsize>,
-    /// How often the namespaces were listed.
+    /// Number of times the namespaces were listed.
     lists: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,8 @@ impl Clients for Empty {
     }
 }
 
-/// Runs the controller once a second with `forecasts`. Returns for each run whether it accepted the first target.
+/// Reconciles once a second with `forecasts`. Returns for each second whether the first target was
+/// accepted.
 async fn accepted_by_second(
     reconciler: &mut Reconciler,
     forecasts: &Forecasts,
@@ -61,8 +62,8 @@ async fn accepted_by_second(
         forecasts.order(declared.iter().cloned());
         let target = &declared[0].targets[0];
         let is_accepted = matches!(target.resolved, Some(Ok(_)));
-        let selector = &target.namespaces.as_ref().expect("the cell of its selector").key;
-        assert!(is_accepted || forecasts.names(selector).is_none(), "names that nobody needs");
+        let selector = &target.namespaces.as_ref().expect("the selector's informer").key;
+        assert!(is_accepted || forecasts.names(selector).is_none(), "target is refused");
         accepted.push(is_accepted);
     }
     accepted
@@ -84,10 +85,10 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
 
     let mut reconciler = reconciler();
     let mut seen = accepted_by_second(&mut reconciler, &forecasts, &found, 120).await;
-    let from = seen.iter().position(|accepted| !accepted).expect("it is refused");
+    let from = seen.iter().position(|accepted| !accepted).expect("the target is refused");
     assert!(from < 10 && !seen.split_off(from).contains(&true), "refused from second {from} on");
-    let asked = lists.load(Ordering::Relaxed);
-    assert!(asked < 10, "namespaces were listed {asked} times in two minutes");
+    let listed = lists.load(Ordering::Relaxed);
+    assert!(listed < 10, "namespaces were listed {listed} times in two minutes");
     let forecast = forecasts.get(&found[0].profile).expect("the other target has a forecast");
     assert_eq!(
         forecast.targets.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
@@ -96,7 +97,7 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
 
     namespaces.store(2, Ordering::Relaxed);
     let seen = accepted_by_second(&mut reconciler, &forecasts, &found, 660).await;
-    assert_eq!(seen.last(), Some(&true), "within ten minutes");
+    assert_eq!(seen.last(), Some(&true), "accepted again within ten minutes");
     let forecast = forecasts.get(&found[0].profile).expect("a forecast");
     assert_eq!((forecast.targets.len(), forecast.total.cells), (2, 3));
     stop.cancel();

@@ -1,11 +1,11 @@
-//! Scopes: what a profile may look at, and which namespaces that comes to.
+//! Tests of scopes: which ones a profile may use, and which namespaces they contain.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
 use kubewarm_api::model::{NamespaceCheck, RefusalReason};
 use serde_json::json;
 
 #[test]
-fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
+fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
     let scopes = [
         json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
         json!({"type": "AllNamespaces"}),
@@ -43,7 +43,7 @@ fn a_profile_looks_beyond_its_namespace_only_from_the_operators() {
 }
 
 #[test]
-fn only_namespaces_that_are_named_from_elsewhere_are_asked_for() {
+fn only_named_namespaces_of_others_need_a_namespace_check() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "Namespaces", "namespaces": ["kubewarm-system", "b"]});
@@ -70,7 +70,7 @@ fn a_scope_must_fit_its_kind() {
 }
 
 #[test]
-fn a_selector_follows_the_namespaces_and_may_match_none() {
+fn a_selector_follows_its_namespaces_and_can_match_none() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
@@ -78,12 +78,12 @@ fn a_selector_follows_the_namespaces_and_may_match_none() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
-    assert_eq!(first(&outcome).targets[0].serving, None, "its cells are not known yet");
+    assert_eq!(first(&outcome).targets[0].serving, None, "its informers are not known yet");
 
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);
     let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
-    assert!(serving.cells.is_empty(), "no namespace matches: warm with zero cells");
+    assert!(serving.cells.is_empty(), "a target without matching namespaces is warm");
 
     cluster.names = vec!["a", "b"];
     assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);

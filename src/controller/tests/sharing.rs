@@ -1,10 +1,10 @@
-//! What profiles that share cells, tables and bounds do to each other.
+//! Tests of profiles that share informers, stores and limits.
 
 use super::*;
 use crate::controller::{intake::own_cells, quota::PER_PROFILE};
 use kubewarm_api::model::FieldPath;
 
-/// Most cells of the profiles of one namespace, by default.
+/// Default maximum number of informers for the profiles of one namespace.
 const PER_NAMESPACE: usize = 1_000;
 
 fn indexing(from: usize) -> Value {
@@ -18,7 +18,7 @@ fn indexing(from: usize) -> Value {
 }
 
 #[test]
-fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
+fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
     let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
         .into_iter()
         .enumerate()
@@ -30,8 +30,8 @@ fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
     let mut reconciler = reconciler();
     let left_out = |outcome: &Outcome| -> Vec<_> {
         let all = outcome.observed.iter().map(|observed| &observed.declared);
-        let told = all.filter(|declared| !declared.targets[0].left_out.is_empty());
-        told.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
+        let hits = all.filter(|declared| !declared.targets[0].left_out.is_empty());
+        hits.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
     };
     let outcome = run(&mut reconciler, &found, &Tables::default());
     assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);
@@ -40,11 +40,11 @@ fn united_indexes_are_bounded_and_the_latest_tenant_is_told() {
     found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
     let outcome = run(&mut reconciler, &found, &Tables::default());
     assert_eq!(outcome.desired.len(), 2);
-    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)], "another namespace's takes nothing");
+    assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)], "other namespaces do not count");
 }
 
 #[test]
-fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
+fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
     let labels = json!({"matchLabels": {"x": "y"}});
     let of_namespaces = |from: usize| {
         let mut target = indexing(from)["targets"][0].take();
@@ -67,7 +67,7 @@ fn no_declared_indexes_take_the_place_of_the_one_that_finds_namespaces() {
     let found = [profile("kubewarm-system", "p", 1, spec)];
     let outcome = run(&mut reconciler(), &found, &cluster);
     let [(cell, _)] = outcome.desired.values().collect::<Vec<_>>()[..] else {
-        panic!("one cell for all: {:?}", desired(&outcome));
+        panic!("one informer for all: {:?}", desired(&outcome));
     };
     assert_eq!(cell.indexes.len(), 32);
     let finds = |path: &FieldPath| path.to_string() == "metadata.deletionTimestamp";
@@ -85,7 +85,8 @@ fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -
     profile(namespace, name, 1, spec)
 }
 
-/// Whose slots the one cell takes, and its staleness bound in seconds.
+/// Returns the profile that determines the settings of the only informer, and the informer's
+/// `max_staleness` in seconds.
 fn governed(profiles: &[Found]) -> (String, u64) {
     let outcome = run(&mut reconciler(), profiles, &Tables::default());
     let (cell, _) = outcome.desired.values().next().unwrap();
@@ -93,7 +94,7 @@ fn governed(profiles: &[Found]) -> (String, u64) {
 }
 
 #[test]
-fn profiles_of_different_namespaces_share_no_cell() {
+fn profiles_of_different_namespaces_share_no_informer() {
     let home = tuned("kubewarm-system", "p", "Paused", 1, 600);
     let tenant = tuned("a", "p", "Active", 1000, 60);
     let outcome = run(&mut reconciler(), &[home, tenant], &Tables::default());
@@ -108,11 +109,11 @@ fn profiles_of_different_namespaces_share_no_cell() {
         .collect();
     let expected =
         [("a/p".to_owned(), 60, Mode::Active), ("kubewarm-system/p".to_owned(), 600, Mode::Paused)];
-    assert_eq!(cells, expected, "each as its own profile says");
+    assert_eq!(cells, expected, "each informer has its own profile's settings");
 }
 
 #[test]
-fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
+fn profiles_never_share_kubewarms_own_informers() {
     let scopes = [
         json!({"type": "Namespaces", "namespaces": ["a", "b"]}),
         json!({"type": "AllNamespaces"}),
@@ -163,7 +164,7 @@ fn no_cell_of_a_profile_is_one_of_kubewarms_own() {
 }
 
 #[test]
-fn the_highest_priority_governs_and_the_strictest_bound_counts() {
+fn the_highest_priority_determines_the_settings_and_the_strictest_limit_counts() {
     let first = tuned("a", "p", "Active", 1000, 60);
     let second = tuned("a", "q", "Active", 999, 300);
     let strict = tuned("a", "r", "Active", 1, 30);
@@ -171,20 +172,20 @@ fn the_highest_priority_governs_and_the_strictest_bound_counts() {
 }
 
 #[test]
-fn a_paused_profile_has_no_say_while_another_is_active() {
+fn settings_of_a_paused_profile_are_ignored_while_another_is_active() {
     let paused = tuned("a", "q", "Paused", 1000, 10);
     let active = tuned("a", "p", "Active", 1, 600);
     assert_eq!(governed(&[active, paused.clone()]), ("a/p".to_owned(), 600));
     assert_eq!(governed(&[paused]), ("a/q".to_owned(), 10));
 }
 
-/// Namespace names that live as long as the test.
+/// Creates namespace names with a static lifetime.
 fn names(count: usize) -> Vec<&'static str> {
     (0..count).map(|n| &*format!("n{n}").leak()).collect()
 }
 
 #[test]
-fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
+fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
@@ -200,9 +201,9 @@ fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
     let message = &refused(&outcome).message;
     assert!(message.starts_with("targets[pods].scope: 2049 cells"), "{message}");
-    assert_eq!(outcome.desired.len(), PER_PROFILE, "what it had is served on");
+    assert_eq!(outcome.desired.len(), PER_PROFILE, "the old informers keep serving");
     let fresh = run(&mut self::reconciler(), &found, &cluster);
-    assert_eq!(fresh.desired.len(), 1, "only namespaces are watched, to see them become fewer");
+    assert_eq!(fresh.desired.len(), 1, "the namespaces are still watched");
 
     cluster.names.truncate(5);
     let outcome = run(&mut reconciler, &found, &cluster);
@@ -210,7 +211,7 @@ fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
 }
 
 #[test]
-fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
+fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
     let found: Vec<_> = (0..=PER_NAMESPACE / 32)
         .map(|n| {
             let mut spec = targets(&["pods"]);
@@ -236,7 +237,7 @@ fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
 }
 
 #[test]
-fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
+fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() {
     let mut spec = targets(&["pods"]);
     let each = 25;
     spec["targets"] = (0..each)
@@ -255,7 +256,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
             found
         })
         .collect();
-    // The one that came last has the first name.
+    // The profile that was created last has the first name.
     found[0].created = Some(Timestamp::MAX);
     let accepted = |outcome: &Outcome| -> Vec<bool> {
         let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);
@@ -271,7 +272,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
 }
 
 #[test]
-fn all_profiles_together_have_a_bound_and_the_operators_come_first() {
+fn all_profiles_share_a_limit_and_the_operator_namespace_has_precedence() {
     let limits =
         OperatorLimits { informers: 3, namespace_informers: 2, ..OperatorLimits::default() };
     let mut reconciler = reconciler_within(limits);
@@ -283,6 +284,6 @@ fn all_profiles_together_have_a_bound_and_the_operators_come_first() {
         targets.filter(|it| matches!(it.resolved, Some(Err(_)))).count()
     });
     assert_eq!(refused.collect::<Vec<_>>(), [1, 2, 0]);
-    let told = outcome.observed[1].declared.targets[0].resolved.clone().unwrap().unwrap_err();
-    assert!(told.message.contains("--max-informers"), "{told}");
+    let text = outcome.observed[1].declared.targets[0].resolved.clone().unwrap().unwrap_err();
+    assert!(text.message.contains("--max-informers"), "{text}");
 }

@@ -1,8 +1,8 @@
-//! Without any ClusterRole: what works, and what is refused by name.
+//! Tests of an operator without a ClusterRole.
 
 use super::*;
 
-/// What a target of this scope comes to, and the desired cells.
+/// Returns the target with this scope, and the desired informers.
 fn outcome(namespace: &str, scope: &Value) -> Outcome {
     let watched = Watched::Namespaces(["kubewarm-system".into(), "a".into()].into());
     let mut spec = targets(&[if scope["type"] == "Cluster" { "nodes" } else { "pods" }]);
@@ -21,16 +21,16 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
         assert_eq!(refusal.reason, RefusalReason::ScopeNotAvailable, "{scope}");
         let kind = scope["type"].as_str().unwrap();
         assert!(refusal.message.contains(kind) && refusal.message.contains("use type Namespaces"));
-        // Not even the namespaces of a selector are watched.
+        // A refused selector does not watch namespaces either.
         assert!(desired(&found).is_empty(), "{scope}");
-        // Where it would be refused anyway, the author has to know that first.
+        // A refusal that no ClusterRole would change has precedence.
         let reason = refused(&outcome("a", &scope)).reason;
         assert_eq!(reason, RefusalReason::CrossNamespaceNotAllowed, "{scope}");
     }
 }
 
 #[test]
-fn with_an_account_of_its_own_that_accounts_roles_decide() {
+fn a_profile_with_an_account_is_limited_only_by_its_roles() {
     let watched = Watched::Namespaces(["a".into()].into());
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "AllNamespaces"});
@@ -41,7 +41,7 @@ fn with_an_account_of_its_own_that_accounts_roles_decide() {
 }
 
 #[test]
-fn namespaces_named_one_by_one_work() {
+fn a_list_of_namespaces_needs_no_cluster_role() {
     let own = outcome("a", &json!({"type": "OwnNamespace"}));
     assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
     let two = json!({"type": "Namespaces", "namespaces": ["a", "b"]});

@@ -1,5 +1,7 @@
-//! Keeps the forecasts of all profiles that are only planned: made when ordered, and anew after 10
-//! minutes, or once more of it may be read.
+//! Keeps the forecasts of all planned profiles up to date.
+//!
+//! A forecast is computed when its profile is planned or edited, then every 10 minutes, and soon
+//! after a refused informer gets access.
 
 #[cfg(test)]
 mod tests;
@@ -20,29 +22,30 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long a forecast holds.
+/// Interval between two forecasts of one profile.
 const HOLDS: Duration = Duration::from_mins(10);
-/// After the namespaces of a selector were found: until the order names their cells.
+/// Delay after a selector's namespaces were listed, until the controller declares their informers.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The least between two forecasts of one order, whatever its permissions do.
+/// Minimum interval between two forecasts of one profile after a change of permissions.
 const REGRANTED: Duration = Duration::from_secs(15);
-/// How often orders are looked at.
+/// Interval at which due forecasts start.
 const LOOK: Duration = Duration::from_secs(1);
-/// Profiles that are looked at at the same time, and of these those of one namespace.
+/// Maximum number of profiles that are surveyed in parallel, in total and per namespace.
 const AT_ONCE: usize = 4;
 const NAMESPACE_AT_ONCE: usize = 1;
-/// The rest before each request of the operator's surveyor: with the bounds above at most 20 requests a second, 5 for
-/// one namespace.
+/// Delay before each request of the operator's surveyor. With the limits above, it allows at most
+/// 20 requests a second, and 5 for one namespace.
 pub const REST: Duration = Duration::from_millis(200);
 
-/// Planned profiles in, forecasts out. Clones share them.
+/// Receives planned profiles and returns their forecasts. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Forecasts {
     book: Arc<Mutex<Book>>,
     changed: watch::Sender<()>,
 }
 
-/// Bounded by the profiles and the selectors that are ordered.
+/// Planned profiles with their forecasts. The size is bounded by the number of planned profiles and
+/// selectors.
 #[derive(Debug)]
 struct Book {
     orders: BTreeMap<ProfileRef, Entry>,
@@ -53,22 +56,22 @@ struct Book {
 #[derive(Debug)]
 struct Entry {
     order: Arc<Declared>,
-    /// Of this generation of the profile.
+    /// Forecast of this generation of the profile.
     forecast: Option<Arc<Forecast>>,
-    /// When it was looked at last.
+    /// When the last survey ended.
     looked_at: Option<Instant>,
 }
 
 impl Default for Book {
     fn default() -> Self {
-        // What cannot be found out is said in the forecast, so that none fails.
+        // A survey always returns a forecast, so the retry delay is not used.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { orders: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
 }
 
 impl Forecasts {
-    /// Takes all profiles that are planned; what was found for others is forgotten.
+    /// Replaces the set of planned profiles. Forecasts of all other profiles are dropped.
     pub fn order(&self, planned: impl IntoIterator<Item = Arc<Declared>>) {
         let mut book = self.book.lock();
         let mut known = std::mem::take(&mut book.orders);
@@ -101,26 +104,27 @@ impl Forecasts {
         });
     }
 
-    /// What was found for the generation of a profile that was ordered last.
+    /// Returns the forecast of the profile's current generation.
     #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<Forecast>> {
         self.book.lock().orders.get(profile)?.forecast.clone()
     }
 
-    /// The namespaces that a selector finds; `None` before they have been listed.
+    /// Returns the namespaces that a selector matches, or `None` before they have been listed.
     #[must_use]
     pub fn names(&self, selector: &CellKey) -> Option<Vec<Arc<str>>> {
         self.book.lock().names.get(selector).cloned()
     }
 
-    /// Marked as changed when names or forecasts are new.
+    /// Returns a receiver that is notified of new names and forecasts.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// The orders that are due and that `admit` lets in, which are under way from now on: also those of
-    /// which a cell was refused that `may_read` now.
+    /// Returns the profiles whose forecast starts now and that `admit` accepts.
+    ///
+    /// A profile is also due if `may_read` is now true for one of its refused informers.
     fn due<P>(
         &self,
         may_read: &impl Fn(&CellKey) -> bool,
@@ -144,7 +148,7 @@ impl Forecasts {
         let mut book = self.book.lock();
         let Book { orders, queue, .. } = &mut *book;
         queue.done(&order.profile);
-        // Another order that came meanwhile is due already.
+        // If the profile changed meanwhile, its next survey is already scheduled.
         if let Some(entry) = orders.get_mut(&order.profile)
             && Arc::ptr_eq(&entry.order, order)
         {
@@ -163,10 +167,12 @@ impl Forecasts {
     }
 }
 
-/// Keeps forecasts until `stop`; asks nothing unless `leads` says that this replica writes statuses. Asks through
-/// `surveyor`, and once more where a cell was refused that `may_read` says is allowed by now.
+/// Computes forecasts until `stop`, with requests through `surveyor`.
 ///
-/// Cancel safe.
+/// It sends requests only while `leads` returns true. A forecast is repeated if `may_read` becomes
+/// true for one of its refused informers.
+///
+/// This function is cancel safe.
 pub async fn run(
     forecasts: Forecasts,
     surveyor: Surveyor,
@@ -199,7 +205,8 @@ pub async fn run(
     }
 }
 
-/// `None` if the profile declares cells of other namespaces than its selectors match.
+/// Surveys a profile. Returns `None` if the declared informers do not match the namespaces that the
+/// selectors match now.
 async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
     let mut is_current = true;
     let mut round = Round::of(profile);
@@ -207,7 +214,7 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // What went wrong is met again by the survey, which says so.
+            // The survey sends the same request again and reports its error.
             let Ok(names) = surveyor.names(&selector.key, &mut round).await else { continue };
             forecasts.found(&selector.key, names.clone());
             listed.insert(&selector.key, names);
@@ -216,7 +223,7 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
         let declared: BTreeSet<_> =
             target.cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
-        // A target that is refused declares no cells, however many namespaces match.
+        // A refused target declares no informers, even if namespaces match.
         is_current &= declared == matched || !is_accepted(target);
     }
     if is_current { Some(surveyor.survey_in(profile, round).await) } else { None }

@@ -32,25 +32,25 @@ fn get(forecasts: &Forecasts) -> Option<Arc<Forecast>> {
 }
 
 #[test]
-fn an_order_is_looked_at_once_in_ten_minutes_and_at_once_when_it_changes() {
+fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
     forecasts.order([order(1)]);
     let taken = due(&forecasts, nothing, now);
     assert_eq!(taken.len(), 1);
     forecasts.order([order(1)]);
-    assert!(due(&forecasts, nothing, now).is_empty(), "it is under way");
+    assert!(due(&forecasts, nothing, now).is_empty(), "the survey is running");
     forecasts.done(&taken[0], Some(Forecast::default()), now);
     assert!(get(&forecasts).is_some());
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
     assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
     forecasts.order([order(2)]);
-    assert!(due(&forecasts, nothing, now).is_empty(), "its former is under way");
+    assert!(due(&forecasts, nothing, now).is_empty(), "the previous survey is running");
     forecasts.done(&taken[0], Some(Forecast::default()), now);
     assert_eq!(due(&forecasts, nothing, now).len(), 1);
-    assert!(get(&forecasts).is_none(), "what was found for another generation");
+    assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
 }
 
-/// An API server that holds nothing, and notes when it is asked and about which namespace.
+/// An API server without objects, which records the time and the namespace of each request.
 #[derive(Default)]
 struct Noting(Arc<Mutex<Vec<(Instant, String)>>>);
 
@@ -71,7 +71,7 @@ impl Clients for Noting {
     }
 }
 
-/// The most of these that came within a second.
+/// The maximum number of instants within one second.
 fn in_a_second(times: &[Instant]) -> usize {
     let second = Duration::from_secs(1);
     let within =
@@ -80,7 +80,7 @@ fn in_a_second(times: &[Instant]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_asked_for_five_times_a_second_and_all_of_them_twenty_times() {
+async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total() {
     let server = Noting::default();
     let noted = Arc::clone(&server.0);
     let forecasts = Forecasts::default();
@@ -111,7 +111,7 @@ async fn a_namespace_is_asked_for_five_times_a_second_and_all_of_them_twenty_tim
 }
 
 #[test]
-fn what_comes_too_late_for_an_order_is_dropped() {
+fn a_forecast_of_an_old_generation_is_dropped() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
     forecasts.order([order(1)]);
     let old = due(&forecasts, nothing, now);
@@ -123,7 +123,7 @@ fn what_comes_too_late_for_an_order_is_dropped() {
 }
 
 #[test]
-fn what_a_forecast_does_not_depend_on_begins_none() {
+fn only_changed_informers_start_a_new_survey() {
     let refused = |message: &str| {
         let refusal = Refusal::new(RefusalReason::TooManyCells, message);
         DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
@@ -139,7 +139,7 @@ fn what_a_forecast_does_not_depend_on_begins_none() {
     other.targets[1] = refused("the profiles of the namespace have 999 cells");
     other.accepted_at = HOLDS;
     forecasts.order([Arc::new(other)]);
-    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its cells are the same");
+    assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty(), "its informers are the same");
     let mut other = Declared::clone(&first);
     other.targets[0].cells = [spec("pods", "a"), spec("pods", "b")].into();
     forecasts.order([Arc::new(other)]);
@@ -147,7 +147,7 @@ fn what_a_forecast_does_not_depend_on_begins_none() {
 }
 
 #[test]
-fn the_selector_of_a_refused_target_is_looked_at_as_it_is_now() {
+fn a_changed_selector_of_a_refused_target_is_surveyed() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
     let refusal = Refusal::new(RefusalReason::TooManyCells, "2,050 cells");
     let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
@@ -163,7 +163,7 @@ fn the_selector_of_a_refused_target_is_looked_at_as_it_is_now() {
 }
 
 #[test]
-fn what_was_refused_and_may_be_read_now_is_looked_at_again_soon() {
+fn a_profile_is_surveyed_again_15_seconds_after_a_grant() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
     forecasts.order([order(1)]);
     let taken = due(&forecasts, nothing, now);

@@ -1,4 +1,5 @@
-//! `/debug/cells`: every cell as JSON, piece by piece, so that thousands need no large buffer.
+//! `/debug/cells`: all informers as JSON, in chunks, so that thousands of them need no large
+//! buffer.
 
 use bytes::Bytes;
 use kubewarm_api::model::{CellKey, Identity, ManagedFields, SecretData};
@@ -6,10 +7,10 @@ use kubewarm_cache::informer::CellReport;
 use serde::Serialize;
 use std::iter::once;
 
-/// Cells written at a time; one takes about 1 KiB.
+/// Number of informers per chunk. One takes about 1 KiB.
 const CELLS_A_PIECE: usize = 32;
 
-/// `{"cells":[…]}` in pieces of some 32 KiB.
+/// Returns `{"cells":[…]}` in chunks of about 32 KiB.
 pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = Bytes> {
     let begin = Bytes::from_static(b"{\"cells\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
@@ -19,7 +20,7 @@ pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = 
             if at > 0 {
                 piece.extend_from_slice(b",\n");
             }
-            // It has only strings, numbers and lists of them, which always serialize.
+            // The type has only strings, numbers and lists of them, so serialization cannot fail.
             if serde_json::to_writer(&mut piece, &DebugCell::of(key, report)).is_err() {
                 piece.extend_from_slice(b"null");
             }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_cells_is_one_json_document() {
+    fn any_number_of_informers_is_one_json_document() {
         for count in [0, 1, CELLS_A_PIECE, CELLS_A_PIECE + 1, 3 * CELLS_A_PIECE] {
             let many = (0..count).map(|_| snapshot(key("pods", "a"), synced())).collect();
             assert_eq!(json(many)["cells"].as_array().unwrap().len(), count);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_says_what_it_is_and_why_it_fails() {
+    fn an_informer_is_shown_with_its_key_and_its_fault() {
         let undecodable =
             Undecodable { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
         let report =

@@ -1,4 +1,4 @@
-//! `/debug`: what only a loopback peer, or whom the guard lets in, may see and change.
+//! The `/debug` routes, for loopback peers and authorized callers.
 
 mod cells;
 
@@ -16,12 +16,11 @@ use futures::stream;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::timeout;
 
-/// The largest request body, in bytes: a log filter.
+/// Maximum size of a request body, in bytes. The only body is a log filter.
 const MAX_BODY: usize = 4 * 1024;
-/// How long a body may take from the end of the head.
+/// Time limit for a body, from the end of the request head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The routes below `/debug`.
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/cells").get(cells))
         .service(web::resource("/debug/watchers").get(watchers))
@@ -37,7 +36,7 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response.content_type(ContentType::json());
     if request.version() < Version::HTTP_11 {
-        // It knows no chunks: the end of the connection ends the body.
+        // HTTP/1.0 has no chunked encoding, so the end of the connection ends the body.
         response.force_close();
         let mut response = response.streaming(stream::iter(pieces));
         response.head_mut().no_chunking(true);
@@ -77,7 +76,7 @@ async fn log_level(
     }
 }
 
-/// The body, or what to answer where it is too long, too slow or broken off.
+/// Reads the body. Returns the response to send if the body is too long, too slow or incomplete.
 async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
     match timeout(BODY_TIMEOUT, body.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(body))) => Ok(body),
@@ -92,7 +91,8 @@ async fn read(body: web::Payload) -> Result<Bytes, HttpResponse> {
     }
 }
 
-/// The rest of `/debug`: others do not even learn what is not there.
+/// Serves all other paths below `/debug`. Remote peers get 403, so they do not learn which paths
+/// exist.
 async fn elsewhere(request: HttpRequest) -> HttpResponse {
     if !is_local(&request) {
         return text(StatusCode::FORBIDDEN, INSIDE_ONLY);
@@ -112,7 +112,7 @@ mod tests {
     use std::pin::Pin;
 
     #[actix_web::test]
-    async fn only_a_loopback_peer_looks_inside() {
+    async fn only_loopback_peers_can_use_debug_routes() {
         let admin = admin(None);
         let put = || test::TestRequest::put().uri("/debug/log-level").set_payload("debug\n");
         for peer in LOCAL {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_rebound_name_or_a_proxy_sees_no_more_than_a_remote_peer() {
+    async fn a_rebound_name_or_a_proxy_is_treated_as_a_remote_peer() {
         let admin = admin(Some(vec![key("pods", "b")]));
         for header in [("x-forwarded-for", "10.0.0.7"), ("x-forwarded-host", "evil.example")] {
             let put = test::TestRequest::put().uri("/debug/log-level").set_payload("debug");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_is_waited_for_five_seconds() {
+    async fn a_missing_body_times_out_after_five_seconds() {
         let request = test::TestRequest::default().to_http_request();
         let never: Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>> =
             stream::iter([Ok(Bytes::from_static(b"deb"))]).chain(stream::pending()).boxed_local();

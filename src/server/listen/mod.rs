@@ -1,5 +1,5 @@
-//! The admin listener: bound first, so that the address is known, then served until told to stop, over TLS
-//! if there is a certificate for it.
+//! The admin listener. It is bound first, so that its address is known, and then serves HTTP or
+//! HTTPS until the shutdown.
 
 use super::admin::{Admin, Exposition, routes};
 use actix_http::{
@@ -32,24 +32,25 @@ use std::{
 use tokio::select;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-/// Connections at once: probes, a few scrapers, a few people.
+/// Maximum number of connections, for probes, a few scrapers and a few users.
 const MAX_CONNECTIONS: usize = 256;
-/// Threads that answer: while one writes a large answer, the other says that we live.
+/// Number of worker threads. While one writes a large response, the other can answer liveness
+/// probes.
 const WORKERS: usize = 2;
-/// From connect to the last byte of the request's head.
+/// Time from the connect until the complete request head has arrived.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// From connect to the last byte of the answer, however slowly it is read: scrapes give up sooner, and
-/// those who read nothing would keep the probes out.
+/// Time from the connect until the complete response is read. Scrapers time out earlier, and
+/// clients that do not read must not block probes.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(1);
 const ENDED: &str = "the admin server ended";
-/// How long the last answers may take when the process ends.
+/// How long responses in progress may take after the shutdown begins.
 const STOP_SECONDS: u64 = 2;
-/// How long the other end may take to close what has been answered.
+/// How long the peer may take to close an answered connection.
 const CLOSE: Duration = Duration::from_secs(1);
-/// What is spoken over TLS: not HTTP/2, of which one connection may ask for any number of answers.
+/// The ALPN protocol over TLS. HTTP/2 is not offered, because one connection could request any
+/// number of responses.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// A bound listener.
 #[derive(Debug)]
 pub struct Listening {
     listeners: Vec<TcpListener>,
@@ -57,12 +58,13 @@ pub struct Listening {
     connection_timeout: Duration,
 }
 
-/// Binds `address`. `[::]` means every address of both families: where the kernel keeps IPv4 apart
-/// it is bound too, and where there is no IPv6, alone.
+/// Binds `address`. `[::]` means all IPv4 and IPv6 addresses.
+///
+/// If the kernel separates the families, IPv4 is bound, too. Without IPv6, only IPv4 is bound.
 ///
 /// # Errors
 ///
-/// [`ServeError`] if the kernel refuses the address.
+/// Returns [`ServeError`] if the kernel refuses the address.
 pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
     let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
         "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
@@ -71,18 +73,18 @@ pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
 }
 
 impl Listening {
-    /// The bound address, with the port that was found for port 0.
+    /// Returns the bound address, with the actual port if 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers requests, on two threads of its own, until `stop`; then finishes those under way,
-    /// for at most 2 s. With a certificate it does so over TLS alone.
+    /// Serves requests on two own threads until `stop`, and then waits up to 2 seconds for
+    /// responses in progress. With a certificate it serves HTTPS only.
     ///
     /// # Errors
     ///
-    /// [`ServeError`] if the certificate cannot be used, or the listener breaks.
+    /// Returns [`ServeError`] if the certificate is unusable or the listener fails.
     pub async fn serve(
         self,
         admin: Arc<Admin>,
@@ -102,8 +104,9 @@ impl Listening {
         ended.map_err(ServeError::of(ENDED))
     }
 
-    /// Not part of [`Self::serve`]: the builder cannot be sent between threads. Builds the server from its parts, since
-    /// actix-web's own TLS server offers HTTP/2, too.
+    /// Starts the server. This is separate from [`Self::serve`], because the builder is not `Send`.
+    ///
+    /// The server is built from its parts, because actix-web's own TLS server also offers HTTP/2.
     fn start(self, admin: Arc<Admin>, tls: Option<&ServerConfig>) -> io::Result<Server> {
         let exposition = Arc::new(Exposition::default());
         let most = self.connection_timeout;
@@ -134,8 +137,8 @@ impl Listening {
     }
 }
 
-/// HTTP/1.1 for `app`. A connection lasts for `most` and carries one request, since idle connections would keep the
-/// probes out.
+/// Returns the HTTP/1.1 service of `app`. A connection serves one request and lasts at most `most`,
+/// because idle connections would block probes.
 fn http<T, S, B>(app: S, most: Duration, socket: fn(&T) -> &TcpStream) -> H1Service<T, S, B>
 where
     T: 'static,
@@ -152,10 +155,10 @@ where
         .h1(app)
 }
 
-/// Ends a connection `most` after it began. The server itself bounds only how long it listens: what
-/// is not read it would keep for ever.
+/// Closes a connection `most` after the connect. The server itself limits only how long a request
+/// takes to arrive, not how long the client takes to read.
 fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
-    // Another handle on the same socket: the server owns this one.
+    // A duplicate of the socket, because the server owns the original one.
     let socket = match stream.as_fd().try_clone_to_owned() {
         Ok(socket) => net::TcpStream::from(socket),
         Err(error) => {
@@ -165,10 +168,10 @@ fn end_after(most: Duration, stream: &TcpStream, data: &mut Extensions) {
     };
     let ending = actix_web::rt::spawn(async move {
         tokio::time::sleep(most).await;
-        // An error says that it has ended.
+        // An error means that the connection has already ended.
         let _ended = socket.shutdown(Shutdown::Both);
     });
-    // The extensions live as long as the connection, and their end aborts the task.
+    // The extensions are dropped with the connection, which aborts this task.
     data.insert(AbortOnDropHandle::new(ending));
 }
 

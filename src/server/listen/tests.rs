@@ -1,4 +1,4 @@
-//! The admin listener over real sockets.
+//! Tests of the admin listener with real sockets.
 
 use super::*;
 use crate::{
@@ -43,7 +43,7 @@ async fn livez(address: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Whoever is sure of `certificate` alone.
+/// A TLS client that trusts only `certificate`.
 fn connector(certificate: &Certificate) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().unwrap()).unwrap();
@@ -57,7 +57,7 @@ fn connector(certificate: &Certificate) -> TlsConnector {
 }
 
 #[tokio::test]
-async fn with_a_certificate_it_speaks_tls_alone_and_within_the_same_bounds() {
+async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_limits() {
     let made = || Certificate::self_signed(names("here", "ops")).unwrap();
     let (certificate, another) = (Arc::new(made()), made());
     let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -70,13 +70,13 @@ async fn with_a_certificate_it_speaks_tls_alone_and_within_the_same_bounds() {
         connector.connect(name.clone(), TcpStream::connect(address).await?).await
     };
 
-    assert!(connect(connector(&another)).await.is_err(), "another has signed it");
+    assert!(connect(connector(&another)).await.is_err(), "another certificate is not trusted");
     let plain = livez(address).await.unwrap_or_default();
     assert!(!plain.contains("ok"), "{plain}");
     for path in ["livez", "metrics", "debug/cells"] {
         let mut stream = connect(connector(&certificate)).await.unwrap();
         let spoken = stream.get_ref().1.alpn_protocol();
-        assert_eq!(spoken, Some(&b"http/1.1"[..]), "HTTP/2 has no bound here");
+        assert_eq!(spoken, Some(&b"http/1.1"[..]), "HTTP/2 is not offered");
         let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost:9090\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
@@ -86,13 +86,13 @@ async fn with_a_certificate_it_speaks_tls_alone_and_within_the_same_bounds() {
     let mut idle = connect(connector(&certificate)).await.unwrap();
     let mut rest = Vec::new();
     let ended = timeout(Duration::from_secs(20), idle.read_to_end(&mut rest)).await;
-    assert!(ended.is_ok(), "it is cut off");
+    assert!(ended.is_ok(), "the connection is closed");
     stop.cancel();
     serving.await.unwrap().unwrap();
 }
 
-/// Says `request` and listens until the other end closes, for at most 4 s.
-async fn say(address: SocketAddr, request: &str) -> io::Result<String> {
+/// Sends `request` and reads until the server closes the connection, for at most 4 s.
+async fn send(address: SocketAddr, request: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
@@ -100,12 +100,12 @@ async fn say(address: SocketAddr, request: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Serves on a port of the loopback interface while `ask` runs.
-async fn serving<F: Future<Output = ()>>(ask: impl FnOnce(SocketAddr) -> F) {
+/// Serves on a loopback port while `test` runs.
+async fn serving<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr) -> F) {
     let listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let (address, stop) = (listening.address(), CancellationToken::new());
     let serving = tokio::spawn(listening.serve(admin(), None, stop.clone()));
-    ask(address).await;
+    test(address).await;
     stop.cancel();
     serving.await.unwrap().unwrap();
 }
@@ -115,7 +115,7 @@ async fn every_route_is_served() {
     serving(|address| async move {
         for (path, code) in [("livez", 200), ("metrics", 200), ("readyz", 503)] {
             let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            let answer = say(address, &request).await.unwrap();
+            let answer = send(address, &request).await.unwrap();
             assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
         }
     })
@@ -123,22 +123,22 @@ async fn every_route_is_served() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_with_its_answer() {
+async fn a_connection_closes_after_one_response() {
     serving(|address| async move {
-        let answer = say(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let answer = send(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert!(answer.ends_with("ok\n"), "{answer}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn http_1_0_gets_cells_without_chunks() {
+async fn http_1_0_gets_debug_informers_without_chunks() {
     serving(|address| async move {
         for connection in ["close", "keep-alive"] {
             let request = format!(
                 "GET /debug/cells HTTP/1.0\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n"
             );
-            let answer = say(address, &request).await.unwrap();
+            let answer = send(address, &request).await.unwrap();
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
             assert!(head.contains(" 200 OK"), "{head}");
             assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
@@ -149,7 +149,7 @@ async fn http_1_0_gets_cells_without_chunks() {
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_keep_no_probe_out() {
+async fn requests_without_their_bodies_do_not_block_probes() {
     serving(|address| async move {
         let head = "PUT /debug/log-level HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n";
         let mut open = Vec::new();
@@ -160,14 +160,14 @@ async fn bodies_that_do_not_come_keep_no_probe_out() {
         }
         let probe = timeout(Duration::from_secs(4), livez(address)).await;
         assert!(probe.unwrap().unwrap().starts_with("HTTP/1.1 200"));
-        let refused = say(address, head).await.unwrap();
+        let refused = send(address, head).await.unwrap();
         assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
     })
     .await;
 }
 
-/// What a reader gets of 20 MB, which no socket's buffers hold, if it begins to read after `pause`
-/// and a connection may last for `most`.
+/// Returns what a client receives of 20 MB, which exceeds all socket buffers. The client starts to
+/// read after `pause`, and a connection lasts at most `most`.
 async fn much(pause: Duration, most: Duration) -> String {
     let cells = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
     let admin = Arc::new(Admin { cells, ..Arc::into_inner(admin()).unwrap() });
@@ -188,7 +188,7 @@ async fn much(pause: Duration, most: Duration) -> String {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let whole = much(Duration::ZERO, CONNECTION_TIMEOUT).await;
     assert!(whole.contains("\n]}\n"), "{} bytes", whole.len());
     let part = much(Duration::from_secs(1), Duration::from_millis(500)).await;
@@ -196,7 +196,7 @@ async fn who_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn every_address_answers_until_told_to_stop() {
+async fn every_address_answers_until_shutdown() {
     let listening = bind("[::]:0".parse().unwrap()).unwrap();
     let port = listening.address().port();
     let stop = CancellationToken::new();
@@ -210,7 +210,7 @@ async fn every_address_answers_until_told_to_stop() {
 }
 
 #[test]
-fn a_taken_address_is_named() {
+fn an_address_in_use_is_named_in_the_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let holder = TcpListener::bind(taken).unwrap();
     let error = bind(taken).unwrap_err();

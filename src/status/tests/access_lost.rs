@@ -1,6 +1,7 @@
-//! What a profile says of a cell that may not be read any more, by its own policy.
+//! Tests of a profile's status after access to an informer was lost, for both `onAccessLost`
+//! policies.
 
-use super::fixtures::{World, declared, message, pods, said, target};
+use super::fixtures::{World, declared, message, pods, state, target};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{Declared, OnAccessLost, Reason},
@@ -9,7 +10,7 @@ use kubewarm_api::{
 use kubewarm_cache::informer::{CellReport, Loss, Phase, Verb};
 use std::time::Duration;
 
-/// A cell that was synced, and of which access was lost `seconds` ago.
+/// Report of a synced informer that lost access `seconds` ago.
 fn lost(world: &World, seconds: u64) -> CellReport {
     let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
@@ -23,14 +24,14 @@ fn status(world: &World, policy: OnAccessLost) -> CacheProfileStatus {
     world.compute(&Declared { on_access_lost: policy, ..profile }, None)
 }
 
-/// `Warm` and `Fresh`, and the objects.
+/// `Warm`, `Fresh` and the number of objects.
 fn summary(status: &CacheProfileStatus) -> (String, String, Option<i64>) {
-    let [warm, fresh] = ["Warm", "Fresh"].map(|type_| said(&status.conditions, type_));
+    let [warm, fresh] = ["Warm", "Fresh"].map(|type_| state(&status.conditions, type_));
     (warm, fresh, status.objects)
 }
 
 #[test]
-fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
+fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
     let mut world = World::new();
     let report = lost(&world, 30);
     world.runs(pods("a"), report);
@@ -42,26 +43,26 @@ fn each_profile_of_a_shared_cell_is_served_by_its_own_policy() {
         assert_eq!(summary(&status), *expected, "{policy:?}");
         let [target] = status.targets.as_slice() else { panic!("one target") };
         assert_eq!(target.cells.as_ref().unwrap().forbidden, 1, "{policy:?}");
-        assert_eq!(status.memory.as_deref(), Some("3Mi"), "it is still held");
+        assert_eq!(status.memory.as_deref(), Some("3Mi"), "the store is kept");
         let [problem] = target.problems.as_slice() else { panic!("one problem") };
         assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Forbidden"));
-        assert_ne!(said(&status.conditions, "Ready"), "True/Ready");
+        assert_ne!(state(&status.conditions, "Ready"), "True/Ready");
     }
     let stale = status(&world, OnAccessLost::ServeStale);
-    let told = message(&stale.conditions, "Fresh");
-    assert!(told.contains("not allowed to watch pods") && told.contains("old data"), "{told}");
+    let text = message(&stale.conditions, "Fresh");
+    assert!(text.contains("not allowed to watch pods") && text.contains("old data"), "{text}");
 }
 
 #[test]
-fn access_that_nobody_can_verify_is_lost_without_any_permission_missing() {
+fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     let mut world = World::new();
     let report = world.failing(lost(&world, 30), Reason::Unverified, Verb::List);
     world.runs(pods("a"), CellReport { phase: Phase::Fenced, ..report });
     let fenced = status(&world, OnAccessLost::default());
-    assert_eq!(said(&fenced.conditions, "Warm"), "False/ServerUnreachable");
-    assert_eq!(said(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
-    let told = message(&fenced.conditions, "Ready");
-    assert!(told.contains("nobody can say whether") && told.contains("server's words"), "{told}");
+    assert_eq!(state(&fenced.conditions, "Warm"), "False/ServerUnreachable");
+    assert_eq!(state(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
+    let text = message(&fenced.conditions, "Ready");
+    assert!(text.contains("nobody can say whether") && text.contains("server's words"), "{text}");
     assert_eq!(fenced.targets[0].cells.as_ref().unwrap().failing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
@@ -70,12 +71,12 @@ fn access_that_nobody_can_verify_is_lost_without_any_permission_missing() {
 }
 
 #[test]
-fn until_a_list_is_complete_returned_access_counts_as_lost() {
+fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
     let mut world = World::new();
     let report = CellReport { phase: Phase::Relisting, fault: None, ..lost(&world, 30) };
     world.runs(pods("a"), report);
     let fenced = status(&world, OnAccessLost::default());
-    assert_eq!(said(&fenced.conditions, "Warm"), "False/Syncing");
+    assert_eq!(state(&fenced.conditions, "Warm"), "False/Syncing");
     assert_eq!(fenced.targets[0].cells.as_ref().unwrap().syncing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let (warm, fresh, _) = summary(&stale);
@@ -83,11 +84,11 @@ fn until_a_list_is_complete_returned_access_counts_as_lost() {
 }
 
 #[test]
-fn a_refusal_that_is_not_verified_yet_counts_as_a_loss_of_this_moment() {
+fn an_unconfirmed_refusal_counts_as_lost_access() {
     let mut world = World::new();
     let report = world.failing(world.watching(), Reason::Forbidden, Verb::Watch);
     world.runs(pods("a"), report);
-    let warm = |policy| said(&status(&world, policy).conditions, "Warm");
+    let warm = |policy| state(&status(&world, policy).conditions, "Warm");
     assert_eq!(warm(OnAccessLost::default()), "False/Forbidden");
     assert_eq!(warm(OnAccessLost::ServeStale), "True/Synced");
 }

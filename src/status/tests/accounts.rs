@@ -1,10 +1,10 @@
-//! Profiles that name a ServiceAccount.
+//! Tests of the status of profiles that name a ServiceAccount.
 
 use super::fixtures::{World, declared, one, pods, target};
 use kubewarm_api::model::{AuthorCheck, Declared, Reason, Verb};
 
 #[test]
-fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
+fn a_profile_reports_that_no_policy_checks_its_author() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {
@@ -30,7 +30,7 @@ fn a_profile_says_when_nobody_asks_whether_its_author_may_act_as_its_account() {
 }
 
 #[test]
-fn an_account_without_a_token_may_not_read() {
+fn an_account_without_a_token_is_not_authorized() {
     for reason in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
         let mut world = World::new();
         let report = world.failing(world.listing(), reason, Verb::List);

@@ -1,7 +1,7 @@
-//! From reports of cells to conditions, as tables.
+//! Tests that map reports of informers to conditions.
 
 use super::fixtures::{
-    World, declared, key, message, one, pods, said, serving, spec, summary, target,
+    World, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
 use crate::status::{Observed, compute};
 use kubewarm_api::{
@@ -34,7 +34,7 @@ fn refused(reason: RefusalReason) -> DeclaredTarget {
 fn before_discovery_everything_is_unknown() {
     let undiscovered = DeclaredTarget { resolved: None, ..target("pods", &[]) };
     let status = World::new().compute(&declared(vec![undiscovered]), None);
-    let said: Vec<_> = TYPES.iter().map(|type_| said(&status.conditions, type_)).collect();
+    let state: Vec<_> = TYPES.iter().map(|type_| state(&status.conditions, type_)).collect();
     let expected = [
         "Unknown/Pending",
         "Unknown/Discovering",
@@ -45,12 +45,12 @@ fn before_discovery_everything_is_unknown() {
         "Unknown/NoDeadline",
         "Unknown/Discovering",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(state, expected);
     assert!(status.conditions.iter().all(|found| found.observed_generation == Some(3)));
 }
 
 #[test]
-fn nothing_running_does_not_look_like_everything_synced() {
+fn a_profile_without_running_informers_is_not_synced() {
     let targets = vec![target("pods", &[pods("a"), pods("b")])];
     let status = World::new().compute(&declared(targets), None);
     assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
@@ -60,7 +60,7 @@ fn nothing_running_does_not_look_like_everything_synced() {
 }
 
 #[test]
-fn one_declared_cell_that_does_not_run_keeps_its_target_cold() {
+fn one_declared_informer_that_does_not_run_keeps_its_target_cold() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("pods", &[pods("a"), pods("b")])];
@@ -74,13 +74,13 @@ fn one_declared_cell_that_does_not_run_keeps_its_target_cold() {
 }
 
 #[test]
-fn synced_and_watched_is_ready() {
+fn a_profile_with_synced_and_open_watches_is_ready() {
     let mut world = World::new();
     let report = world.watching();
     let status = one(&mut world, report);
     assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
     assert_eq!(status.warm_targets.as_deref(), Some("1/1"));
-    assert_eq!(said(&status.conditions, "Stalled"), "False/NotStalled");
+    assert_eq!(state(&status.conditions, "Stalled"), "False/NotStalled");
     assert_eq!(status.objects, Some(10));
     assert_eq!(status.memory.as_deref(), Some("3Mi"));
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
@@ -91,7 +91,7 @@ fn synced_and_watched_is_ready() {
 }
 
 #[test]
-fn optional_targets_never_block() {
+fn optional_targets_never_change_a_condition() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let optional = |target| DeclaredTarget { requirement: Requirement::Optional, ..target };
@@ -103,15 +103,15 @@ fn optional_targets_never_block() {
     ];
     let status = world.compute(&declared(targets), None);
     assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
-    assert_eq!(said(&status.conditions, "Accepted"), "True/Resolved");
-    assert_eq!(said(&status.conditions, "Stalled"), "False/NotStalled");
+    assert_eq!(state(&status.conditions, "Accepted"), "True/Resolved");
+    assert_eq!(state(&status.conditions, "Stalled"), "False/NotStalled");
     assert_eq!(status.warm_targets.as_deref(), Some("1/3"));
     let text = message(&status.conditions, "Warm");
     assert!(text.contains("Optional: target \"second\": not allowed to list pods"), "{text}");
 }
 
 #[test]
-fn refusals_stall_only_if_the_author_must_edit() {
+fn only_refusals_that_need_an_edit_set_stalled() {
     let table = [
         (RefusalReason::UnknownResource, "False/TargetsNotWarm", "False/NotStalled"),
         (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
@@ -130,17 +130,17 @@ fn refusals_stall_only_if_the_author_must_edit() {
         world.runs(pods("a"), world.watching());
         let targets = vec![target("good", &[pods("a")]), refused(reason)];
         let status = world.compute(&declared(targets), None);
-        assert_eq!(said(&status.conditions, "Accepted"), format!("False/{reason}"));
-        assert_eq!(said(&status.conditions, "Ready"), ready, "{reason}");
-        assert_eq!(said(&status.conditions, "Stalled"), stalled, "{reason}");
-        assert_eq!(said(&status.targets[0].conditions, "Warm"), "True/Synced", "the other lives");
+        assert_eq!(state(&status.conditions, "Accepted"), format!("False/{reason}"));
+        assert_eq!(state(&status.conditions, "Ready"), ready, "{reason}");
+        assert_eq!(state(&status.conditions, "Stalled"), stalled, "{reason}");
+        assert_eq!(state(&status.targets[0].conditions, "Warm"), "True/Synced", "the other target");
         let text = message(&status.conditions, "Accepted");
         assert_eq!(text, "the message of the refusal", "it names the target by its field");
     }
 }
 
 #[test]
-fn a_refused_generation_says_so_while_the_last_valid_one_serves() {
+fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let declared = Declared {
@@ -149,11 +149,11 @@ fn a_refused_generation_says_so_while_the_last_valid_one_serves() {
     };
     let status = world.compute(&declared, None);
     assert_eq!(summary(&status), ["False/InvalidSpec", "True/Synced", "True/WatchesCurrent"]);
-    assert_eq!(said(&status.conditions, "Stalled"), "True/InvalidSpec");
+    assert_eq!(state(&status.conditions, "Stalled"), "True/InvalidSpec");
 }
 
 #[test]
-fn what_does_not_run_looks_neither_warm_nor_allowed() {
+fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
     let declared = Declared {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         warmup_deadline: Some(Duration::from_hours(1)),
@@ -167,7 +167,7 @@ fn what_does_not_run_looks_neither_warm_nor_allowed() {
         ("WarmupDeadlineMet", "Unknown/Warming"),
         ("Stalled", "True/InvalidSpec"),
     ] {
-        assert_eq!(said(&status.conditions, type_), expected);
+        assert_eq!(state(&status.conditions, type_), expected);
     }
     let text = message(&status.conditions, "Accepted");
     assert_eq!(
@@ -178,7 +178,7 @@ fn what_does_not_run_looks_neither_warm_nor_allowed() {
 }
 
 #[test]
-fn paused_is_not_ready_and_keeps_what_it_has() {
+fn a_paused_profile_is_not_ready_and_keeps_its_stores() {
     let mut world = World::new();
     let paused = CellReport { phase: Phase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
@@ -190,17 +190,17 @@ fn paused_is_not_ready_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_selector_that_matches_nothing_is_warm_and_says_so() {
+fn a_selector_without_matches_is_warm_and_reports_it() {
     let mut world = World::new();
     let namespaces = key("namespaces", Extent::Cluster);
     let by_selector = DeclaredTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
     let profile = declared(vec![by_selector]);
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");
+    assert_eq!(state(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");
     let forbidden = world.failing(world.listing(), Reason::Forbidden, Verb::List);
     world.runs(namespaces.clone(), forbidden);
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list namespaces across the cluster"), "{text}");
     world.runs(namespaces, world.watching());
@@ -212,25 +212,25 @@ fn a_selector_that_matches_nothing_is_warm_and_says_so() {
 }
 
 #[test]
-fn an_edited_target_reports_its_new_cells_and_says_which_generation_serves() {
+fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
     let mut world = World::new();
     world.runs(pods("old"), world.watching());
     world.runs(pods("new"), world.listing());
     let edited = serving(target("pods", &[pods("new")]), 2, &[pods("old")]);
     let profile = declared(vec![edited]);
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Warm"), "False/Syncing");
+    assert_eq!(state(&status.conditions, "Warm"), "False/Syncing");
     assert_eq!(status.targets[0].serving_generation, Some(2));
-    assert_eq!(status.targets[0].objects, Some(10), "those of the old cell, which serves");
+    assert_eq!(status.targets[0].objects, Some(10), "objects of the old informer, which serves");
 
     world.runs(pods("new"), world.watching());
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Warm"), "True/Synced");
+    assert_eq!(state(&status.conditions, "Warm"), "True/Synced");
     assert_eq!(status.targets[0].serving_generation, Some(3), "before the controller has noticed");
 }
 
 #[test]
-fn the_deadline_is_met_missed_or_open() {
+fn the_deadline_is_met_missed_or_unknown() {
     let status = |seconds, warm: bool| {
         let mut world = World::new();
         if warm {
@@ -240,7 +240,7 @@ fn the_deadline_is_met_missed_or_open() {
             warmup_deadline: Some(Duration::from_secs(seconds)),
             ..declared(vec![target("pods", &[pods("a")])])
         };
-        said(&world.compute(&profile, None).conditions, "WarmupDeadlineMet")
+        state(&world.compute(&profile, None).conditions, "WarmupDeadlineMet")
     };
     assert_eq!(status(2, true), "True/DeadlineMet");
     assert_eq!(status(1, true), "False/DeadlineMissed");
@@ -249,7 +249,7 @@ fn the_deadline_is_met_missed_or_open() {
 }
 
 #[test]
-fn transition_times_move_with_the_status_only() {
+fn transition_times_change_only_with_the_status() {
     let mut world = World::new();
     let report = world.watching();
     let first = one(&mut world, report.clone());
@@ -270,19 +270,19 @@ fn transition_times_move_with_the_status_only() {
 }
 
 #[test]
-fn an_index_that_went_is_said_by_its_target() {
+fn an_omitted_index_is_reported_by_its_target() {
     let paths = ["spec.a", "spec.b", "spec.c", "spec.d"];
     let left_out = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
     let target = DeclaredTarget { left_out, ..target("pods", &[pods("a")]) };
     let status = World::new().compute(&declared(vec![target]), None);
     let conditions = &status.targets[0].conditions;
-    assert_eq!(said(conditions, "Accepted"), "True/Resolved");
+    assert_eq!(state(conditions, "Accepted"), "True/Resolved");
     let message = message(conditions, "Accepted");
     assert!(message.ends_with(": spec.a, spec.b, spec.c and 1 more"), "{message}");
 }
 
 #[test]
-fn manifests_that_do_not_fit_are_to_be_printed() {
+fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let profile = declared(vec![target("pods", &[pods("a")])]);
@@ -296,7 +296,7 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    // Nothing elevated is needed, and so nothing is missing.
+    // The profile needs no elevated permission, so the missing manifest is no problem.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
     assert!(!message(&complete).contains("kubewarm rbac"));
     let advice = message(&AccessStatus::default());

@@ -1,4 +1,4 @@
-//! Which steps of a status are written, and how soon.
+//! Tests of the delay before a changed status is written.
 
 use crate::status::difference::pause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -28,13 +28,13 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
     }
 }
 
-/// Seconds after the last write, for the step from `status("True", 0)`.
+/// Seconds between the last write and the write of the changed status.
 fn seconds(wanted: &CacheProfileStatus) -> Option<u64> {
     pause(Some(&status("True", 0)), wanted).as_ref().map(Duration::as_secs)
 }
 
 #[test]
-fn what_the_cluster_has_already_is_not_written_again() {
+fn a_status_equal_to_the_clusters_is_not_written() {
     assert_eq!(seconds(&status("True", 0)), None);
     assert!(pause(None, &status("True", 0)).is_some());
 }
@@ -54,11 +54,11 @@ fn versions_memory_latencies_and_times_never_cause_a_write() {
     }
     assert_eq!(seconds(&wanted), None);
     wanted.warm_targets = Some("1/1".into());
-    assert_eq!(seconds(&wanted), Some(10), "they go along with something else");
+    assert_eq!(seconds(&wanted), Some(10), "they are written with other changes");
 }
 
 #[test]
-fn conditions_are_written_at_once_details_later_and_numbers_once_a_minute() {
+fn conditions_are_written_after_one_second_details_after_ten_and_counts_after_sixty() {
     assert_eq!(seconds(&status("False", 0)), Some(1));
     let mut other = status("True", 0);
     other.conditions[0].reason = "Another".into();

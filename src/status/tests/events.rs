@@ -1,4 +1,4 @@
-//! Which changes of a status are told.
+//! Tests of the Events that status changes send.
 
 use crate::status::events::{Notices, changes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -48,7 +48,7 @@ fn profile(name: &str) -> ProfileRef {
 }
 
 #[test]
-fn changes_that_a_person_cares_about_have_a_cause() {
+fn important_status_changes_send_an_event_with_a_reason() {
     let table = [
         (None, ready("True"), vec!["Ready"]),
         (None, ready("False"), vec![]),
@@ -104,7 +104,7 @@ fn changes_that_a_person_cares_about_have_a_cause() {
 }
 
 #[test]
-fn a_relist_because_of_what_was_wrong_is_told_once_for_each() {
+fn each_relist_after_a_fault_sends_one_event() {
     for (reason, cause) in
         [("Rollback", "ResourceVersionRolledBack"), ("Inconsistent", "CacheInconsistent")]
     {

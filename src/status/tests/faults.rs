@@ -1,6 +1,6 @@
-//! From faults of cells to conditions, as tables.
+//! Tests that map faults of informers to conditions.
 
-use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, said, summary, target};
+use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, state, summary, target};
 use crate::status::{Observed, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use strum::VariantArray as _;
 
 #[test]
-fn faults_before_the_first_sync_have_a_reason_each() {
+fn each_fault_before_the_first_sync_has_a_reason() {
     let table = [
         (Reason::Forbidden, "False/PermissionsMissing", "False/Forbidden"),
         (Reason::Unauthorized, "False/PermissionsMissing", "False/Forbidden"),
@@ -36,21 +36,21 @@ fn faults_before_the_first_sync_have_a_reason_each() {
 }
 
 #[test]
-fn only_lost_access_and_lost_kinds_make_a_synced_cell_cold() {
+fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
     for &reason in Reason::VARIANTS {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);
         let cold = reason.refuses_identity()
             || matches!(reason, Reason::NotServed | Reason::NamespaceNotFound);
-        let warm = said(&status.conditions, "Warm");
+        let warm = state(&status.conditions, "Warm");
         assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
-        assert_ne!(said(&status.conditions, "Ready"), "True/Ready", "{reason}");
+        assert_ne!(state(&status.conditions, "Ready"), "True/Ready", "{reason}");
     }
 }
 
 #[test]
-fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
+fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let mut world = World::new();
     world.runs(pods("team-a"), world.watching());
     world.runs(pods("team-b"), world.failing(world.listing(), Reason::Forbidden, Verb::Watch));
@@ -68,7 +68,7 @@ fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
 }
 
 #[test]
-fn secrets_point_at_the_elevated_manifests() {
+fn a_refused_secret_read_points_to_the_elevated_manifests() {
     let mut world = World::new();
     let secrets = key("secrets", Extent::AllNamespaces);
     world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
@@ -79,7 +79,7 @@ fn secrets_point_at_the_elevated_manifests() {
 }
 
 #[test]
-fn every_way_of_not_being_current_has_a_reason() {
+fn each_cause_of_staleness_has_a_reason() {
     use Phase::{Failing, Paused, Reconnecting, Relisting, Silent};
 
     let world = World::new();
@@ -114,29 +114,29 @@ fn every_way_of_not_being_current_has_a_reason() {
         let mut world = world.clone();
         let (phase, fault) = (report.phase, report.fault.clone());
         let status = one(&mut world, report);
-        assert_eq!(said(&status.conditions, "Fresh"), expected, "{phase:?} {fault:?}");
-        assert_eq!(said(&status.conditions, "Warm"), "True/Synced", "{phase:?}");
+        assert_eq!(state(&status.conditions, "Fresh"), expected, "{phase:?} {fault:?}");
+        assert_eq!(state(&status.conditions, "Warm"), "True/Synced", "{phase:?}");
         let ready = if expected.starts_with("True") { "True/Ready" } else { "False/Stale" };
-        assert_eq!(said(&status.conditions, "Ready"), ready, "{phase:?}");
+        assert_eq!(state(&status.conditions, "Ready"), ready, "{phase:?}");
     }
 }
 
 #[test]
-fn a_blink_of_the_server_is_not_a_state_but_an_outage_is() {
+fn only_an_interruption_of_five_seconds_is_reported() {
     let mut world = World::new();
     let mut report = world.failing(world.watching(), Reason::Unreachable, Verb::Watch);
     if let Some(fault) = &mut report.fault {
         fault.since = world.clock.wall;
     }
     let status = one(&mut world, report.clone());
-    assert_eq!(said(&status.conditions, "Fresh"), "True/WatchesCurrent");
+    assert_eq!(state(&status.conditions, "Fresh"), "True/WatchesCurrent");
     world.pass(Duration::from_secs(5));
     let status = one(&mut world, report);
-    assert_eq!(said(&status.conditions, "Fresh"), "False/ServerUnreachable");
+    assert_eq!(state(&status.conditions, "Fresh"), "False/ServerUnreachable");
 }
 
 #[test]
-fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
+fn a_refusal_names_the_command_if_the_status_has_no_manifests() {
     let mut world = World::new();
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);

@@ -1,6 +1,6 @@
-//! Counts, times and problems of a status.
+//! Tests of counts, durations and problems in a status.
 
-use super::fixtures::{World, declared, message, one, pods, said, serving, spec, target};
+use super::fixtures::{World, declared, message, one, pods, serving, spec, state, target};
 use kubewarm_api::{
     model::{Declared, Reason, Requirement},
     v1alpha1::CellCounts,
@@ -13,12 +13,12 @@ use std::{sync::Arc, time::Duration};
 use strum::VariantArray as _;
 
 #[test]
-fn time_to_warm_is_set_once_for_each_generation() {
+fn time_to_warm_is_set_once_per_generation() {
     let mut world = World::new();
     let report = world.watching();
     let first = one(&mut world, report);
     let mut profile = declared(vec![target("pods", &[pods("a")])]);
-    // The kind went away and came back: warm anew, an hour later.
+    // The kind was removed and returned, so the informer synced again an hour later.
     world.pass(Duration::from_hours(1));
     world.runs(pods("a"), world.watching());
     let second = world.compute(&profile, Some(&first));
@@ -26,23 +26,23 @@ fn time_to_warm_is_set_once_for_each_generation() {
     profile.generation = 4;
     profile.accepted_at = Duration::from_secs(100 + 3_600);
     let third = world.compute(&profile, Some(&second));
-    assert_eq!(third.time_to_warm_milliseconds, Some(0), "its cells were warm already");
+    assert_eq!(third.time_to_warm_milliseconds, Some(0), "its informers were already warm");
 }
 
 #[test]
-fn a_server_that_lies_about_the_length_of_its_lists_overflows_nothing() {
+fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
     let mut world = World::new();
     for namespace in ["a", "b"] {
         let report = CellReport { listed: 1, expected: Some(u64::MAX), ..world.listing() };
         world.runs(pods(namespace), report);
     }
     let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
-    let told = message(&status.conditions, "Warm");
-    assert!(told.contains(&format!("2 of {} objects listed", u64::MAX)), "{told}");
+    let text = message(&status.conditions, "Warm");
+    assert!(text.contains(&format!("2 of {} objects listed", u64::MAX)), "{text}");
 }
 
 #[test]
-fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_counts() {
+fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() {
     const MIB: u64 = 1 << 20;
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
@@ -60,7 +60,7 @@ fn a_cell_of_two_targets_counts_once_for_the_profile_and_what_answers_meanwhile_
 }
 
 #[test]
-fn time_to_warm_is_that_of_the_slowest_required_target() {
+fn time_to_warm_comes_from_the_slowest_required_target() {
     let mut world = World::new();
     let mut slow = world.watching();
     if let Some(warmed) = &mut slow.warmed {
@@ -106,11 +106,11 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
         })
     );
     assert_eq!(json["latencyMilliseconds"], serde_json::json!({"event": {"p50": 0, "p99": 5}}));
-    assert!(json.get("resourceVersion").is_none(), "two cells have no one version");
+    assert!(json.get("resourceVersion").is_none(), "two informers have no common version");
 }
 
 #[test]
-fn objects_that_do_not_decode_are_named_one_problem_for_each_namespace() {
+fn undecodable_objects_are_one_problem_per_namespace() {
     let mut world = World::new();
     let undecodable = |name: &str| Undecodable {
         object: name.into(),
@@ -127,11 +127,11 @@ fn objects_that_do_not_decode_are_named_one_problem_for_each_namespace() {
         problem.message.as_deref(),
         Some("a/one and 1 more are not served: metadata.name is missing")
     );
-    assert_eq!(said(&status.conditions, "Ready"), "True/Ready", "its neighbours live");
+    assert_eq!(state(&status.conditions, "Ready"), "True/Ready", "other objects are served");
 }
 
 #[test]
-fn many_problems_are_bounded_everywhere() {
+fn problems_and_messages_are_bounded() {
     let mut world = World::new();
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
     let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
@@ -155,12 +155,12 @@ fn many_problems_are_bounded_everywhere() {
     for target in &status.targets {
         assert_eq!(target.problems.len(), 16);
         assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
-        assert_eq!(target.problems[0].reason, "Forbidden", "the gravest first");
+        assert_eq!(target.problems[0].reason, "Forbidden", "the most severe first");
     }
 }
 
 #[test]
-fn cells_that_targets_share_are_counted_once() {
+fn informers_that_targets_share_are_counted_once() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let targets = vec![target("one", &[pods("a")]), target("two", &[pods("a")])];
@@ -195,7 +195,7 @@ fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -
 
 proptest! {
     #[test]
-    fn counts_add_up_and_ready_means_all_synced(
+    fn informer_counts_add_up_and_ready_implies_all_synced(
         cells in proptest::collection::vec(
             proptest::option::of((0_u8..9, 0_usize..30, any::<bool>(), 0_u64..200)), 0..12,
         ),
@@ -214,9 +214,9 @@ proptest! {
             counts;
         prop_assert_eq!(usize::try_from(total).unwrap(), keys.len());
         prop_assert_eq!(total, synced + syncing + stale + forbidden + missing + limited + failing);
-        let warm = said(&status.conditions, "Warm") == "True/Synced";
+        let warm = state(&status.conditions, "Warm") == "True/Synced";
         prop_assert_eq!(warm, synced + stale == total);
-        let ready = said(&status.conditions, "Ready") == "True/Ready";
+        let ready = state(&status.conditions, "Ready") == "True/Ready";
         prop_assert_eq!(ready, synced == total);
         let mut keys: Vec<_> = status.targets[0]
             .problems

@@ -1,4 +1,4 @@
-//! Declared profiles and reports of cells, for tests.
+//! Declared profiles and reports of informers for the status tests.
 
 use crate::{
     access::{CellAccess, Standing},
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 
-/// What runs, and what time it is.
+/// All informers with their state, and the current time.
 #[derive(Clone, Debug)]
 pub(in crate::status) struct World {
     pub(in crate::status) clock: Clock,
@@ -31,7 +31,7 @@ pub(in crate::status) struct World {
 }
 
 impl World {
-    /// 100 seconds after the start of the process; nothing runs.
+    /// A world 100 seconds after the start of the process, without running informers.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
         let clock = Clock {
@@ -72,7 +72,7 @@ impl World {
         })
     }
 
-    /// Verified now.
+    /// Permission state confirmed at the current time.
     pub(super) fn granted(&self) -> CellAccess {
         let (verified_at, method) = (self.clock.wall, VerificationMethod::Probe);
         CellAccess {
@@ -83,17 +83,18 @@ impl World {
         }
     }
 
-    /// Changes what is known of a cell's permissions.
-    pub(super) fn knows(&mut self, key: &CellKey, access: CellAccess) {
+    /// Replaces the permission state of an informer.
+    pub(super) fn set_access(&mut self, key: &CellKey, access: CellAccess) {
         self.cells.get_mut(key).unwrap().access = Some(access);
     }
 
-    /// In its first list.
+    /// Report of an informer in its first list.
     pub(super) fn listing(&self) -> CellReport {
         CellReport { phase: Phase::Listing, ..CellReport::queued(self.clock.wall) }
     }
 
-    /// Synced two seconds after its declaration, which was at second 90 of the process.
+    /// Report of an informer that synced two seconds after its declaration, which was 90 seconds
+    /// after the start.
     pub(super) fn watching(&self) -> CellReport {
         let started = self.clock.wall - SignedDuration::from_secs(10);
         let synced = started + SignedDuration::from_secs(2);
@@ -113,7 +114,7 @@ impl World {
         }
     }
 
-    /// `report`, failing since a minute ago.
+    /// `report` with a fault that began a minute ago.
     pub(super) fn failing(&self, report: CellReport, reason: Reason, verb: Verb) -> CellReport {
         let since = self.clock.wall - SignedDuration::from_mins(1);
         let fault = CellFault {
@@ -145,7 +146,7 @@ pub(super) fn spec(key: &CellKey) -> CellSpec {
     CellSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-/// A required target of those cells, resolved, that serves nothing yet.
+/// A resolved required target of `cells` that no informer serves yet.
 pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
     let resource = cells.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     DeclaredTarget {
@@ -175,7 +176,7 @@ pub(super) fn serving(
     DeclaredTarget { serving: Some(serving), ..target }
 }
 
-/// Accepted at second 90 of the process, as generation 3.
+/// A profile that was accepted 90 seconds after the start, with generation 3.
 pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
     Declared {
         profile: ProfileRef { namespace: "shop".into(), name: "checkout".into() },
@@ -195,8 +196,8 @@ pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
     }
 }
 
-/// `status/reason` of a condition.
-pub(super) fn said(
+/// Returns `status/reason` of a condition.
+pub(super) fn state(
     conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     type_: &str,
 ) -> String {
@@ -204,9 +205,9 @@ pub(super) fn said(
     found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
 }
 
-/// `Ready`, `Warm` and `Fresh` of a profile.
+/// Returns `Ready`, `Warm` and `Fresh` of a profile.
 pub(super) fn summary(status: &CacheProfileStatus) -> [String; 3] {
-    ["Ready", "Warm", "Fresh"].map(|type_| said(&status.conditions, type_))
+    ["Ready", "Warm", "Fresh"].map(|type_| state(&status.conditions, type_))
 }
 
 pub(super) fn message(
@@ -217,7 +218,7 @@ pub(super) fn message(
     found.map(|found| found.message.clone()).unwrap_or_default()
 }
 
-/// The status of a profile with the one cell `pods("a")`.
+/// Returns the status of a profile with the single informer `pods("a")`.
 pub(super) fn one(world: &mut World, report: CellReport) -> CacheProfileStatus {
     world.runs(pods("a"), report);
     world.compute(&declared(vec![target("pods", &[pods("a")])]), None)

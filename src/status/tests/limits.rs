@@ -1,6 +1,6 @@
-//! Targets that a limit has stopped, and what is said of the others.
+//! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
 
-use super::fixtures::{World, declared, message, pods, said, spec, target};
+use super::fixtures::{World, declared, message, pods, spec, state, target};
 use crate::status::events::Notices;
 use kubewarm_api::{
     model::{
@@ -32,11 +32,11 @@ fn compute(world: &World, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
 }
 
 fn summary(status: &CacheProfileStatus) -> [String; 3] {
-    ["Ready", "Warm", "WithinLimits"].map(|type_| said(&status.conditions, type_))
+    ["Ready", "Warm", "WithinLimits"].map(|type_| state(&status.conditions, type_))
 }
 
 #[test]
-fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
+fn a_stopped_target_reports_no_objects_even_if_another_profile_keeps_the_informer() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     world.runs(pods("b"), world.watching());
@@ -49,13 +49,13 @@ fn a_stopped_target_holds_nothing_though_another_profile_keeps_its_cell_warm() {
     assert_eq!((big.objects, cells.limited, cells.synced), (Some(0), 1, 0));
     assert_eq!(big.problems[0].reason, "ObjectsExceeded");
     assert!(big.problems[0].next_retry_time.is_some());
-    assert_eq!(said(&small.conditions, "WithinLimits"), "True/BelowLimits");
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified", "also what does not run");
+    assert_eq!(state(&small.conditions, "WithinLimits"), "True/BelowLimits");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "checked while stopped");
     assert_eq!(small.problems, []);
 }
 
 #[test]
-fn a_stopped_selector_looks_for_no_namespaces_and_is_not_warm() {
+fn a_target_with_a_stopped_selector_is_not_warm() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let by_selector = |limited| DeclaredTarget {
@@ -72,14 +72,14 @@ fn a_stopped_selector_looks_for_no_namespaces_and_is_not_warm() {
 }
 
 #[test]
-fn an_optional_target_that_is_stopped_leaves_the_profile_ready() {
+fn a_stopped_optional_target_leaves_the_profile_ready() {
     let world = World::new();
     let optional = DeclaredTarget { requirement: Requirement::Optional, ..limited() };
     assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
 }
 
 #[test]
-fn what_is_still_listed_is_measured_unless_nothing_limits_it() {
+fn an_unfinished_list_is_measuring_only_with_limits() {
     let mut world = World::new();
     world.runs(pods("a"), world.listing());
     let targets = || vec![target("big", &[pods("a")])];
@@ -89,36 +89,36 @@ fn what_is_still_listed_is_measured_unless_nothing_limits_it() {
 }
 
 #[test]
-fn nothing_is_said_of_what_has_not_been_listed_or_may_not_be_read() {
+fn limits_are_unknown_before_the_list_and_without_access() {
     let mut world = World::new();
     let targets = || vec![target("big", &[pods("a")])];
-    let told = |world: &World| {
+    let text = |world: &World| {
         let unlimited = world.compute(&declared(targets()), None);
         [&compute(world, targets()), &unlimited]
             .map(|it| message(&it.targets[0].conditions, "WithinLimits"))
     };
     world.runs(pods("a"), world.listing());
-    let [limited, unlimited] = told(&world);
+    let [limited, unlimited] = text(&world);
     assert!(limited.contains("not listed completely yet"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
     let loss = Loss { at: world.clock.mono, time: world.clock.wall };
     let fault = world.failing(world.watching(), Reason::Forbidden, Verb::List);
     world.runs(pods("a"), CellReport { lost: Some(loss), phase: Phase::Fenced, ..fault });
-    let [limited, unlimited] = told(&world);
+    let [limited, unlimited] = text(&world);
     assert!(limited.contains("access was lost"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
 }
 
 #[test]
-fn an_event_tells_when_a_limit_is_exceeded_and_when_no_more() {
+fn an_event_reports_that_a_limit_is_exceeded_and_that_it_is_not() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let fits = compute(&world, vec![target("big", &[pods("a")])]);
     let exceeds = compute(&world, vec![limited()]);
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
-        let told = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
-        told.into_iter().map(|notice| notice.reason).collect()
+        let sent = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
+        sent.into_iter().map(|notice| notice.reason).collect()
     };
     assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);
     assert_eq!(causes(&exceeds, &fits), ["Ready", "WithinLimits"]);

@@ -1,4 +1,4 @@
-//! What is too long for the files it tests.
+//! Tests of the status modules.
 
 mod access_lost;
 mod accounts;

@@ -1,6 +1,6 @@
-//! What is known of permissions, and what a profile says of it.
+//! Tests of `Authorized` and `status.access`.
 
-use super::fixtures::{SUBJECT, World, declared, key, message, pods, said, target};
+use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
 use crate::{
     access::{CellAccess, Excess, Refused, Standing},
     status::difference::pause,
@@ -11,7 +11,7 @@ use kubewarm_api::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Two targets, of which one has two cells; everything is warm.
+/// A profile with two warm targets, one with two informers and one with one.
 fn scene() -> (World, Declared, [CellKey; 3]) {
     let mut world = World::new();
     let keys = [pods("a"), pods("b"), key("secrets", Extent::AllNamespaces)];
@@ -36,15 +36,15 @@ fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
 const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
 
 #[test]
-fn what_is_verified_says_how_and_since_when() {
+fn authorized_reports_the_method_and_the_time_of_the_check() {
     let (mut world, profile, keys) = scene();
     let before = world.granted();
     world.pass(Duration::from_secs(20));
     for key in &keys[1..] {
-        world.knows(key, world.granted());
+        world.set_access(key, world.granted());
     }
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
     assert_eq!(access.method, Some(VerificationMethod::Probe));
     let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
@@ -53,24 +53,24 @@ fn what_is_verified_says_how_and_since_when() {
     let (verified_at, method) = (world.clock.wall, VerificationMethod::Review);
     let reviewed =
         CellAccess { standing: Standing::Granted { verified_at, method }, ..world.granted() };
-    world.knows(&keys[0], reviewed);
+    world.set_access(&keys[0], reviewed);
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!(access.method, Some(VerificationMethod::Review));
 
-    world.knows(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
+    world.set_access(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
+    assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     assert_eq!(message(&status.conditions, "Authorized"), "target \"pods\": 1 of 2 cells verified");
     assert_eq!(status.access.unwrap().last_verified_time, None);
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_next_step() {
+fn missing_permissions_are_listed_with_the_next_step() {
     let (mut world, profile, keys) = scene();
-    world.knows(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[1], refused(&world, Reason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "False/PermissionsMissing");
-    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
+    assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let expected = format!(
         "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
          \"b\" as {SUBJECT}; apply status.access.manifests"
@@ -89,7 +89,7 @@ fn what_is_missing_is_named_with_the_next_step() {
     };
     assert_eq!(status.access.unwrap().missing, [rule("b", "pods", &["list", "watch"])]);
 
-    world.knows(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
+    world.set_access(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
     assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
@@ -98,16 +98,16 @@ fn what_is_missing_is_named_with_the_next_step() {
 }
 
 #[test]
-fn access_that_was_there_is_revoked_and_not_merely_missing() {
+fn lost_access_is_reported_as_revoked() {
     let (mut world, profile, keys) = scene();
     let mut lost = refused(&world, Reason::Forbidden, BOTH);
     let Standing::Refused(found) = &mut lost.standing else { panic!("refused") };
     found.revoked = Some(world.clock.wall);
-    world.knows(&keys[0], lost);
-    world.knows(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[0], lost);
+    world.set_access(&keys[1], refused(&world, Reason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "False/AccessRevoked");
-    assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
+    assert_eq!(state(&status.conditions, "Authorized"), "False/AccessRevoked");
+    assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Authorized");
     assert!(text.contains("no longer allowed to list and watch pods"), "{text}");
     assert!(text.contains("(it was at 1970-01-12T13:46:40Z)"), "{text}");
@@ -115,28 +115,28 @@ fn access_that_was_there_is_revoked_and_not_merely_missing() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_lacks_no_permission() {
+fn a_deleted_namespace_is_no_missing_permission() {
     let (mut world, profile, keys) = scene();
-    world.knows(&keys[1], refused(&world, Reason::NamespaceNotFound, BOTH));
+    world.set_access(&keys[1], refused(&world, Reason::NamespaceNotFound, BOTH));
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     assert!(status.access.unwrap().missing.is_empty());
-    world.knows(&keys[1], refused(&world, Reason::Unauthorized, BOTH));
+    world.set_access(&keys[1], refused(&world, Reason::Unauthorized, BOTH));
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "False/PermissionsMissing");
+    assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Authorized");
     assert!(text.contains("does not accept the credentials of"), "{text}");
-    assert!(status.access.unwrap().missing.is_empty(), "no role helps");
+    assert!(status.access.unwrap().missing.is_empty(), "a role does not help");
 }
 
 #[test]
-fn an_optional_target_takes_nothing_away() {
+fn an_optional_target_without_access_leaves_the_profile_authorized() {
     let (mut world, mut profile, keys) = scene();
     profile.targets[1].requirement = Requirement::Optional;
-    world.knows(&keys[2], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[2], refused(&world, Reason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
-    assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(state(&status.conditions, "Ready"), "True/Ready");
     assert!(
         message(&status.conditions, "Authorized").contains("Optional: target \"secrets\": not")
     );
@@ -144,32 +144,32 @@ fn an_optional_target_takes_nothing_away() {
 }
 
 #[test]
-fn reviews_that_say_otherwise_and_late_checks_are_shown() {
+fn contradicting_reviews_and_late_checks_are_reported() {
     let (mut world, profile, keys) = scene();
-    world.knows(&keys[0], CellAccess { overruled: Some(false), ..world.granted() });
-    world.knows(&keys[2], CellAccess { is_late: true, ..world.granted() });
+    world.set_access(&keys[0], CellAccess { overruled: Some(false), ..world.granted() });
+    world.set_access(&keys[2], CellAccess { is_late: true, ..world.granted() });
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
     let words = ["reviews say that reading pods in namespace \"a\" would be refused", "every 20 s"];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
 
     let refused = refused(&world, Reason::Forbidden, &[Verb::Watch]);
     let access = CellAccess { overruled: Some(true), ..refused };
-    world.knows(&keys[0], access);
+    world.set_access(&keys[0], access);
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("reading pods in namespace \"a\" would be allowed"), "{text}");
 }
 
 #[test]
-fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
+fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     let (mut world, profile, keys) = scene();
     let failed = Some(Fault::new(Reason::Throttled, "too many requests"));
     let failing = CellAccess { failed, ..world.granted() };
-    world.knows(&keys[1], failing.clone());
+    world.set_access(&keys[1], failing.clone());
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
     let words = "checks of pods in namespace \"b\" come to nothing since 1970-01-12T13:46:40Z (too \
                  many requests)";
@@ -178,12 +178,12 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     let verified_at = world.clock.wall;
     world.pass(Duration::from_mins(10));
     for key in [&keys[0], &keys[2]] {
-        world.knows(key, world.granted());
+        world.set_access(key, world.granted());
     }
     let standing = Standing::Unverified { verified_at, message: "too many requests".into() };
-    world.knows(&keys[1], CellAccess { standing, ..failing });
+    world.set_access(&keys[1], CellAccess { standing, ..failing });
     let status = world.compute(&profile, None);
-    assert_eq!(said(&status.conditions, "Authorized"), "Unknown/Verifying");
+    assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
         "target \"pods\": 1 of 2 cells verified. whether {SUBJECT} may list and watch pods in \
          namespace \"b\" has not been verified since 1970-01-12T13:46:40Z, though the API server \
@@ -192,11 +192,11 @@ fn checks_that_come_to_nothing_are_shown_and_in_the_end_count_as_a_loss() {
     assert_eq!(message(&status.conditions, "Authorized"), expected);
     let access = status.access.unwrap();
     assert_eq!(access.last_verified_time.unwrap().0, verified_at);
-    assert!(access.missing.is_empty(), "nothing is known to be");
+    assert!(access.missing.is_empty(), "no permission is known to be missing");
 }
 
 #[test]
-fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
+fn excess_is_reported_with_its_completeness() {
     let (mut world, profile, _) = scene();
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!((access.excess.len(), access.excess_completeness), (0, None));
@@ -223,18 +223,18 @@ fn excess_is_shown_where_there_is_any_and_whether_it_is_all() {
 }
 
 #[test]
-fn the_time_of_the_last_verification_is_not_worth_a_write() {
+fn a_newer_verification_time_causes_no_write() {
     let (mut world, profile, keys) = scene();
     let before = world.compute(&profile, None);
     for key in &keys {
         world.pass(Duration::from_secs(1));
-        world.knows(key, world.granted());
+        world.set_access(key, world.granted());
     }
     let mut after = before.clone();
     after.access = world.compute(&profile, Some(&before)).access;
     assert_ne!(before.access, after.access);
     assert_eq!(pause(Some(&before), &after), None);
-    world.knows(&keys[0], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[0], refused(&world, Reason::Forbidden, BOTH));
     after.access = world.compute(&profile, Some(&before)).access;
     assert_eq!(pause(Some(&before), &after), Some(Duration::from_secs(10)));
 }

@@ -1,4 +1,4 @@
-//! Profiles that are only planned.
+//! Tests of the status of profiles in mode `Plan`.
 
 use super::{super::*, fixtures::*};
 use crate::forecast::{Figures, Forecast};
@@ -31,20 +31,20 @@ fn forecast() -> Forecast {
 }
 
 #[test]
-fn what_others_keep_warm_is_not_warm_for_a_profile_that_is_planned() {
+fn a_planned_profile_is_not_warm_even_if_another_profile_runs_its_informers() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let status = status(&world, None, None);
-    assert_eq!(said(&status.conditions, "Ready"), "False/PlanOnly");
-    assert_eq!(said(&status.conditions, "Warm"), "False/PlanOnly");
-    assert_eq!(said(&status.conditions, "Fresh"), "Unknown/NotWarm");
-    assert_eq!(said(&status.conditions, "Accepted"), "True/Resolved");
-    assert_eq!(said(&status.targets[0].conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(state(&status.conditions, "Ready"), "False/PlanOnly");
+    assert_eq!(state(&status.conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(state(&status.conditions, "Fresh"), "Unknown/NotWarm");
+    assert_eq!(state(&status.conditions, "Accepted"), "True/Resolved");
+    assert_eq!(state(&status.targets[0].conditions, "Warm"), "False/PlanOnly");
     assert_eq!((status.objects, status.plan), (Some(0), None));
 }
 
 #[test]
-fn the_forecast_is_said_in_numbers_and_words_until_the_next_one() {
+fn the_forecast_is_reported_until_the_next_one_replaces_it() {
     let world = World::new();
     let first = status(&world, Some(&forecast()), None);
     let plan = first.plan.clone().unwrap();
@@ -54,9 +54,9 @@ fn the_forecast_is_said_in_numbers_and_words_until_the_next_one() {
         assert!(text.contains(part), "{part} in {text}");
     }
     let second = status(&world, None, Some(&first));
-    assert_eq!(second.plan, first.plan, "of another process, or not made anew yet");
+    assert_eq!(second.plan, first.plan, "the old plan stays until a new one exists");
     let text = message(&second.conditions, "Ready");
-    assert!(text.contains("at least 1 cells"), "it is no surer than before: {text}");
+    assert!(text.contains("at least 1 cells"), "the kept plan is still a lower bound: {text}");
     let active = declared(vec![target("pods", &[pods("a")])]);
     assert_eq!(world.compute(&active, Some(&first)).plan, None);
 }

@@ -1,4 +1,4 @@
-//! The loop, against an API server that answers late or not at all.
+//! Tests of the publishing loop with an API server that answers late or never.
 
 use super::{
     fixtures::World,
@@ -22,11 +22,11 @@ use std::{
 use tokio::time::{Instant, advance, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Profiles whose only cell is warm.
+/// Profiles whose only informer is warm.
 struct Warm {
     world: World,
     profiles: usize,
-    /// What a look at them takes.
+    /// How long the computation of all statuses takes.
     cost: Duration,
 }
 
@@ -40,21 +40,21 @@ impl Warm {
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, leads, clock| {
-            // The clock goes on when it is first polled.
+            // The clock advances at the first poll.
             let _rest = advance(cost).now_or_never();
             let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
             let notices = reporter.round(&all, &cells, leads, clock);
-            assert_eq!(reporter.statuses().len(), profiles, "one for each that was observed");
+            assert_eq!(reporter.statuses().len(), profiles, "one status per profile");
             notices
         }
     }
 }
 
-/// An API server that notes what is written and told; the first write is never answered.
+/// An API server that records writes and Events, and never answers the first write.
 #[derive(Clone, Default)]
 struct Hanging {
     begun: Arc<Mutex<Vec<Instant>>>,
-    told: Arc<Mutex<Vec<String>>>,
+    sent: Arc<Mutex<Vec<String>>>,
 }
 
 impl Hanging {
@@ -85,12 +85,12 @@ impl Hanging {
         }
         let event = request.into_body().collect().await.unwrap().to_bytes();
         let event: serde_json::Value = serde_json::from_slice(&event).unwrap();
-        self.told.lock().push(event["reason"].as_str().unwrap().to_owned());
+        self.sent.lock().push(event["reason"].as_str().unwrap().to_owned());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() {
+async fn a_hanging_write_times_out_and_is_repeated_and_only_a_leader_writes() {
     let start = Instant::now();
     let (server, leads) = (Hanging::default(), Arc::new(AtomicBool::new(false)));
     let stop = CancellationToken::new();
@@ -115,15 +115,15 @@ async fn a_write_that_hangs_is_given_up_and_repeated_and_only_a_leader_writes() 
         server.begun.lock().iter().map(|at| at.duration_since(start).as_secs()).collect();
     assert_eq!(seconds.len(), 2, "{seconds:?}");
     assert!(seconds[1] - seconds[0] >= 10, "{seconds:?}");
-    assert_eq!(*server.told.lock(), ["Ready"]);
+    assert_eq!(*server.sent.lock(), ["Ready"]);
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
+async fn a_leader_suspended_before_its_writes_sends_none_of_them() {
     let (server, asked) = (Hanging::default(), AtomicUsize::new(0));
-    // The lease runs out after the first look.
+    // The lease expires after the first computation.
     let is_leader = move || asked.fetch_add(1, Ordering::Relaxed) == 0;
     let (world, stop) = (one_profile(), CancellationToken::new());
     let task = tokio::spawn(run(
@@ -136,19 +136,19 @@ async fn who_was_stopped_between_a_look_and_its_writes_sends_nothing_of_it() {
     ));
     sleep(Duration::from_secs(30)).await;
     assert!(server.begun.lock().is_empty());
-    assert!(server.told.lock().is_empty());
+    assert!(server.sent.lock().is_empty());
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_that_take_long_keep_no_writes_waiting() {
+async fn a_slow_computation_does_not_delay_writes() {
     let (server, stop) = (Hanging::default(), CancellationToken::new());
     let world = Warm { profiles: 41, cost: Duration::from_millis(200), ..one_profile() };
     let start = Instant::now();
     let task =
         tokio::spawn(run(world.into_round(), |_| {}, server.sink(), || true, start, stop.clone()));
-    // The next look is after ten seconds.
+    // The next computation starts after ten seconds.
     sleep(Duration::from_secs(5)).await;
     assert_eq!(server.begun.lock().len(), 41);
     stop.cancel();
@@ -156,14 +156,14 @@ async fn looks_that_take_long_keep_no_writes_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_lease_cut_off_is_written_as_soon_as_it_is_back() {
+async fn a_write_aborted_by_a_lost_lease_is_repeated_when_the_lease_is_back() {
     let (server, leads) = (Hanging::default(), Arc::new(AtomicBool::new(true)));
     let is_leader = {
         let leads = Arc::clone(&leads);
         move || leads.load(Ordering::Relaxed)
     };
     let stop = CancellationToken::new();
-    // The next look for itself would be after 51 s.
+    // Without the change of leadership, the next computation would start after 51 s.
     let world = Warm { cost: Duration::from_secs(1), ..one_profile() };
     let start = Instant::now();
     let task = tokio::spawn(run(

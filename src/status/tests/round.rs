@@ -1,6 +1,6 @@
-//! Leaders, followers, restarts and profiles that come and go.
+//! Tests of leaders, followers, restarts, and of created and deleted profiles.
 
-use super::fixtures::{World, declared, pods, said, target};
+use super::fixtures::{World, declared, pods, state, target};
 use crate::status::{Notice, Observed, Outcome, Reporter, Write};
 use kubewarm_api::{
     model::{CellKey, Declared, ProfileRef, Reason},
@@ -22,11 +22,11 @@ pub(super) fn named(name: &str, uid: &str) -> Declared {
     }
 }
 
-/// Whether the replica holds the lease.
+/// Whether this replica holds the lease.
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
-/// What a look came to.
+/// The writes and Events of one round.
 struct Round {
     writes: Vec<Write>,
     notices: Vec<Notice>,
@@ -39,7 +39,7 @@ fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], leads: bo
     Round { writes, notices }
 }
 
-/// Has every write that is due begun, until none is left, and ended so.
+/// Starts all writes that are due, and ends each with `outcome`, until none is due.
 fn end(reporter: &mut Reporter, world: &World, outcome: Outcome) -> Vec<Write> {
     let mut writes = Vec::new();
     loop {
@@ -61,14 +61,14 @@ pub(super) fn warm() -> World {
 }
 
 #[test]
-fn a_follower_computes_and_sends_nothing() {
+fn a_follower_computes_statuses_and_sends_none() {
     let world = warm();
     let mut reporter = Reporter::default();
     let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], FOLLOWER);
     assert_eq!((round.writes, round.notices), (vec![], vec![]));
     let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
     let status = &reporter.statuses()[&profile];
-    assert_eq!(said(&status.conditions, "Ready"), "True/Ready");
+    assert_eq!(state(&status.conditions, "Ready"), "True/Ready");
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     for write in &round.writes {
         assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
     }
-    assert_eq!(round.notices, [], "it was told that it is Ready");
+    assert_eq!(round.notices, [], "the Event for Ready was sent before");
     world.runs(pods("a"), world.failing(world.watching(), Reason::Forbidden, Verb::Watch));
     world.pass(Duration::from_secs(1));
     let round = look(&mut new, &world, &profiles, LEADER);
-    assert_eq!(said(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
+    assert_eq!(state(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
     let causes: Vec<_> = round.notices.iter().map(|notice| notice.reason).collect();
     assert_eq!(causes, ["NotReady", "PermissionsMissing"]);
 }
@@ -108,7 +108,7 @@ fn a_restart_measures_its_own_time_to_warm() {
 }
 
 #[test]
-fn a_profile_that_is_created_again_begins_anew() {
+fn a_recreated_profile_has_a_new_status() {
     let world = warm();
     let mut reporter = Reporter::default();
     assert_eq!(
@@ -120,7 +120,7 @@ fn a_profile_that_is_created_again_begins_anew() {
 }
 
 #[test]
-fn leadership_that_was_lost_and_won_again_compares_with_the_cluster() {
+fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let profiles = [observed(named("p", "u"), None)];
@@ -128,12 +128,12 @@ fn leadership_that_was_lost_and_won_again_compares_with_the_cluster() {
     world.pass(Duration::from_secs(20));
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 0);
     assert_eq!(look(&mut reporter, &world, &profiles, FOLLOWER).writes.len(), 0);
-    // The other leader wrote nothing: the cluster still has no status.
+    // The other leader wrote nothing, so the profile in the cluster still has no status.
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
 }
 
 #[test]
-fn profiles_are_written_once_and_then_let_be() {
+fn an_unchanged_profile_is_written_once() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let profiles: Vec<_> =
@@ -153,7 +153,7 @@ fn profiles_are_written_once_and_then_let_be() {
 }
 
 #[test]
-fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minute() {
+fn each_kind_of_change_waits_for_its_own_interval() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let mut writes = |world: &World, generation| {
@@ -166,7 +166,7 @@ fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minut
     world.runs(pods("a"), refused);
     assert_eq!(writes(&world, 1), 0, "the last write was within a second");
     world.pass(Duration::from_millis(1));
-    assert_eq!(writes(&world, 1), 1, "a flip");
+    assert_eq!(writes(&world, 1), 1, "a changed condition");
     world.pass(Duration::from_secs(2));
     world.runs(pods("a"), world.watching());
     assert_eq!(writes(&world, 1), 1, "and back");
@@ -187,7 +187,7 @@ fn flips_are_written_within_a_second_details_after_ten_and_numbers_after_a_minut
 }
 
 #[test]
-fn a_write_under_way_is_not_begun_twice_and_what_changed_meanwhile_is_written_then() {
+fn a_change_during_a_write_is_written_after_it() {
     let mut world = warm();
     let (mut reporter, profiles) = (Reporter::default(), [observed(named("p", "u"), None)]);
     let cells = |world: &World| {
@@ -205,7 +205,7 @@ fn a_write_under_way_is_not_begun_twice_and_what_changed_meanwhile_is_written_th
 }
 
 #[test]
-fn a_profile_that_exists_all_the_same_is_written_again_five_minutes_after_a_404() {
+fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let cells = world.cells.clone();
@@ -222,7 +222,7 @@ fn a_profile_that_exists_all_the_same_is_written_again_five_minutes_after_a_404(
 }
 
 #[test]
-fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ignored() {
+fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let mut world = warm();
     let mut reporter = Reporter::default();
     let cells = world.cells.clone();
@@ -257,7 +257,7 @@ fn a_404_is_dropped_a_new_uid_begins_anew_and_what_is_said_of_the_old_one_is_ign
 }
 
 #[test]
-fn what_one_namespace_has_under_way_for_long_keeps_no_other_waiting() {
+fn slow_writes_of_one_namespace_do_not_delay_others() {
     let world = warm();
     let mut reporter = Reporter::default();
     let of = |namespace: &str, number: usize| {
@@ -269,9 +269,9 @@ fn what_one_namespace_has_under_way_for_long_keeps_no_other_waiting() {
     let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
     reporter.round(&profiles, &cells, LEADER, world.clock);
     let slow = reporter.due(world.clock.mono);
-    assert_eq!(slow.len(), 4, "the part of a namespace");
+    assert_eq!(slow.len(), 4, "the limit of one namespace");
     assert!(reporter.due(world.clock.mono).is_empty());
     profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
     reporter.round(&profiles, &cells, LEADER, world.clock);
-    assert_eq!(reporter.due(world.clock.mono).len(), 36, "of the 40 of all");
+    assert_eq!(reporter.due(world.clock.mono).len(), 36, "the rest of the limit of 40");
 }

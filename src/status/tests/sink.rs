@@ -1,4 +1,4 @@
-//! What is sent to the API server, and what its answers mean.
+//! Tests of the requests that the status writer sends, and of its reaction to responses.
 
 use crate::status::{ApiServer, Notice, Outcome, Write};
 use http::{Request, Response};
@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
 
-/// Answers the first request with one status code and the others with another, and keeps the requests.
+/// Answers the first request with one status code and later ones with another, and records the
+/// requests.
 #[derive(Clone, Default)]
 struct Server {
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -102,7 +103,7 @@ async fn a_status_is_applied_with_force() {
 }
 
 #[tokio::test]
-async fn only_a_404_is_final() {
+async fn only_a_404_ends_the_retries() {
     for (code, outcome) in [
         (201, Outcome::Written),
         (404, Outcome::Gone),
@@ -119,27 +120,27 @@ async fn only_a_404_is_final() {
 }
 
 #[tokio::test]
-async fn a_status_that_went_to_another_uid_is_over() {
+async fn a_status_written_to_another_uid_is_not_retried() {
     let (_server, sink) = Server::answering(200);
     assert_eq!(sink.publish(&Write { uid: "u-0".into(), ..write() }).await, Outcome::Gone);
 }
 
 #[tokio::test]
-async fn a_status_that_is_too_large_loses_what_a_command_prints() {
+async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
     let (server, sink) = Server::answering(200);
     let access = AccessStatus {
-        subject: Some("somebody".into()),
+        subject: Some("reader".into()),
         manifests: Some("m".repeat(2 << 20)),
         ..AccessStatus::default()
     };
     let status = CacheProfileStatus { access: Some(access), ..CacheProfileStatus::default() };
     sink.publish(&Write { status: Arc::new(status), ..write() }).await;
-    let expected = json!({"access": {"subject": "somebody"}});
+    let expected = json!({"access": {"subject": "reader"}});
     assert_eq!(server.asked.lock()[0].body["status"], expected);
 }
 
 #[tokio::test]
-async fn an_event_regards_the_profile() {
+async fn an_event_refers_to_the_profile() {
     let (server, sink) = Server::answering(201);
     sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     let asked = server.asked.lock()[0].clone();
@@ -166,7 +167,7 @@ async fn an_event_regards_the_profile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_refused_once_is_sent_again() {
+async fn an_event_refused_once_is_sent_again() {
     let (server, sink) = Server::answering_first(403, 201);
     for _ in 0..2 {
         sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
@@ -175,7 +176,7 @@ async fn an_event_that_is_refused_once_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_refuses_an_event_twice_is_left_alone() {
+async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
     let (server, sink) = Server::answering(403);
     for _ in 0..3 {
         sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;

@@ -34,13 +34,14 @@ fn wanted(key: CellKey) -> (CellKey, Wanted) {
     (key, Wanted { namespace_check: NamespaceCheck::Known, payer })
 }
 
-/// A cluster that allows `list` and `watch` of these kinds, and notes when it was asked what.
+/// A cluster that permits `list` and `watch` of these kinds, and records every request with its
+/// time.
 struct Cluster {
     kinds: Vec<String>,
     completeness: Completeness,
-    /// Why it does not answer reviews of rules.
+    /// The error of each rules review, if it fails.
     silent: Option<Reason>,
-    /// Whom it answers nothing but 429.
+    /// Identities whose requests all fail with HTTP 429.
     throttled: Vec<Identity>,
     asked: Vec<(Instant, Job)>,
 }
@@ -64,7 +65,7 @@ impl Cluster {
             Job::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
-            // Nothing that has to do with permissions.
+            // HTTP 429 is no statement about permissions.
             return Err(Fault::new(Reason::Throttled, "too many requests"));
         }
         match job {
@@ -97,7 +98,7 @@ impl Cluster {
         }
     }
 
-    /// Lets this much time pass, and answers everything at once.
+    /// Advances the clock by `lasting`, and answers each check at once.
     async fn run(&mut self, book: &mut Book, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
@@ -119,7 +120,7 @@ impl Cluster {
         self.asked.iter().filter(|(_, job)| of(job)).count()
     }
 
-    fn trials(&self) -> usize {
+    fn access_checks(&self) -> usize {
         self.count(|job| matches!(job, Job::Trial(_)))
     }
 
@@ -132,12 +133,12 @@ impl Cluster {
     }
 }
 
-/// Lets the book see that time passes; no cell has an informer.
+/// Processes the passage of time. No informer runs.
 fn look(book: &mut Book, now: Instant) {
     assert!(book.look(|_| None, PATIENCE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
 
-/// The cells that stand so.
+/// Counts the informers whose state matches `so`.
 fn standing(book: &Book, so: impl Fn(&Standing) -> bool) -> usize {
     keys(book).filter(|key| so(&book.access(key, Instant::now()).unwrap().standing)).count()
 }
@@ -158,33 +159,33 @@ fn is_granted(standing: &Standing) -> bool {
     matches!(standing, Standing::Granted { .. })
 }
 
-fn thirty_cells() -> BTreeMap<CellKey, Wanted> {
+fn thirty_informers() -> BTreeMap<CellKey, Wanted> {
     let namespaces = (0..30).map(|n| format!("n{n}"));
     namespaces.map(|name| wanted(key(Identity::Operator, "pods", &name))).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn thirty_cells_take_three_requests_each_and_little_from_then_on() {
+async fn thirty_informers_take_three_requests_each_and_few_after_that() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    book.want(thirty_cells(), &[], Instant::now());
+    book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_secs(15)).await;
-    assert_eq!((cluster.trials(), cluster.rules(), cluster.reviews()), (30, 30, 0));
+    assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
     cluster.asked.clear();
     cluster.run(&mut book, Duration::from_mins(10)).await;
-    assert!(cluster.trials() <= 2 * 30, "{}", cluster.trials());
+    assert!(cluster.access_checks() <= 2 * 30, "{}", cluster.access_checks());
     assert!(cluster.rules() <= 10 * 3 * 30, "{}", cluster.rules());
     assert_eq!(cluster.reviews(), 0);
 }
 
-/// The least time between one of these and the one that is `apart` later.
+/// The shortest time between an instant and the one `apart` positions later.
 fn tightest(times: &[Instant], apart: usize) -> Duration {
     let gaps = times.iter().zip(&times[apart..]).map(|(first, last)| *last - *first);
     gaps.min().unwrap_or(Duration::MAX)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_minute_of_a_place() {
+async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_reviews_a_minute() {
     let hour = Duration::from_hours(1);
     for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
         let (mut book, mut cluster) =
@@ -204,7 +205,7 @@ async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_m
                 Job::AccessReview(_) => panic!("{job:?}"),
             }
         }
-        assert_eq!((trials.len(), rules.len()), (30, 10), "of what is refused, too");
+        assert_eq!((trials.len(), rules.len()), (30, 10), "refused informers are checked too");
         for (key, trials) in trials {
             assert!(tightest(&trials, 1) >= Duration::from_mins(5), "{key}");
             assert!((11..=12).contains(&trials.len()), "{key}: {} in an hour", trials.len());
@@ -217,7 +218,7 @@ async fn an_hour_takes_an_operation_a_cell_in_five_minutes_and_three_reviews_a_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
+async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     cluster.completeness = Completeness::Incomplete;
@@ -226,22 +227,23 @@ async fn where_rules_are_incomplete_each_cell_is_reviewed_by_itself() {
     cluster.run(&mut book, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
-    assert_eq!(cluster.trials(), 4, "the reviews agree");
+    assert_eq!(cluster.access_checks(), 4, "the reviews agree");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
+async fn without_an_answered_rules_review_each_informer_gets_its_own_access_review() {
     for (silent, lost_within) in [(Reason::TooLarge, 50), (Reason::ServerError, 70)] {
         let (mut book, mut cluster) =
             (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-        book.want(thirty_cells(), &[], Instant::now());
+        book.want(thirty_informers(), &[], Instant::now());
         cluster.run(&mut book, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
         cluster.silent = Some(silent);
         cluster.kinds.clear();
         cluster.run(&mut book, Duration::from_secs(lost_within)).await;
         assert_eq!(standing(&book, is_refused), 30, "{silent}");
-        // Rules are asked for as before, and trusted again as soon as they are answered.
+        // Rules reviews continue with the same period, and replace access reviews once one is
+        // answered.
         cluster.silent = None;
         cluster.run(&mut book, Duration::from_mins(1)).await;
         cluster.asked.clear();
@@ -250,12 +252,12 @@ async fn where_rules_are_not_answered_each_cell_is_reviewed_by_itself() {
     }
     let (mut book, mut cluster) = (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&[]));
     cluster.silent = Some(Reason::TokenRequestDenied);
-    book.want(thirty_cells(), &[], Instant::now());
+    book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(2)).await;
     assert_eq!(cluster.reviews(), 0, "without a token");
 }
 
-/// 300 profiles of two cells each, with an account for every three profiles.
+/// 300 profiles with two informers each; three profiles share an account.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut book, mut cluster) =
@@ -267,19 +269,19 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(3)).await;
     let decided = standing(&book, |standing| *standing != Standing::Verifying);
-    assert_eq!(decided, 600, "everything is decided in time");
+    assert_eq!(decided, 600, "every informer is decided within three minutes");
     cluster.asked.clear();
     cluster.run(&mut book, Duration::from_mins(10)).await;
-    let requests = cluster.rules() + 2 * cluster.trials();
-    // 100 places three times a minute, and 600 cells every five minutes.
+    let requests = cluster.rules() + 2 * cluster.access_checks();
+    // 100 rules reviews three times a minute, and 600 access checks every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
     let access = |key: &CellKey| book.access(key, Instant::now()).unwrap();
     assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
 }
 
-/// How long it takes until a loss is noticed does not depend on the number of accounts.
+/// The time to detect lost access does not depend on the number of accounts.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_accounts_notice_a_loss_within_thirty_seconds() {
+async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&["pods"]));
     let cells = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
@@ -291,7 +293,7 @@ async fn a_thousand_accounts_notice_a_loss_within_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_namespace_may_ask_for_is_late_and_says_so() {
+async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
@@ -300,13 +302,13 @@ async fn more_than_a_namespace_may_ask_for_is_late_and_says_so() {
     cluster.run(&mut book, Duration::from_mins(5)).await;
     let late = |key: &CellKey| book.access(key, Instant::now()).unwrap().is_late;
     assert!(keys(&book).filter(|key| late(key)).count() > 100);
-    assert!(!late(&one().0), "another namespace's turn comes in time");
+    assert!(!late(&one().0), "checks of another namespace are not delayed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_is_found_out_within_one_period() {
+async fn a_new_grant_is_detected_within_25_seconds() {
     let (mut book, mut cluster) = (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&[]));
-    book.want(thirty_cells(), &[], Instant::now());
+    book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
     assert_eq!(standing(&book, is_refused), 30);
@@ -315,7 +317,7 @@ async fn a_grant_is_found_out_within_one_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
+async fn excess_is_what_no_profile_of_the_identity_needs() {
     let (mut book, mut cluster) = (
         Book::new(Buckets::default(), || 0.0),
         Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
@@ -332,16 +334,16 @@ async fn excess_is_beyond_what_all_profiles_of_the_identity_need() {
         let excess = book.excess(&spot).unwrap();
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(&book), ["secrets"], "that others need it is their affair");
+    assert_eq!(kinds(&book), ["secrets"], "needs of another identity do not count");
     book.want([pods.clone()].into(), &unchecked, Instant::now());
-    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "as soon as nobody needs it");
+    assert_eq!(kinds(&book), ["cacheprofiles", "secrets"], "no profile needs it");
     let known = book.excess(&spot).unwrap();
     book.want([pods, wanted(key(identity(1), "pods", "shop"))].into(), &unchecked, Instant::now());
-    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "others cost it nothing");
+    assert!(Arc::ptr_eq(&known, &book.excess(&spot).unwrap()), "not computed again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
+async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
@@ -365,7 +367,7 @@ async fn an_account_that_is_answered_no_more_is_lost_though_others_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_outage_closes_no_gate_and_the_first_check_after_a_long_one_opens_it() {
+async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
     let (mut book, mut cluster) =
         (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));

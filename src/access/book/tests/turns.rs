@@ -1,8 +1,8 @@
-//! Which check begins when, and which gates are told.
+//! Tests of the order of checks, and of the blocking and unblocking of informers.
 
 use super::*;
 
-/// An informer that has asked nothing yet.
+/// An informer that has sent no request yet.
 const STARTING: OwnAccess = OwnAccess {
     refused_since: None,
     verified_at: None,
@@ -11,7 +11,8 @@ const STARTING: OwnAccess = OwnAccess {
     is_open: true,
 };
 
-/// A book with one cell, and whether its trial begins after so many seconds in which its informer says this.
+/// Whether the only informer's access check starts within `seconds`, if the informer reports `own`
+/// throughout.
 fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     let cell = wanted(key(Identity::Operator, "pods", "shop"));
@@ -25,26 +26,26 @@ fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_list_and_watch_of_the_informer_are_the_first_trial() {
+async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     let sent = Some(Instant::now());
     let allowed = OwnAccess { verified_at: sent, allowed_at: sent, is_starting: false, ..STARTING };
-    assert!(!tries(Some(allowed), 140), "what began together is spread");
+    assert!(!tries(Some(allowed), 140), "checks of informers that started together are spread");
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
-    assert!(tries(Some(STARTING), 10), "a list that goes on for long");
-    // A cell without an informer: planned, or paused.
+    assert!(tries(Some(STARTING), 10), "a list that takes long");
+    // A planned or paused profile has no running informer.
     assert!(!tries(None, 0) && tries(None, 1));
-    // A streaming list says nothing of the verb `list`.
+    // A streaming list uses the verb `watch`, so it does not confirm `list`.
     assert!(tries(Some(OwnAccess { is_starting: false, ..STARTING }), 0));
     assert!(tries(Some(OwnAccess { refused_since: Some(Timestamp::UNIX_EPOCH), ..STARTING }), 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_is_not_as_it_is_to_be_is_told_of_each_time() {
+async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     let cell = key(Identity::Operator, "pods", "shop");
     book.want([wanted(cell.clone())].into(), &[], now);
-    let mut told = |cluster: &Cluster, is_open: bool, seconds: u64| {
+    let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
         let found = cluster.answer(&book, &Job::Trial(cell.clone()), at);
         book.found(&Job::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
@@ -54,22 +55,22 @@ async fn a_gate_that_is_not_as_it_is_to_be_is_told_of_each_time() {
     };
     let (nothing, pods) = (Cluster::allowing(&[]), Cluster::allowing(&["pods"]));
     assert_eq!(
-        told(&nothing, true, 0),
+        orders(&nothing, true, 0),
         [false],
         "an informer that began to exist after its refusal"
     );
-    assert!(told(&nothing, false, 1).is_empty());
-    assert_eq!(told(&pods, false, 2), [true]);
-    assert!(told(&pods, true, 3).is_empty());
+    assert!(orders(&nothing, false, 1).is_empty());
+    assert_eq!(orders(&pods, false, 2), [true]);
+    assert!(orders(&pods, true, 3).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable() {
+async fn urgent_checks_and_informers_with_access_go_before_those_without() {
     let (buckets, now) = (Buckets::default(), Instant::now());
     let mut book = Book::new(buckets.clone(), || 0.0);
-    let kinds = ["called", "held", "never"].map(|kind| key(Identity::Operator, kind, "shop"));
+    let kinds = ["urgent", "granted", "never"].map(|kind| key(Identity::Operator, kind, "shop"));
     book.want(kinds.clone().map(wanted).into(), &[], now);
-    let allowed = Cluster::allowing(&["called", "held"]);
+    let allowed = Cluster::allowing(&["urgent", "granted"]);
     for key in &kinds {
         let job = Job::Trial(key.clone());
         let found = allowed.answer(&book, &job, now);
@@ -77,7 +78,7 @@ async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable()
     }
     let at = now + CALM;
     book.queue.hasten(Job::Trial(kinds[2].clone()), now);
-    let called = Job::Trial(kinds[0].clone());
+    let urgent = Job::Trial(kinds[0].clone());
     book.found(
         &Job::AccessReview(kinds[0].clone()),
         at,
@@ -90,11 +91,11 @@ async fn what_is_called_for_or_may_be_lost_goes_before_what_never_was_readable()
         begun.filter(|job| matches!(job, Job::Trial(_))).collect::<Vec<_>>()
     };
     let order = first(&mut book);
-    assert_eq!(order, [called, Job::Trial(kinds[1].clone()), Job::Trial(kinds[2].clone())]);
+    assert_eq!(order, [urgent, Job::Trial(kinds[1].clone()), Job::Trial(kinds[2].clone())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_whose_bucket_is_empty_or_whose_checks_hang_holds_up_nobody_else() {
+async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     let (buckets, now) = (Buckets::default(), Instant::now());
     buckets.charge(&"team-0".into(), 38, now);
     let mut book = Book::new(buckets, || 0.0);
@@ -102,7 +103,7 @@ async fn a_namespace_whose_bucket_is_empty_or_whose_checks_hang_holds_up_nobody_
     let other = wanted(key(identity(1), "pods", "shop"));
     book.want(cells.chain([other]).collect(), &[], now);
     let begun = book.begin(now);
-    assert_eq!(begun.len(), 3, "two of the one, whose bucket is empty, and the other");
+    assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
     drop(begun);
 
     let mut book = Book::new(Buckets::default(), || 0.0);
@@ -120,9 +121,9 @@ async fn a_namespace_whose_bucket_is_empty_or_whose_checks_hang_holds_up_nobody_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
+async fn an_informer_that_no_profile_declares_is_no_longer_checked() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
-    book.want(thirty_cells(), &[], now);
+    book.want(thirty_informers(), &[], now);
     let begun = book.begin(now);
     book.want(BTreeMap::new(), &[], now);
     let cluster = Cluster::allowing(&["pods"]);
@@ -135,7 +136,7 @@ async fn a_cell_that_is_not_wanted_any_more_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_whose_cells_are_all_replaced_is_not_asked_about_again() {
+async fn a_namespace_whose_informers_are_all_replaced_is_not_reviewed_again() {
     let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
     book.want([wanted(key(Identity::Operator, "pods", "shop"))].into(), &[], now);
     assert_eq!(book.begin(now).len(), 1);

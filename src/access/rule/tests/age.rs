@@ -1,32 +1,32 @@
-//! How long a verification lasts.
+//! Tests of the maximum age of a confirmed access.
 
 use super::*;
 
 #[test]
-fn the_gate_closes_ten_minutes_after_the_last_verification() {
+fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     let mut scene = Scene::verified();
     let verified_at = scene.wall;
     for _ in 0..29 {
         scene.pass(20);
         scene.fail(Reason::Throttled);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         assert!(!scene.lapses());
     }
     scene.pass(19);
     assert!(!scene.lapses());
     scene.pass(1);
-    assert_eq!(scene.on(Input::Tick { patience: PATIENCE }), Some(0), "it is tried again");
-    let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("closed") };
+    assert_eq!(scene.on(Input::Tick { patience: PATIENCE }), Some(0), "a check is due");
+    let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("blocked") };
     assert_eq!(fault.reason(), Reason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
     assert_eq!(scene.standing(), Standing::Unverified { verified_at, message: "?".into() });
     assert!(!scene.lapses(), "once");
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
-fn only_a_real_request_is_a_verification() {
+fn only_a_real_request_confirms_access() {
     let mut scene = Scene::verified();
     for _ in 0..29 {
         scene.pass(20);
@@ -35,66 +35,67 @@ fn only_a_real_request_is_a_verification() {
     }
     scene.pass(20);
     scene.review(true);
-    assert!(scene.lapses(), "reviews alone do not keep the gate open");
-    // Nor do they open it; they have the request made at once that does.
+    assert!(scene.lapses(), "reviews alone do not keep access");
+    // Reviews do not unblock the informer either; a permitting review triggers the access check
+    // that does.
     assert_eq!(scene.review(true), Some(0));
-    assert_eq!(scene.trial(THROTTLED, THROTTLED), None);
+    assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert!(scene.is_unverified());
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
-fn a_closed_gate_is_lost_by_two_refusals_as_an_open_one() {
+fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     let mut scene = Scene::verified();
     let verified_at = scene.wall;
     scene.pass(600);
     assert!(scene.lapses());
-    // A server that has just started does not know its roles yet.
+    // An API server that has just started has not loaded its roles yet.
     scene.lose(Reason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     scene.pass(6_000);
-    assert!(!scene.lapses(), "it is lost already");
+    assert!(!scene.lapses(), "access is lost already");
 }
 
 #[test]
-fn what_was_never_verified_cannot_be_taken_away() {
+fn access_that_was_never_confirmed_does_not_expire() {
     let mut scene = Scene::new();
     scene.pass(6_000);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
-    // The informer's own list is answered, and from then on nothing.
+    // The informer's own list succeeds; no later request does.
     let listed = scene.now;
     scene.informer(true);
     scene.pass(599);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(!scene.lapses());
     scene.pass(1);
     assert!(scene.lapses());
     scene.on(Input::Verified { sent: listed });
-    assert!(scene.is_unverified(), "that is known");
-    // It was answered before it heard of the loss.
+    assert!(scene.is_unverified(), "an old confirmation does not count again");
+    // The server answered before it learned of the lost access.
     scene.informer(true);
     assert_eq!(scene.gate(), Some(true));
 }
 
 #[test]
-fn a_kind_that_is_not_served_says_so_and_closes_no_gate() {
+fn a_kind_that_is_not_served_does_not_block_the_informer() {
     let mut scene = Scene::verified();
     scene.pass(600);
-    scene.trial(Some(Reason::NotServed), Some(Reason::NotServed));
+    scene.check(Some(Reason::NotServed), Some(Reason::NotServed));
     assert!(!scene.lapses());
     scene.pass(20);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(scene.lapses());
 }
 
 #[test]
-fn a_watch_that_is_opened_anew_is_a_verification() {
+fn reopening_the_watch_counts_as_an_access_check() {
     let mut scene = Scene::verified();
     for _ in 0..9 {
         scene.pass(300);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         scene.informer(true);
         assert!(!scene.lapses());
     }
@@ -103,7 +104,7 @@ fn a_watch_that_is_opened_anew_is_a_verification() {
 }
 
 #[test]
-fn checks_that_are_not_made_are_late_and_close_the_gate_like_any_others() {
+fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
     let mut scene = Scene::verified();
     scene.pass(590);
     assert!(!scene.lapses());
@@ -120,39 +121,39 @@ fn checks_that_are_not_made_are_late_and_close_the_gate_like_any_others() {
     let mut scene = Scene::verified();
     scene.pass(600);
     assert!(scene.lapses());
-    let Some(Err((_, fault))) = scene.access.order() else { panic!("closed") };
+    let Some(Err((_, fault))) = scene.access.order() else { panic!("blocked") };
     assert!(fault.message().ends_with(": no check was answered"), "{fault}");
 }
 
-/// Has something speak against access.
-type Accusation = fn(&mut Scene) -> Option<u64>;
+/// Gives the scene a sign of lost access.
+type SignOfLoss = fn(&mut Scene) -> Option<u64>;
 
 #[test]
-fn what_speaks_against_access_leaves_less_time_to_verify_it() {
-    let accusations: [(&str, Accusation); 4] = [
+fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
+    let signs: [(&str, SignOfLoss); 4] = [
         ("a review that denies", |scene| scene.review(false)),
-        ("a refusal", |scene| scene.trial(FORBIDDEN, ALLOWED)),
+        ("a refusal", |scene| scene.check(FORBIDDEN, ALLOWED)),
         ("a review that is refused", |scene| scene.fail(Reason::Unauthorized)),
         ("the informer's refusal", |scene| scene.informer(false)),
     ];
-    for (what, accuse) in accusations {
+    for (what, give_sign) in signs {
         let mut scene = Scene::verified();
         scene.pass(20);
-        assert!(accuse(&mut scene).is_some(), "{what} has it tried at once");
+        assert!(give_sign(&mut scene).is_some(), "{what} triggers an immediate check");
         scene.pass(3);
-        scene.trial(THROTTLED, THROTTLED);
+        scene.check(THROTTLED, THROTTLED);
         scene.pass(26);
         assert!(!scene.lapses(), "{what}");
         scene.pass(1);
         assert!(scene.lapses(), "{what}");
 
-        // What is allowed later clears it.
+        // A permitted request clears the sign.
         let mut scene = Scene::verified();
         scene.pass(20);
-        accuse(&mut scene);
+        give_sign(&mut scene);
         scene.pass(3);
-        scene.trial(THROTTLED, THROTTLED);
-        scene.trial(ALLOWED, ALLOWED);
+        scene.check(THROTTLED, THROTTLED);
+        scene.check(ALLOWED, ALLOWED);
         scene.pass(599);
         assert!(!scene.lapses(), "{what}");
         scene.pass(1);
@@ -161,18 +162,18 @@ fn what_speaks_against_access_leaves_less_time_to_verify_it() {
 }
 
 #[test]
-fn a_review_that_is_known_to_err_leaves_all_the_time_there_is() {
+fn a_review_known_to_be_wrong_does_not_shorten_the_time() {
     let mut scene = Scene::verified();
     for _ in 0..3 {
         scene.pass(10);
         scene.review(false);
         scene.pass(10);
-        scene.trial(ALLOWED, ALLOWED);
+        scene.check(ALLOWED, ALLOWED);
     }
     assert_eq!(scene.overruled(), Some(false));
     scene.pass(10);
     scene.review(false);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     scene.pass(300);
     assert!(!scene.lapses());
 }

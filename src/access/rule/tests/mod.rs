@@ -3,7 +3,7 @@ mod age;
 use super::*;
 use crate::access::rules::VERBS;
 
-/// What is known of a cell, and a clock that both sides read.
+/// The state of one informer, with a clock for its input and output.
 struct Scene {
     access: Access,
     now: Instant,
@@ -20,10 +20,10 @@ impl Scene {
         Self { access: Access::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
-    /// One whose list and watch were allowed just now.
+    /// A scene whose list and watch were permitted just now.
     fn verified() -> Self {
         let mut scene = Self::new();
-        assert_eq!(scene.trial(ALLOWED, ALLOWED), None);
+        assert_eq!(scene.check(ALLOWED, ALLOWED), None);
         scene
     }
 
@@ -32,14 +32,15 @@ impl Scene {
         self.wall += Duration::from_secs(seconds);
     }
 
-    /// Takes it in. In how many seconds the cell is to be tried, if that is sooner than planned.
+    /// Processes `input`. Returns in how many seconds the next access check is due, if earlier than
+    /// planned.
     fn on(&mut self, input: Input) -> Option<u64> {
         let at = self.access.on(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
-    /// A trial that is sent and answered now; `None`: allowed.
-    fn trial(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Option<u64> {
+    /// An access check that is sent and answered now. `None`: permitted.
+    fn check(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Option<u64> {
         let answer = |reason: Option<Reason>| match reason {
             None => Answer::Allowed,
             Some(reason) if reason.refuses_identity() || reason == Reason::NamespaceNotFound => {
@@ -51,37 +52,37 @@ impl Scene {
         self.on(Trial { sent: self.now, requests: 2, list, watch }.into())
     }
 
-    /// The trials that take a grant away: the first refusal decides nothing.
+    /// The two access checks that establish lost access. The first refusal alone decides nothing.
     fn lose(&mut self, reason: Reason) -> Option<u64> {
         let before = self.standing();
-        assert_eq!(self.trial(Some(reason), Some(reason)), Some(3), "{reason}");
+        assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
         assert_eq!(self.standing(), before);
         self.pass(3);
-        self.trial(Some(reason), Some(reason))
+        self.check(Some(reason), Some(reason))
     }
 
     fn review(&mut self, allowed: bool) -> Option<u64> {
         self.review_of(if allowed { &[] } else { &VERBS })
     }
 
-    /// A review of both verbs, of which these would be refused.
+    /// A review of both verbs that refuses `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
         self.on(Input::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
 
-    /// A review that is sent and fails now.
+    /// A review that fails now.
     fn fail(&mut self, reason: Reason) -> Option<u64> {
         let fault = Fault::new(reason, "too many requests");
         self.on(Input::Undecided { sent: self.now, fault })
     }
 
-    /// The informer's own request is answered, or refused.
+    /// The informer's own request is permitted or refused.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
         self.on(if is_allowed { Input::Verified { sent } } else { Input::Suspected { sent } })
     }
 
-    /// Looks at the clock. Whether the gate closes.
+    /// Processes the current time. Returns whether the informer becomes blocked.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
         let _at_once = self.on(Input::Tick { patience: PATIENCE });
@@ -96,13 +97,12 @@ impl Scene {
         matches!(self.access.standing, Standing::Unverified { .. })
     }
 
-    /// What is refused.
     fn refused(&self) -> Refused {
         let Standing::Refused(refused) = self.standing() else { panic!("{:?}", self.access) };
         refused
     }
 
-    /// Whether the gate is to be open.
+    /// Whether the informer must be unblocked.
     fn gate(&self) -> Option<bool> {
         self.access.order().map(|order| order.is_ok())
     }
@@ -113,9 +113,9 @@ impl Scene {
 }
 
 #[test]
-fn only_real_requests_open_a_gate_and_reviews_stand_in_where_they_come_to_nothing() {
+fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     let mut scene = Scene::new();
-    assert_eq!((scene.trial(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
+    assert_eq!((scene.check(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
     let verified_at = scene.wall;
     let granted = Standing::Granted { verified_at, method: VerificationMethod::Review };
     assert_eq!((scene.standing(), scene.gate()), (granted, None));
@@ -123,104 +123,104 @@ fn only_real_requests_open_a_gate_and_reviews_stand_in_where_they_come_to_nothin
     assert_eq!(scene.standing(), Standing::Verifying);
 
     scene.pass(20);
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
     assert_eq!((scene.standing(), scene.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
-    assert_eq!(scene.standing(), granted, "a review verifies nothing");
+    assert_eq!(scene.standing(), granted, "a review does not confirm access");
 }
 
 #[test]
-fn what_decides_nothing_changes_nothing() {
+fn a_check_without_a_result_changes_nothing() {
     let mut scene = Scene::new();
-    assert_eq!(scene.trial(THROTTLED, THROTTLED), None);
+    assert_eq!(scene.check(THROTTLED, THROTTLED), None);
     assert_eq!(scene.standing(), Standing::Verifying);
     let mut scene = Scene::verified();
-    scene.trial(ALLOWED, Some(Reason::TimedOut));
+    scene.check(ALLOWED, Some(Reason::TimedOut));
     assert!(matches!(
         scene.standing(),
         Standing::Granted { method: VerificationMethod::Probe, .. }
     ));
     scene.lose(Reason::Forbidden);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, Reason::Forbidden);
 }
 
 #[test]
-fn a_review_that_allows_one_of_two_refused_verbs_has_both_tried() {
+fn a_review_that_permits_one_of_two_refused_verbs_triggers_a_check_of_both() {
     let mut scene = Scene::new();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(20);
     assert_eq!(scene.review_of(&VERBS), None);
     assert_eq!(scene.review_of(&[Verb::Watch]), Some(0));
-    scene.trial(ALLOWED, FORBIDDEN);
+    scene.check(ALLOWED, FORBIDDEN);
     assert_eq!((scene.refused().verbs, scene.overruled()), (vec![Verb::Watch], None));
     scene.pass(20);
     assert_eq!(scene.review_of(&[Verb::Watch]), None);
-    // One that errs is not listened to for ever.
-    for tried in [Some(0), None] {
+    // A review that is wrong twice triggers no further checks.
+    for due in [Some(0), None] {
         scene.pass(20);
-        assert_eq!(scene.review_of(&[Verb::List]), tried);
+        assert_eq!(scene.review_of(&[Verb::List]), due);
         scene.pass(1);
-        scene.trial(ALLOWED, FORBIDDEN);
+        scene.check(ALLOWED, FORBIDDEN);
         scene.pass(10);
-        scene.trial(ALLOWED, FORBIDDEN);
+        scene.check(ALLOWED, FORBIDDEN);
     }
-    assert_eq!(scene.overruled(), None, "both say that it is refused");
+    assert_eq!(scene.overruled(), None, "both refuse it");
 }
 
 #[test]
 fn each_refused_verb_is_named() {
     let mut scene = Scene::new();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::List, Verb::Watch]);
     assert_eq!(scene.refused().revoked, None, "it was never granted");
-    scene.trial(ALLOWED, FORBIDDEN);
+    scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
-    let Some(Err((verb, fault))) = scene.access.order() else { panic!("closed") };
+    let Some(Err((verb, fault))) = scene.access.order() else { panic!("blocked") };
     assert_eq!((verb, fault.reason(), scene.gate()), (Verb::Watch, Reason::Forbidden, Some(false)));
 }
 
 #[test]
-fn two_refusals_three_seconds_apart_are_a_loss() {
+fn access_is_lost_after_two_refusals_three_seconds_apart() {
     let mut scene = Scene::verified();
     let verified_at = scene.wall;
     scene.pass(300);
     scene.lose(Reason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
-    // Roles go with their namespace: nobody took them away.
+    // The roles were deleted with their namespace, so access was not revoked.
     let mut scene = Scene::verified();
     scene.lose(Reason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
-    // An informer that was answered has something to lose, too.
+    // An informer whose own list was permitted also needs two refusals.
     let mut scene = Scene::new();
     scene.informer(true);
     scene.pass(1);
     scene.lose(Reason::Forbidden);
-    // Neither does anything bring the decision forward, nor is anything that comes to nothing an acquittal.
+    // No signal brings the second check forward, and a check without a result clears nothing.
     let mut scene = Scene::verified();
     scene.pass(1);
-    assert_eq!(scene.trial(FORBIDDEN, FORBIDDEN), Some(3));
+    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(3));
     scene.pass(1);
     assert_eq!((scene.review(true), scene.informer(false)), (None, Some(2)));
-    assert_eq!(scene.trial(FORBIDDEN, FORBIDDEN), Some(2), "too early");
+    assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
     scene.pass(2);
-    scene.trial(THROTTLED, THROTTLED);
+    scene.check(THROTTLED, THROTTLED);
     assert!(matches!(scene.standing(), Standing::Granted { .. }));
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
-    // A grant is.
+    // A permitted request clears the first refusal.
     let mut scene = Scene::verified();
-    scene.trial(FORBIDDEN, FORBIDDEN);
+    scene.check(FORBIDDEN, FORBIDDEN);
     scene.pass(3);
-    scene.trial(ALLOWED, ALLOWED);
+    scene.check(ALLOWED, ALLOWED);
     scene.pass(300);
     scene.lose(Reason::Forbidden);
 }
 
 #[test]
-fn a_review_that_says_otherwise_has_the_request_made_at_once() {
+fn a_contradicting_review_triggers_an_access_check_at_once() {
     let mut scene = Scene::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
@@ -229,23 +229,23 @@ fn a_review_that_says_otherwise_has_the_request_made_at_once() {
 }
 
 #[test]
-fn a_review_that_is_answered_outdates_the_lack_of_a_token() {
+fn an_answered_review_shows_that_a_token_exists_again() {
     for lack in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
         let mut scene = Scene::new();
-        assert_eq!(scene.trial(Some(lack), Some(lack)), None);
+        assert_eq!(scene.check(Some(lack), Some(lack)), None);
         scene.pass(20);
         assert_eq!(scene.review(false), Some(0), "{lack}");
-        scene.trial(FORBIDDEN, FORBIDDEN);
+        scene.check(FORBIDDEN, FORBIDDEN);
         scene.pass(20);
         assert_eq!(scene.review(false), None, "{lack}");
     }
 }
 
 #[test]
-fn a_token_that_is_missing_for_another_reason_is_asked_for_anew() {
+fn a_token_that_is_missing_for_another_reason_is_requested_again() {
     let mut scene = Scene::new();
     let denied = Some(Reason::TokenRequestDenied);
-    scene.trial(denied, denied);
+    scene.check(denied, denied);
     for reason in [Reason::TokenRequestDenied, Reason::Unauthorized, Reason::Unreachable] {
         assert_eq!(scene.fail(reason), None, "{reason}");
     }
@@ -256,44 +256,44 @@ fn a_token_that_is_missing_for_another_reason_is_asked_for_anew() {
 }
 
 #[test]
-fn a_review_that_lies_is_shown_and_not_listened_to() {
-    for lie in [true, false] {
-        let truth = if lie { FORBIDDEN } else { ALLOWED };
+fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
+    for wrong in [true, false] {
+        let truth = if wrong { FORBIDDEN } else { ALLOWED };
         let mut scene = Scene::new();
-        // Whatever was said before the first trial may have been true then.
-        scene.review(lie);
+        // A review from before the first access check may have been right at that time.
+        scene.review(wrong);
         scene.pass(1);
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (None, None));
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (None, None));
         scene.pass(20);
-        assert_eq!(scene.review(lie), Some(0));
+        assert_eq!(scene.review(wrong), Some(0));
         scene.pass(1);
-        // The one that answered may only lag behind: its word is not final.
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (Some(10), None));
+        // The access check may have reached a lagging server, so one contradiction is not final.
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(10), None));
         scene.pass(9);
-        assert_eq!(scene.review(lie), None, "it is as good as tried");
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (Some(1), None));
+        assert_eq!(scene.review(wrong), None, "a check for this review is already scheduled");
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(1), None));
         scene.pass(1);
-        assert_eq!((scene.trial(truth, truth), scene.overruled()), (None, Some(lie)));
-        // From now on as rarely as without it.
+        assert_eq!((scene.check(truth, truth), scene.overruled()), (None, Some(wrong)));
+        // A settled contradiction triggers no further checks.
         for _ in 0..3 {
             scene.pass(20);
-            assert_eq!(scene.review(lie), None);
+            assert_eq!(scene.review(wrong), None);
         }
         scene.pass(20);
-        assert_eq!((scene.review(!lie), scene.overruled()), (None, None));
+        assert_eq!((scene.review(!wrong), scene.overruled()), (None, None));
         scene.pass(20);
-        assert_eq!(scene.review(lie), Some(0), "it had come to its senses");
+        assert_eq!(scene.review(wrong), Some(0), "the review was right in between");
     }
 }
 
 #[test]
-fn a_server_that_lags_behind_silences_no_review() {
+fn one_lagging_server_does_not_discredit_a_review() {
     let mut scene = Scene::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
     scene.pass(1);
-    // Answered by a server that has not heard of it.
-    assert_eq!(scene.trial(ALLOWED, ALLOWED), Some(10));
+    // A server that has not learned of the change answered.
+    assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
     scene.lose(Reason::Forbidden);
     assert_eq!((scene.refused().reason, scene.overruled()), (Reason::Forbidden, None));
