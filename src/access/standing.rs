@@ -1,7 +1,7 @@
 //! What is known of a cell's permissions, as everybody else sees it.
 
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
+use kubewarm_api::model::{Fault, Reason, Verb};
 use std::sync::Arc;
 
 /// Whether a cell may be read.
@@ -13,8 +13,9 @@ pub enum Standing {
     Granted {
         /// When the request was sent that shows it.
         verified_at: Timestamp,
-        /// What it rests on.
-        method: VerificationMethod,
+        /// Whether only a review shows it, because the real requests fail for reasons other than
+        /// permissions, such as a kind that is not served.
+        is_by_review: bool,
     },
     /// It was, and for too long no real request has confirmed that: the gate is closed until one does.
     Unverified {

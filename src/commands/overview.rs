@@ -10,7 +10,7 @@ use super::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, CellCounts, Problem, TargetStatus};
+use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, InformerCounts, Problem, TargetStatus};
 use std::time::Duration;
 
 /// A relist is shown for so long.
@@ -104,7 +104,7 @@ fn row(
     now: Timestamp,
 ) -> ReportRow {
     let title = format!("{profile}/{}", target.name);
-    let CellCounts { total, synced, stale, .. } = target.cells.clone().unwrap_or_default();
+    let InformerCounts { total, synced, stale, .. } = target.informers.clone().unwrap_or_default();
     let cells = format!("{}/{total}", synced.saturating_add(stale));
     let objects = Fact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
     let memory = Fact::number(target.memory.as_deref().unwrap_or_default());
@@ -136,11 +136,11 @@ fn row(
 }
 
 /// A warm target without cells is full.
-fn bar(target: &TargetStatus) -> CellCounts {
-    let counts = target.cells.clone().unwrap_or_default();
+fn bar(target: &TargetStatus) -> InformerCounts {
+    let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
         0 if is_true(&target.conditions, "Warm") => {
-            CellCounts { synced: 1, total: 1, ..CellCounts::default() }
+            InformerCounts { synced: 1, total: 1, ..InformerCounts::default() }
         }
         _ => counts,
     }
@@ -170,11 +170,11 @@ fn details(
     let recent = target.last_relist.as_ref().filter(|last| span(last.time.0, now) <= RECENT);
     if let Some(relist) = recent {
         let text = format!(
-            "relisted {} ago ({}): {} replaced, {} deleted in the gap",
+            "relisted {} ago ({}): {} replaced, {} deleted",
             length(span(relist.time.0, now)),
             relist.reason,
             grouped(relist.replaced_objects),
-            grouped(relist.deleted_in_gap),
+            grouped(relist.deleted_objects),
         );
         details.push(remark(Tone::Quiet, text));
     }
@@ -291,7 +291,7 @@ mod tests {
             let mut profile = sample::ready();
             let target = &mut profile.status.as_mut().unwrap().targets[0];
             target.conditions.clear();
-            target.cells = Some(CellCounts { total, synced, ..CellCounts::default() });
+            target.informers = Some(InformerCounts { total, synced, ..InformerCounts::default() });
             let drawn = drawn(&[profile], 40);
             drawn.chars().filter(|c| "█░".contains(*c)).collect::<String>()
         };

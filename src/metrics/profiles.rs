@@ -109,19 +109,19 @@ pub(super) fn profile_families(
 impl TargetState {
     /// From the counts of its status.
     fn of(target: &TargetStatus) -> Self {
-        let Some(cells) = &target.cells else { return Self::Syncing };
+        let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {
             target.conditions.iter().any(|it| it.type_ == type_ && it.status == "False")
         };
         if is_false("WithinLimits") {
             Self::Limited
-        } else if cells.forbidden > 0 {
+        } else if informers.forbidden > 0 {
             Self::Forbidden
-        } else if cells.missing > 0 || is_false("Accepted") {
+        } else if informers.missing > 0 || is_false("Accepted") {
             Self::Missing
-        } else if cells.syncing > 0 || cells.failing > 0 {
+        } else if informers.syncing > 0 || informers.failing > 0 {
             Self::Syncing
-        } else if cells.stale > 0 {
+        } else if informers.stale > 0 {
             Self::Stale
         } else {
             Self::Synced
@@ -132,12 +132,12 @@ impl TargetState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::v1alpha1::CellCounts;
+    use kubewarm_api::v1alpha1::InformerCounts;
 
     #[test]
     fn profiles_beyond_the_cap_are_added_up() {
-        let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
-        let target = TargetStatus { cells: Some(synced), ..TargetStatus::default() };
+        let synced = InformerCounts { total: 1, synced: 1, ..InformerCounts::default() };
+        let target = TargetStatus { informers: Some(synced), ..TargetStatus::default() };
         let targets = vec![target.clone(), target];
         let status = Arc::new(CacheProfileStatus { targets, ..CacheProfileStatus::default() });
         let profile = |at: usize| ProfileSnapshot {

@@ -39,7 +39,7 @@ fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
         access.last_verified_time = None;
     }
     for target in &mut status.targets {
-        (target.memory, target.objects, target.resource_version) = (None, None, None);
+        (target.memory, target.objects) = (None, None);
         target.latency_milliseconds = None;
         target.problems.iter_mut().for_each(|problem| problem.next_retry_time = None);
     }

@@ -5,7 +5,7 @@ use crate::forecast::Forecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewarm_api::v1alpha1::{
-    CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+    InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
 };
 use kubewarm_cache::informer::{CellReport, Quantiles};
 use std::{fmt::Write as _, time::Duration};
@@ -28,19 +28,36 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// What a profile that is only planned would cost, in a sentence; `forecast` as long as this process
-/// has made one. What an older version left unsaid may be more.
+/// The cost of a planned profile as a sentence, with the caveats of `forecast` if this process has made one.
+/// A `plan` without a certainty counts as a lower bound.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
-    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
+    let PlanStatus {
+        informers,
+        objects,
+        memory,
+        requests,
+        time_to_warm_milliseconds,
+        missing_permissions,
+        certainty,
+    } = plan;
     let about = match certainty {
         Some(PlanCertainty::Estimate) => "about",
         Some(PlanCertainty::LowerBound) | None => "at least",
     };
-    let mut text = format!(
-        "planned only, nothing is watched; warming it would take {about} {cells} cells, {objects} \
-         objects, {memory} of memory, {requests} requests for lists and {seconds} s"
+    let took = time_to_warm_milliseconds.and_then(|millis| u64::try_from(millis).ok());
+    let time = took.map_or_else(
+        || "an unknown time".to_owned(),
+        |millis| format!("{:.1} s", Duration::from_millis(millis).as_secs_f64()),
     );
-    if *missing > 0 {
+    let mut text = format!(
+        "planned only, nothing is watched; warming it would take {about} {} informers, {} objects, {} \
+         of memory, {} requests for lists and {time}",
+        informers.unwrap_or_default(),
+        objects.unwrap_or_default(),
+        memory.as_deref().unwrap_or("0"),
+        requests.unwrap_or_default(),
+    );
+    if let Some(missing @ 1..) = missing_permissions {
         let _infallible =
             write!(text, "; {missing} permissions are missing, see status.access.manifests");
     }
@@ -51,9 +68,9 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
 }
 
 /// Counts every cell once; the parts add up to `total`.
-pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
+pub(super) fn informers(cells: &[Cell<'_>]) -> InformerCounts {
     let of = |state: CellState| small(cells.iter().filter(|cell| cell.state == state).count());
-    CellCounts {
+    InformerCounts {
         total: small(cells.len()),
         synced: of(CellState::Synced),
         syncing: of(CellState::Syncing),
@@ -93,6 +110,6 @@ pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
         time: seconds(relist.at),
         reason: relist.reason.as_str().to_owned(),
         replaced_objects: count(relist.replaced),
-        deleted_in_gap: count(relist.deleted_in_gap),
+        deleted_objects: count(relist.deleted_objects),
     })
 }

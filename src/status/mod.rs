@@ -42,9 +42,6 @@ use kubewarm_api::{
 use kubewarm_cache::store::Usage;
 use std::{collections::BTreeMap, time::Duration};
 
-/// As many verbs as the schema allows.
-const MAX_VERBS: usize = 16;
-
 /// Computes the status of a profile. Pure; equal inputs give equal statuses.
 ///
 /// Where the profile has no plan, that of the same generation in `previous` stays. `previous` is the status computed
@@ -223,10 +220,6 @@ fn render(
         ("Fresh", target.fresh.clone()),
         ("WithinLimits", target.within_limits.clone()),
     ];
-    let version = match target.cells.as_slice() {
-        [cell] => cell.report().and_then(|report| report.version.as_ref()).map(ToString::to_string),
-        _ => None,
-    };
     TargetStatus {
         name: target.declared.name.to_string(),
         problems: problems::problems(target, voice, clock),
@@ -234,21 +227,18 @@ fn render(
         serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
-        // The schema's bound; what is longer is no version that anybody could compare.
-        resource_version: version.filter(|version| version.len() <= 64),
         time_to_warm_milliseconds: kept.or_else(took),
         resolved: target.resolved().map(|resolved| ResolvedStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),
-            namespaced: Some(if resolved.namespaced {
+            scope: Some(if resolved.namespaced {
                 ResolvedScope::Namespaced
             } else {
                 ResolvedScope::Cluster
             }),
-            namespaces: target::namespaces(target),
-            verbs: resolved.verbs.iter().take(MAX_VERBS).map(ToString::to_string).collect(),
+            namespace_count: target::namespaces(target),
         }),
-        cells: Some(figures::cells(&target.cells)),
+        informers: Some(figures::informers(&target.cells)),
         latency_milliseconds: figures::latency(&target.cells),
         last_relist: figures::last_relist(&target.cells),
     }

@@ -12,7 +12,7 @@ use crate::access::{AccessReports, CellAccess, Excess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{Declared, DeclaredTarget, Fault, GroupResource, Identity, Reason, Verb},
-    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -133,7 +133,7 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
         cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
     let (_, fault) = failing.first()?;
     let cells: Vec<_> = failing.iter().map(|(cell, _)| *cell).collect();
-    let verified_at = cells.iter().filter_map(|cell| verified(cell)).map(|(at, _)| at).min();
+    let verified_at = cells.iter().filter_map(|cell| verified(cell)).min();
     let since = verified_at.map(|at| format!(" since {}", figures::seconds(at).0));
     Some(format!(
         "checks of {} {} come to nothing{} ({fault})",
@@ -157,14 +157,9 @@ pub(super) fn access(
 ) -> AccessStatus {
     let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
     let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
-    let known = known.filter(|known| !known.is_empty());
-    // Of several methods the weakest counts.
-    let methods = known.iter().flatten().map(|(_, method)| *method);
-    let method = methods.max();
-    let oldest = known.and_then(|known| known.into_iter().map(|(at, _)| at).min());
+    let oldest = known.and_then(|known| known.into_iter().min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
     AccessStatus {
-        method,
         last_verified_time: oldest.map(figures::seconds),
         missing: missing(&cells),
         excess,
@@ -173,12 +168,12 @@ pub(super) fn access(
     }
 }
 
-/// When a cell's standing was last confirmed, and how.
-fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
+/// When a cell's standing was last confirmed.
+fn verified(cell: &Cell<'_>) -> Option<Timestamp> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
-        Standing::Unverified { verified_at, .. } => Some((*verified_at, VerificationMethod::Probe)),
-        Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
+        Standing::Granted { verified_at, .. }
+        | Standing::Unverified { verified_at, .. }
+        | Standing::Refused(Refused { verified_at, .. }) => Some(*verified_at),
         Standing::Verifying => None,
     }
 }

@@ -23,7 +23,7 @@ const ROWS: &[ReasonRow] = &[
     quiet("Accepted", "ScopeNotAvailable"),
     quiet("Accepted", "ScopeMismatch"),
     quiet("Accepted", "UnsupportedField"),
-    quiet("Accepted", "TooManyCells"),
+    quiet("Accepted", "TooManyInformers"),
     quiet("Accepted", "NotListable"),
     told("Accepted", "UnknownResource", "KindUnknown", Some("KindServed")),
     told("Authorized", "AccessRevoked", "AccessRevoked", Some("AccessReturned")),

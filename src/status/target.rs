@@ -217,7 +217,7 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
     }
 }
 
-/// `resolved.namespaces`: how many the scope comes to, where it names or selects them.
+/// `resolved.namespaceCount`: only where the scope names or selects namespaces.
 pub(super) fn namespaces(target: &Target<'_>) -> Option<i32> {
     let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
     let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());

@@ -8,9 +8,9 @@ use kubewarm::status::{
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, CellCounts, Completeness, LatencyStatus, NamespaceRules,
+        AccessStatus, CacheProfileStatus, InformerCounts, Completeness, LatencyStatus, NamespaceRules,
         PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope, ResolvedStatus,
-        TargetStatus, VerificationMethod,
+        TargetStatus,
     },
 };
 use kubewarm_client::{Buckets, Connection};
@@ -105,17 +105,15 @@ impl Subject {
             serving_generation: Some(i64::MAX),
             objects: Some(i64::MAX),
             memory: Some("17592186044416Mi".into()),
-            resource_version: Some("9".repeat(64)),
             time_to_warm_milliseconds: Some(i64::MAX),
             problems: (0..16).map(problem).collect(),
             resolved: Some(ResolvedStatus {
                 version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                namespaced: Some(ResolvedScope::Namespaced),
-                namespaces: Some(i32::MAX),
-                verbs: (0..16).map(|number| format!("verb{number}")).collect(),
+                scope: Some(ResolvedScope::Namespaced),
+                namespace_count: Some(i32::MAX),
             }),
-            cells: Some(CellCounts { total: i32::MAX, ..CellCounts::default() }),
+            informers: Some(InformerCounts { total: i32::MAX, ..InformerCounts::default() }),
             latency_milliseconds: Some(LatencyStatus {
                 list_page: quantiles(),
                 event: quantiles(),
@@ -125,7 +123,7 @@ impl Subject {
                 time: condition_time(),
                 reason: "Rollback".into(),
                 replaced_objects: 0,
-                deleted_in_gap: 0,
+                deleted_objects: 0,
             }),
         };
         status.targets = (0..32).map(target).collect();
@@ -141,9 +139,7 @@ impl Subject {
         };
         status.access = Some(AccessStatus {
             subject: Some("s".repeat(512)),
-            method: Some(VerificationMethod::Probe),
             last_verified_time: Some(condition_time()),
-            roles: (0..128).map(role).collect(),
             missing: (0..128).map(role).collect(),
             excess: (0..128).map(role).collect(),
             excess_completeness: Some(Completeness::Incomplete),
@@ -196,7 +192,6 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
         stored["access"],
         json!({
             "subject": "s".repeat(512),
-            "method": "Probe",
             "lastVerifiedTime": "1970-01-01T00:00:00Z",
             "excessCompleteness": "Incomplete",
         }),

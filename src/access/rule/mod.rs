@@ -9,7 +9,7 @@ mod tests;
 
 use super::standing::{CellAccess, Refused, Standing};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
+use kubewarm_api::model::{Fault, Reason, Verb};
 use kubewarm_cache::informer::{Answer, Trial};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -106,10 +106,7 @@ impl Access {
                 self.answered(sent);
                 self.verify(sent);
                 self.refused = None;
-                self.standing = Standing::Granted {
-                    verified_at: time(sent),
-                    method: VerificationMethod::Probe,
-                };
+                self.standing = granted(time(sent));
                 self.overrule(sent)
             }
             Input::Verified { sent } => {
@@ -120,8 +117,7 @@ impl Access {
                 match &mut self.standing {
                     Standing::Granted { verified_at, .. } if is_news => *verified_at = time(sent),
                     Standing::Unverified { .. } if is_news => {
-                        let method = VerificationMethod::Probe;
-                        self.standing = Standing::Granted { verified_at: time(sent), method };
+                        self.standing = granted(time(sent));
                     }
                     Standing::Granted { .. }
                     | Standing::Unverified { .. }
@@ -197,10 +193,8 @@ impl Access {
     /// Whether the gate is to be open, or why not; `None` if nobody can say. Only a real request opens it.
     pub(super) fn order(&self) -> Option<Order> {
         match &self.standing {
-            Standing::Verifying | Standing::Granted { method: VerificationMethod::Review, .. } => {
-                None
-            }
-            Standing::Granted { method: VerificationMethod::Probe, .. } => Some(Ok(())),
+            Standing::Verifying | Standing::Granted { is_by_review: true, .. } => None,
+            Standing::Granted { is_by_review: false, .. } => Some(Ok(())),
             Standing::Refused(refused) => {
                 let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
                 Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
@@ -280,12 +274,11 @@ impl Access {
         // It stands in for trials that come to nothing.
         let stands_in = match self.standing {
             Standing::Verifying => self.failed.is_some(),
-            Standing::Granted { method, .. } => method == VerificationMethod::Review,
+            Standing::Granted { is_by_review, .. } => is_by_review,
             Standing::Unverified { .. } | Standing::Refused(_) => false,
         };
         if stands_in && self.refused.is_none() {
-            let granted =
-                Standing::Granted { verified_at: wall, method: VerificationMethod::Review };
+            let granted = Standing::Granted { verified_at: wall, is_by_review: true };
             self.standing = if allowed { granted } else { Standing::Verifying };
         }
         self.contrary.take_if(|it| it.refused != refused);
@@ -302,8 +295,9 @@ impl Access {
     /// Whether real requests have said otherwise than a review that would refuse these verbs.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.standing {
-            Standing::Granted { method: VerificationMethod::Probe, .. }
-            | Standing::Unverified { .. } => !refused.is_empty(),
+            Standing::Granted { is_by_review: false, .. } | Standing::Unverified { .. } => {
+                !refused.is_empty()
+            }
             Standing::Refused(Refused { verbs, .. }) => verbs != refused,
             Standing::Verifying | Standing::Granted { .. } => false,
         }
@@ -334,6 +328,11 @@ impl From<Trial> for Input {
             None => Self::Allowed { sent },
         }
     }
+}
+
+/// A real request shows it.
+const fn granted(verified_at: Timestamp) -> Standing {
+    Standing::Granted { verified_at, is_by_review: false }
 }
 
 /// Whether no request was made, for want of a token.

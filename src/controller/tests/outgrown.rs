@@ -239,7 +239,7 @@ fn a_target_of_too_many_cells_is_stopped_if_not_even_its_namespaces_fit() {
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     hold(&cluster, &outcome, "namespaces.v1", 101);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());

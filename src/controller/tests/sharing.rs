@@ -197,7 +197,7 @@ fn a_profile_that_outgrows_its_cells_is_refused_and_serves_on() {
     }
     cluster.names = names(PER_PROFILE);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     let message = &refused(&outcome).message;
     assert!(message.starts_with("targets[pods].scope: 2049 cells"), "{message}");
     assert_eq!(outcome.desired.len(), PER_PROFILE, "what it had is served on");
@@ -231,7 +231,7 @@ fn what_finds_namespaces_is_a_cell_too_even_where_it_finds_too_many() {
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
     let cluster = Tables { synced: outcome.desired.keys().cloned().collect(), ..cluster };
     let outcome = run(&mut reconciler(), &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
 }
 
@@ -262,7 +262,7 @@ fn the_profiles_of_a_namespace_share_a_bound_that_the_operators_do_not_have() {
         targets.map(|all| all.iter().all(|it| matches!(it.resolved, Some(Ok(_))))).collect()
     };
     let outcome = run(&mut reconciler(), &found, &Tables::default());
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome =

@@ -125,7 +125,7 @@ fn what_comes_too_late_for_an_order_is_dropped() {
 #[test]
 fn what_a_forecast_does_not_depend_on_begins_none() {
     let refused = |message: &str| {
-        let refusal = Refusal::new(RefusalReason::TooManyCells, message);
+        let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
         DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
     };
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
@@ -149,7 +149,7 @@ fn what_a_forecast_does_not_depend_on_begins_none() {
 #[test]
 fn the_selector_of_a_refused_target_is_looked_at_as_it_is_now() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
-    let refusal = Refusal::new(RefusalReason::TooManyCells, "2,050 cells");
+    let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 cells");
     let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
     let first = Arc::new(declared("a", "p", vec![refused]));
     forecasts.order([Arc::clone(&first)]);

@@ -62,11 +62,11 @@ fn access_that_nobody_can_verify_is_lost_without_any_permission_missing() {
     assert_eq!(said(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
     let told = message(&fenced.conditions, "Ready");
     assert!(told.contains("nobody can say whether") && told.contains("server's words"), "{told}");
-    assert_eq!(fenced.targets[0].cells.as_ref().unwrap().failing, 1);
+    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().failing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
     assert_eq!(summary(&stale), expected);
-    assert_eq!(stale.targets[0].cells.as_ref().unwrap().stale, 1);
+    assert_eq!(stale.targets[0].informers.as_ref().unwrap().stale, 1);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn until_a_list_is_complete_returned_access_counts_as_lost() {
     world.runs(pods("a"), report);
     let fenced = status(&world, OnAccessLost::default());
     assert_eq!(said(&fenced.conditions, "Warm"), "False/Syncing");
-    assert_eq!(fenced.targets[0].cells.as_ref().unwrap().syncing, 1);
+    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().syncing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let (warm, fresh, _) = summary(&stale);
     assert_eq!((warm.as_str(), fresh.as_str()), ("True/Synced", "False/Relisting"));

@@ -9,7 +9,7 @@ use kubewarm_api::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
         Requirement,
     },
-    v1alpha1::{AccessStatus, CellCounts},
+    v1alpha1::{AccessStatus, InformerCounts},
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
@@ -55,8 +55,8 @@ fn nothing_running_does_not_look_like_everything_synced() {
     let status = World::new().compute(&declared(targets), None);
     assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
     assert_eq!(status.warm_targets.as_deref(), Some("0/1"));
-    let cells = CellCounts { total: 2, syncing: 2, ..CellCounts::default() };
-    assert_eq!(status.targets[0].cells, Some(cells));
+    let cells = InformerCounts { total: 2, syncing: 2, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(cells));
 }
 
 #[test]
@@ -85,9 +85,8 @@ fn synced_and_watched_is_ready() {
     assert_eq!(status.memory.as_deref(), Some("3Mi"));
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
     assert_eq!(status.targets[0].time_to_warm_milliseconds, Some(2_000));
-    assert_eq!(status.targets[0].resource_version.as_deref(), Some("77"));
     let resolved = status.targets[0].resolved.clone().unwrap();
-    assert_eq!((resolved.version.as_deref(), resolved.namespaces), (Some("v1"), Some(1)));
+    assert_eq!((resolved.version.as_deref(), resolved.namespace_count), (Some("v1"), Some(1)));
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn refusals_stall_only_if_the_author_must_edit() {
         (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
         (RefusalReason::ScopeMismatch, "False/InvalidSpec", "True/ScopeMismatch"),
         (RefusalReason::UnsupportedField, "False/InvalidSpec", "True/UnsupportedField"),
-        (RefusalReason::TooManyCells, "False/InvalidSpec", "True/TooManyCells"),
+        (RefusalReason::TooManyInformers, "False/InvalidSpec", "True/TooManyInformers"),
         (
             RefusalReason::CrossNamespaceNotAllowed,
             "False/InvalidSpec",
@@ -208,7 +207,7 @@ fn a_selector_that_matches_nothing_is_warm_and_says_so() {
     assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
     let text = message(&status.conditions, "Warm");
     assert!(text.contains("the selector matches no namespace"), "{text}");
-    assert_eq!(status.targets[0].resolved.clone().unwrap().namespaces, Some(0));
+    assert_eq!(status.targets[0].resolved.clone().unwrap().namespace_count, Some(0));
 }
 
 #[test]

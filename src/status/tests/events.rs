@@ -114,7 +114,7 @@ fn a_relist_because_of_what_was_wrong_is_told_once_for_each() {
                 time: Time(jiff::Timestamp::from_second(second).unwrap()),
                 reason: reason.into(),
                 replaced_objects: 0,
-                deleted_in_gap: 0,
+                deleted_objects: 0,
             });
             status
         };

@@ -5,7 +5,7 @@ use crate::status::{Observed, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{Extent, Reason},
-    v1alpha1::CellCounts,
+    v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
@@ -63,8 +63,8 @@ fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
     }
-    let cells = CellCounts { total: 2, synced: 1, forbidden: 1, ..CellCounts::default() };
-    assert_eq!(status.targets[0].cells, Some(cells));
+    let cells = InformerCounts { total: 2, synced: 1, forbidden: 1, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(cells));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
 };
 use kubewarm_api::{
     model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
-    v1alpha1::{Completeness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{Completeness, NamespaceRules, PolicyRule},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
 const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
 
 #[test]
-fn what_is_verified_says_how_and_since_when() {
+fn what_is_verified_says_since_when() {
     let (mut world, profile, keys) = scene();
     let before = world.granted();
     world.pass(Duration::from_secs(20));
@@ -46,16 +46,14 @@ fn what_is_verified_says_how_and_since_when() {
     let status = world.compute(&profile, None);
     assert_eq!(said(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
-    assert_eq!(access.method, Some(VerificationMethod::Probe));
     let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
     assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
 
-    let (verified_at, method) = (world.clock.wall, VerificationMethod::Review);
-    let reviewed =
-        CellAccess { standing: Standing::Granted { verified_at, method }, ..world.granted() };
-    world.knows(&keys[0], reviewed);
-    let access = world.compute(&profile, None).access.unwrap();
-    assert_eq!(access.method, Some(VerificationMethod::Review));
+    let standing = Standing::Granted { verified_at: world.clock.wall, is_by_review: true };
+    world.knows(&keys[0], CellAccess { standing, ..world.granted() });
+    let status = world.compute(&profile, None);
+    assert_eq!(said(&status.conditions, "Authorized"), "True/Verified", "by reviews alone");
+    assert_eq!(status.access.unwrap().last_verified_time.unwrap().0, world.clock.wall);
 
     world.knows(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
     let status = world.compute(&profile, None);

@@ -48,15 +48,16 @@ fn the_forecast_is_said_in_numbers_and_words_until_the_next_one() {
     let world = World::new();
     let first = status(&world, Some(&forecast()), None);
     let plan = first.plan.clone().unwrap();
-    assert_eq!((plan.cells, plan.objects, plan.missing), (1, 7, 1));
+    assert_eq!((plan.informers, plan.objects), (Some(1), Some(7)));
+    assert_eq!(plan.missing_permissions, Some(1));
     let text = message(&first.conditions, "Ready");
-    for part in ["at least 1 cells", "7 objects", "1 permissions are missing", "pods: too many"] {
+    for part in ["at least 1 informers", "7 objects", "1 permissions are missing", "pods: too many"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let second = status(&world, None, Some(&first));
     assert_eq!(second.plan, first.plan, "of another process, or not made anew yet");
     let text = message(&second.conditions, "Ready");
-    assert!(text.contains("at least 1 cells"), "it is no surer than before: {text}");
+    assert!(text.contains("at least 1 informers"), "it is no surer than before: {text}");
     let active = declared(vec![target("pods", &[pods("a")])]);
     assert_eq!(world.compute(&active, Some(&first)).plan, None);
 }

@@ -17,7 +17,7 @@ use kubewarm_api::{
         CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
-    v1alpha1::{CacheProfileStatus, CellCounts, TargetStatus},
+    v1alpha1::{CacheProfileStatus, InformerCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
@@ -310,9 +310,9 @@ fn profile(number: usize) -> ProfileSnapshot {
         observed_generation: None,
         last_transition_time: Time(Timestamp::UNIX_EPOCH),
     });
-    let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
-    let forbidden = CellCounts { total: 1, forbidden: 1, ..CellCounts::default() };
-    let target = |cells| TargetStatus { cells: Some(cells), ..TargetStatus::default() };
+    let synced = InformerCounts { total: 1, synced: 1, ..InformerCounts::default() };
+    let forbidden = InformerCounts { total: 1, forbidden: 1, ..InformerCounts::default() };
+    let target = |cells| TargetStatus { informers: Some(cells), ..TargetStatus::default() };
     let status = CacheProfileStatus {
         conditions: conditions.into(),
         targets: [synced, forbidden].map(target).into(),

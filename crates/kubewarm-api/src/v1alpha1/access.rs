@@ -18,25 +18,13 @@ pub struct AccessStatus {
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
 
-    /// What `lastVerifiedTime` rests on: `Probe` if every cell's own list and watch were tried,
-    /// `Review` if for some of them there was only the API server's review. Absent until every cell
-    /// has been looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<VerificationMethod>,
-
     /// Since when at least each cell's permissions have been known as they are shown here. Written
     /// along with other changes only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_verified_time: Option<Time>,
 
-    /// What is needed, by namespace. Absent if it is more than fits: at most 128 namespaces with
-    /// 32 rules each; `kubewarm rbac` prints it then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 128))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
-    pub roles: Vec<NamespaceRules>,
-
-    /// Of `roles`, what the API server refuses, by namespace; at most 128 of them, with 32 rules each.
+    /// Permissions that the API server refuses, by namespace: at most 128 namespaces, with 32 rules
+    /// each. Absent while none is refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
@@ -71,19 +59,6 @@ pub struct AccessStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 262_144))]
     pub manifests_elevated: Option<String>,
-}
-
-/// What the knowledge of permissions rests on, the strongest method first.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
-)]
-#[schemars(inline)]
-pub enum VerificationMethod {
-    /// The cell's own list and watch.
-    Probe,
-    /// Reviews alone: the real requests failed for reasons other than permissions, such as a kind that is not
-    /// served.
-    Review,
 }
 
 /// Whether a list of permissions is all there is.

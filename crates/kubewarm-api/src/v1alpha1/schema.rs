@@ -17,6 +17,17 @@ pub(super) fn for_crd(schema: &mut Schema) {
     }
 }
 
+/// As [`for_crd`], without defaults: kubewarm writes each number of a status, and an absent number
+/// is unknown. The attribute `serde(default)` still lets a status without the number be read.
+pub(super) fn for_status(schema: &mut Schema) {
+    for_crd(schema);
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    for property in properties.values_mut() {
+        let Value::Object(property) = property else { continue };
+        property.remove("default");
+    }
+}
+
 fn without_null(property: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = property.get_mut("type") {
         types.retain(|name| name != "null");

@@ -98,11 +98,6 @@ pub struct TargetStatus {
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// The newest resource version seen; only of a target with a single cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub resource_version: Option<String>,
-
     /// Milliseconds until its last cell was synced, counted as for the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -119,9 +114,10 @@ pub struct TargetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedStatus>,
 
-    /// The target's cells by state; a cell is one list-and-watch, in one namespace or across all.
+    /// Number of the target's informers, by state. An informer is one list and one watch, in one
+    /// namespace or across the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cells: Option<CellCounts>,
+    pub informers: Option<InformerCounts>,
 
     /// How long things took over the last 5 minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,9 +157,9 @@ pub struct Problem {
 }
 
 /// What discovery says of a kind.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_crd)]
 pub struct ResolvedStatus {
     /// The version in use: the target's own, else the one that the server prefers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,20 +171,15 @@ pub struct ResolvedStatus {
     #[schemars(length(max = 63))]
     pub kind: Option<String>,
 
-    /// `Namespaced` if objects live in namespaces, else `Cluster`.
+    /// Scope of the kind: `Namespaced` if its objects are in namespaces, else `Cluster`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespaced: Option<ResolvedScope>,
+    pub scope: Option<ResolvedScope>,
 
-    /// How many namespaces the scope comes to now.
+    /// Number of namespaces that the target reads now. Absent unless its scope names or selects
+    /// namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub namespaces: Option<i32>,
-
-    /// What the server lets be done with the kind, at most 16 verbs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(max = 32)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub verbs: Vec<String>,
+    pub namespace_count: Option<i32>,
 }
 
 /// Where objects of a kind live.
@@ -201,34 +192,34 @@ pub enum ResolvedScope {
     Cluster,
 }
 
-/// Cells by state. Each counts once, under the first that fits, in the order `limited`,
-/// `forbidden`, `missing`, `failing`, `syncing`, `stale`, `synced`.
+/// Informers by state. Each informer counts once, in the first state that applies, in the order
+/// `limited`, `forbidden`, `missing`, `failing`, `syncing`, `stale`, `synced`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct CellCounts {
-    /// Declared cells.
+#[schemars(inline, transform = schema::for_status)]
+pub struct InformerCounts {
+    /// Number of declared informers.
     #[schemars(range(min = 0))]
     pub total: i32,
-    /// Listed completely and known to be current.
+    /// Informers with a complete list whose data is known to be current.
     #[schemars(range(min = 0))]
     pub synced: i32,
-    /// Waiting for their first list, or in it.
+    /// Informers before or during their first list.
     #[schemars(range(min = 0))]
     pub syncing: i32,
-    /// Listed completely once, but not known to be current now.
+    /// Informers with a complete list whose data is not known to be current.
     #[schemars(range(min = 0))]
     pub stale: i32,
-    /// Refused by the API server for want of permissions.
+    /// Informers without the permission to list or watch.
     #[schemars(range(min = 0))]
     pub forbidden: i32,
-    /// Of a kind or a namespace that does not exist now.
+    /// Informers whose kind or namespace does not exist now.
     #[schemars(range(min = 0))]
     pub missing: i32,
-    /// Kept from running by a limit.
+    /// Informers that a limit stopped.
     #[schemars(range(min = 0))]
     pub limited: i32,
-    /// Never synced, and their last attempt failed for another reason.
+    /// Informers without a complete list whose last attempt failed for another reason.
     #[schemars(range(min = 0))]
     pub failing: i32,
 }
@@ -252,12 +243,12 @@ pub struct LatencyStatus {
 /// A distribution, in milliseconds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(inline, transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_status)]
 pub struct QuantilesStatus {
-    /// Half were faster.
+    /// Median.
     #[schemars(range(min = 0))]
     pub p50: i32,
-    /// All but one in a hundred were faster.
+    /// 99th percentile.
     #[schemars(range(min = 0))]
     pub p99: i32,
 }
@@ -265,22 +256,22 @@ pub struct QuantilesStatus {
 /// A list of what had been listed before.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_status)]
 pub struct RelistStatus {
-    /// When it was complete.
+    /// Time at which the list was complete.
     pub time: Time,
-    /// Why, as one word, such as `Gone`.
+    /// Reason for the list, as one word, such as `Gone`.
     #[schemars(length(max = 63))]
     pub reason: String,
-    /// Objects that were found under the same name with another UID: deleted and created again
-    /// while no watch was open.
+    /// Number of objects with a known name and another UID: deleted and created again while no watch
+    /// was open.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,
-    /// Objects that had gone while no watch was open; replaced ones are not counted.
+    /// Number of objects that were deleted while no watch was open. Replaced objects are not counted.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub deleted_in_gap: i64,
+    pub deleted_objects: i64,
 }
 
 #[cfg(test)]
@@ -300,13 +291,13 @@ mod tests {
             time: Time(Timestamp::UNIX_EPOCH),
             reason: "Gone".to_owned(),
             replaced_objects: 0,
-            deleted_in_gap: 0,
+            deleted_objects: 0,
         };
         let expected = json!({
             "time": "1970-01-01T00:00:00Z",
             "reason": "Gone",
             "replacedObjects": 0,
-            "deletedInGap": 0,
+            "deletedObjects": 0,
         });
         assert_eq!(serde_json::to_value(&relist).unwrap(), expected);
     }

@@ -150,7 +150,7 @@ pub struct Relist {
     #[serde(rename = "replacedObjects")]
     pub replaced: u64,
     /// Objects that had gone; replaced ones are not counted.
-    pub deleted_in_gap: u64,
+    pub deleted_objects: u64,
 }
 
 /// An object that could not be decoded and is therefore missing from the table.

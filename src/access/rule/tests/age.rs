@@ -98,7 +98,7 @@ fn a_watch_that_is_opened_anew_is_a_verification() {
         scene.informer(true);
         assert!(!scene.lapses());
     }
-    let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
+    let granted = Standing::Granted { verified_at: scene.wall, is_by_review: false };
     assert_eq!(scene.standing(), granted);
 }
 

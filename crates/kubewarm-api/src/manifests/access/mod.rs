@@ -17,9 +17,6 @@ use crate::{
 
 /// The most that a field of the status holds, in bytes; etcd takes objects up to about 1.5 MiB.
 const MAX_TEXT: usize = 256 << 10;
-/// The most entries of `status.access.roles`, and of the rules of one.
-const MAX_NAMESPACES: usize = 128;
-const MAX_RULES: usize = 32;
 
 /// Head of the manifests that grant access to secrets.
 const ELEVATED: &str = "\
@@ -115,17 +112,13 @@ impl Access {
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// `status.access`. What does not fit is absent: past 128 namespaces or 32 rules of one the roles,
-    /// past 256 KiB a text. `kubewarm rbac` prints everything.
+    /// `status.access`. A text above 256 KiB is absent; `kubewarm rbac` prints it.
     #[must_use]
     pub fn status(&self) -> AccessStatus {
         let fits = |text: &Option<String>| text.clone().filter(|text| text.len() <= MAX_TEXT);
-        let roles_fit = self.roles.len() <= MAX_NAMESPACES
-            && self.roles.iter().all(|role| role.rules.len() <= MAX_RULES);
         AccessStatus {
             // A user name is free text; the field takes 512 characters.
             subject: Some(self.subject.to_string().chars().take(512).collect()),
-            roles: if roles_fit { self.roles.clone() } else { Vec::new() },
             manifests: fits(&self.manifests),
             manifests_elevated: fits(&self.manifests_elevated),
             ..AccessStatus::default()

@@ -222,10 +222,10 @@ impl ResourceMetrics {
     }
 
     /// Counts a relist, and what it found that no event had told.
-    pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_in_gap: u64) {
+    pub fn relisted(&self, reason: RelistReason, replaced: u64, deleted_objects: u64) {
         self.relists.with_label_values(&[reason]).inc();
         self.replaced_objects.inc_by(replaced);
-        self.gap_deletes.inc_by(deleted_in_gap);
+        self.gap_deletes.inc_by(deleted_objects);
     }
 
     /// Counts a request that failed with this HTTP status, or without any answer.
