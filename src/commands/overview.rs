@@ -189,7 +189,7 @@ fn trouble(title: &str, found: &Problem, now: Timestamp) -> ReportRow {
         Fact::hidden("reason", &found.reason),
     ];
     let more = [
-        ("object", found.object.clone()),
+        ("object", Some(&found.object).filter(|object| !object.is_empty()).cloned()),
         ("message", found.message.clone()),
         ("nextRetryTime", next),
     ];

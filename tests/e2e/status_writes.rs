@@ -92,11 +92,12 @@ impl Subject {
             condition.message = "é".repeat(512);
         }
         let problem = |number: usize| Problem {
-            namespace: format!("{number:0>63}"),
-            reason: "ServerUnreachable".into(),
+            // Only the object differs, as of several objects that do not decode.
+            namespace: "n".repeat(63),
+            reason: "Undecodable".into(),
+            object: format!("{number:0>253}"),
             message: Some("x".repeat(512)),
             next_retry_time: Some(condition_time()),
-            object: Some("o".repeat(253)),
         };
         let quantiles = || Some(QuantilesStatus { p50: 1, p99: i32::MAX });
         let target = |number: usize| TargetStatus {

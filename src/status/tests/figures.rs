@@ -109,7 +109,7 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
 }
 
 #[test]
-fn objects_that_do_not_decode_are_named_one_problem_for_each_namespace() {
+fn each_object_that_does_not_decode_is_a_problem() {
     let mut world = World::new();
     let undecodable = |name: &str| Undecodable {
         object: name.into(),
@@ -119,14 +119,30 @@ fn objects_that_do_not_decode_are_named_one_problem_for_each_namespace() {
     let bad = Arc::new([undecodable("a/one"), undecodable("a/two")]);
     let report = CellReport { undecodable: bad, ..world.watching() };
     let status = one(&mut world, report);
-    let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
-    assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
-    assert_eq!(problem.object.as_deref(), Some("a/one"));
-    assert_eq!(
-        problem.message.as_deref(),
-        Some("a/one and 1 more are not served: metadata.name is missing")
-    );
+    let problems = status.targets[0].problems.as_slice();
+    let objects: Vec<_> = problems.iter().map(|problem| &*problem.object).collect();
+    assert_eq!(objects, ["a/one", "a/two"]);
+    for problem in problems {
+        assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
+        let told = problem.message.as_deref();
+        assert_eq!(told, Some("not served: metadata.name is missing"));
+    }
     assert_eq!(said(&status.conditions, "Ready"), "True/Ready", "its neighbours live");
+}
+
+#[test]
+fn objects_whose_cut_names_agree_are_one_problem() {
+    let mut world = World::new();
+    let undecodable = |end: &str| Undecodable {
+        object: format!("a/{}{end}", "x".repeat(253)).into(),
+        problem: "metadata.name is missing".into(),
+        at: world.clock.wall,
+    };
+    let bad = Arc::new([undecodable("1"), undecodable("2")]);
+    let report = CellReport { undecodable: bad, ..world.watching() };
+    let status = one(&mut world, report);
+    let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
+    assert!(problem.object.len() <= 253, "{}", problem.object);
 }
 
 #[test]
@@ -220,7 +236,9 @@ proptest! {
         let mut keys: Vec<_> = status.targets[0]
             .problems
             .iter()
-            .map(|problem| (problem.namespace.clone(), problem.reason.clone()))
+            .map(|problem| {
+                (problem.namespace.clone(), problem.reason.clone(), problem.object.clone())
+            })
             .collect();
         keys.sort();
         let before = keys.len();

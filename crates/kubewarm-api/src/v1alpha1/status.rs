@@ -103,11 +103,10 @@ pub struct TargetStatus {
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
-    /// What is not healthy, at most 16 entries; the condition's message says how many there are
-    /// in all.
+    /// Problems of the target, at most 16, the gravest first. The condition's message has the total.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into(), "object".into()]))]
     pub problems: Vec<Problem>,
 
     /// What discovery says of the kind. Absent while it is not served.
@@ -128,32 +127,31 @@ pub struct TargetStatus {
     pub last_relist: Option<RelistStatus>,
 }
 
-/// Why something of a target is not healthy.
+/// A problem of a target.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Problem {
-    /// The namespace; empty for a watch across all of them or of a cluster-scoped kind.
+    /// Namespace; empty for a watch across all namespaces or of a cluster-scoped kind.
     #[schemars(length(max = 63))]
     pub namespace: String,
 
-    /// Why, as one word, such as `Forbidden`.
+    /// Reason, as one word, such as `Forbidden`.
     #[schemars(length(max = 63))]
     pub reason: String,
 
-    /// Why, for people: the verb, the kind, the server's words and what to do next.
+    /// Object with the problem, as `namespace/name`; empty where the problem is not about one object.
+    #[schemars(length(max = 253))]
+    pub object: String,
+
+    /// Explanation for people: the verb, the kind, the server's words and what to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub message: Option<String>,
 
-    /// When the next attempt is due. Absent while one is under way.
+    /// Time of the next attempt. Absent while an attempt is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_retry_time: Option<Time>,
-
-    /// The object that it is about, as `namespace/name`, where it is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
-    pub object: Option<String>,
 }
 
 /// What discovery says of a kind.
