@@ -126,6 +126,8 @@ fn row(
     ];
     let wrong = unhealthy(target);
     cause(wrong, &mut facts);
+    let confirmed = target.last_confirmed_time.as_ref();
+    facts.extend(confirmed.map(|at| Fact::hidden("lastConfirmedTime", at.0.to_string())));
     match wrong {
         Some(condition) => facts.push(Fact::new(Tone::Warning, &condition.reason)),
         None if target.conditions.is_empty() => {}
@@ -158,6 +160,10 @@ fn details(
     if let Some(found) = untold(target) {
         let said = own_message(target, found);
         details.extend((!said.is_empty()).then(|| remark(Tone::Warning, said.to_owned())));
+    }
+    if let Some(confirmed) = &target.last_confirmed_time {
+        let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
+        details.push(remark(Tone::Warning, text));
     }
     details.extend(target.problems.iter().map(|found| trouble(title, found, now)));
     let behind = target
@@ -217,6 +223,7 @@ mod tests {
         },
         *,
     };
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn drawn(profiles: &[CacheProfile], width: usize) -> String {
         let terminal = Terminal { width, ..Terminal::default() };
@@ -267,6 +274,19 @@ mod tests {
             }
         }
         assert!(drawn(&[profile], 0).contains("(deadline 10 s missed)"));
+    }
+
+    #[test]
+    fn a_stale_target_shows_since_when() {
+        let mut profile = sample::ready();
+        let confirmed = sample::now() - jiff::SignedDuration::from_secs(245);
+        let target = &mut profile.status.as_mut().unwrap().targets[0];
+        target.last_confirmed_time = Some(Time(confirmed));
+        let profiles = [profile];
+        let drawn = drawn(&profiles, 0);
+        assert!(drawn.contains("not confirmed for 4 min 5 s\n"), "{drawn}");
+        let lines = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
+        assert!(lines.contains("lastConfirmedTime=2026-03-01T11:55:55Z"), "{lines}");
     }
 
     #[test]

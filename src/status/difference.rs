@@ -40,7 +40,7 @@ fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
     }
     for target in &mut status.targets {
         (target.memory, target.objects) = (None, None);
-        target.latency_milliseconds = None;
+        (target.latency_milliseconds, target.last_confirmed_time) = (None, None);
         target.problems.iter_mut().for_each(|problem| problem.next_retry_time = None);
     }
     status

@@ -115,12 +115,12 @@ pub fn compute(
 }
 
 /// The status of another process, as a starting point for this one: times that were measured there
-/// are left out.
+/// are left out, as is when its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
     for target in &mut foreign.targets {
-        target.time_to_warm_milliseconds = None;
+        (target.time_to_warm_milliseconds, target.last_confirmed_time) = (None, None);
     }
     foreign
 }
@@ -228,6 +228,7 @@ fn render(
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
         time_to_warm_milliseconds: kept.or_else(took),
+        last_confirmed_time: target.last_confirmed().map(figures::seconds),
         resolved: target.resolved().map(|resolved| ResolvedStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),

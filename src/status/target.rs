@@ -11,6 +11,7 @@ use super::{
     trouble::{Voice, kinds, places, progress},
     verdict::{Verdict, rollup},
 };
+use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResourceInfo,
 };
@@ -72,6 +73,17 @@ impl<'a> Target<'a> {
     /// Every cell that counts for the target's conditions.
     pub(super) fn all_cells(&self) -> impl Iterator<Item = &Cell<'a>> {
         self.selector.iter().chain(&self.cells)
+    }
+
+    /// When all data of a stale target was last known to be current; `None` if the target is not stale. It
+    /// does not move while the same cells are stale.
+    pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
+        if self.fresh.status != Some(false) {
+            return None;
+        }
+        let reports = self.all_cells().filter_map(Cell::report);
+        let warmed = reports.filter(|report| report.warmed.is_some());
+        warmed.filter_map(|report| report.current_time).min()
     }
 
     /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`

@@ -107,6 +107,7 @@ impl Subject {
             objects: Some(i64::MAX),
             memory: Some("17592186044416Mi".into()),
             time_to_warm_milliseconds: Some(i64::MAX),
+            last_confirmed_time: Some(condition_time()),
             problems: (0..16).map(problem).collect(),
             resolved: Some(ResolvedStatus {
                 version: Some("v1".into()),

@@ -47,6 +47,7 @@ fn memory_latencies_and_times_never_cause_a_write() {
     for target in &mut wanted.targets {
         target.memory = Some("5Mi".into());
         target.latency_milliseconds = Some(LatencyStatus::default());
+        target.last_confirmed_time = Some(Time(jiff::Timestamp::MAX));
         for problem in &mut target.problems {
             problem.next_retry_time = Some(Time(jiff::Timestamp::MAX));
         }

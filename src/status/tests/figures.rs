@@ -1,6 +1,7 @@
 //! Counts, times and problems of a status.
 
 use super::fixtures::{World, declared, message, one, pods, said, serving, spec, target};
+use crate::status::adopt;
 use kubewarm_api::{
     model::{Declared, Reason, Requirement},
     v1alpha1::InformerCounts,
@@ -106,6 +107,49 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
         })
     );
     assert_eq!(json["latencyMilliseconds"], serde_json::json!({"event": {"p50": 0, "p99": 5}}));
+}
+
+#[test]
+fn a_stale_target_says_when_its_data_was_last_confirmed() {
+    let mut world = World::new();
+    let confirmed = world.clock.wall;
+    world.runs(pods("a"), world.watching());
+    world.pass(Duration::from_secs(20));
+    world.runs(pods("b"), world.watching());
+    let profile = declared(vec![target("pods", &[pods("a"), pods("b")])]);
+    let first = world.compute(&profile, None);
+    assert_eq!(first.targets[0].last_confirmed_time, None, "it is fresh");
+
+    // The watch of the first cell is silent from here on.
+    world.pass(Duration::from_secs(110));
+    let mut before = first;
+    for _ in 0..2 {
+        let status = world.compute(&profile, Some(&before));
+        assert_eq!(said(&status.targets[0].conditions, "Fresh"), "False/WatchSilent");
+        let time = status.targets[0].last_confirmed_time.as_ref().map(|time| time.0);
+        assert_eq!(time, Some(confirmed), "the oldest counts");
+        assert_eq!(adopt(status.clone()).targets[0].last_confirmed_time, None, "of another store");
+        world.pass(Duration::from_secs(5));
+        before = status;
+    }
+
+    for cell in [pods("a"), pods("b")] {
+        world.runs(cell, world.watching());
+    }
+    let status = world.compute(&profile, Some(&before));
+    assert_eq!(said(&status.targets[0].conditions, "Fresh"), "True/WatchesCurrent");
+    assert_eq!(status.targets[0].last_confirmed_time, None);
+}
+
+#[test]
+fn a_target_that_is_not_warm_confirms_nothing() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    world.runs(pods("b"), world.listing());
+    world.pass(Duration::from_mins(5));
+    let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
+    assert_eq!(said(&status.targets[0].conditions, "Fresh"), "Unknown/NotWarm");
+    assert_eq!(status.targets[0].last_confirmed_time, None);
 }
 
 #[test]

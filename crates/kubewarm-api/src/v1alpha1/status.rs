@@ -103,6 +103,11 @@ pub struct TargetStatus {
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
+    /// Time at which the target's data was last known to be current. Absent unless `Fresh` is
+    /// `False`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_confirmed_time: Option<Time>,
+
     /// Problems of the target, at most 16, the gravest first. The condition's message has the total.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
