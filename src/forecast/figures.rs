@@ -1,6 +1,7 @@
 //! From what a sample showed to what all of it would cost. Pure.
 
 use super::accepted;
+use jiff::Timestamp;
 use kubewarm_api::{
     model::{CellKey, CellSpec, Declared, Verb},
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
@@ -67,6 +68,8 @@ pub struct Figures {
 /// What a profile costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
+    /// When it was made. The default is the epoch, for a survey that nobody keeps.
+    pub time: Timestamp,
     /// By target, in the order of the spec. Cells that targets share count in each.
     pub targets: Vec<(Arc<str>, Figures)>,
     /// Of all; cells that targets share count once.
@@ -103,7 +106,7 @@ pub(super) fn forecast(
     caveats.truncate(MAX_CAVEATS);
     let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
     let refused = refused.map(|(key, _)| key.clone()).collect();
-    Forecast { targets, total, caveats, refused }
+    Forecast { time: Timestamp::default(), targets, total, caveats, refused }
 }
 
 /// Everything that was found.
@@ -195,7 +198,7 @@ fn requests(spec: &CellSpec, found: &Finding) -> u64 {
 }
 
 impl Figures {
-    /// As the status has it. Milliseconds are rounded up, and absent where there are objects but no page
+    /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
     /// was timed.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
@@ -211,6 +214,7 @@ impl Figures {
             time_to_warm_milliseconds: is_timed.then(|| i64::try_from(millis).unwrap_or(i64::MAX)),
             missing_permissions: Some(count(self.missing)),
             certainty: Some(self.certainty),
+            time: None,
         }
     }
 }

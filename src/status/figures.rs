@@ -28,6 +28,17 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// The cost of a planned profile. Numbers that are equal to `known` ones, of the same generation, keep the time
+/// of their first measurement.
+pub(super) fn plan(forecast: &Forecast, known: Option<&PlanStatus>) -> PlanStatus {
+    let new = forecast.total.status();
+    let timed = known.filter(|known| known.time.is_some());
+    match timed {
+        Some(known) if PlanStatus { time: None, ..known.clone() } == new => known.clone(),
+        Some(_) | None => PlanStatus { time: Some(seconds(forecast.time)), ..new },
+    }
+}
+
 /// The cost of a planned profile as a sentence, with the caveats of `forecast` if this process has made one.
 /// A `plan` without a certainty counts as a lower bound.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
@@ -39,6 +50,7 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
         time_to_warm_milliseconds,
         missing_permissions,
         certainty,
+        time: _,
     } = plan;
     let about = match certainty {
         Some(PlanCertainty::Estimate) => "about",

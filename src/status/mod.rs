@@ -90,8 +90,8 @@ pub fn compute(
     let since_accepted =
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
-    let said = || same_generation?.plan.clone();
-    let status = plan.map(|plan| plan.total.status()).or_else(said);
+    let known = same_generation.and_then(|previous| previous.plan.as_ref());
+    let status = plan.map(|plan| figures::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == Mode::Plan);
     let costs = status.as_ref().map(|status| figures::costs(status, plan));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));

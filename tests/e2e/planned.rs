@@ -88,6 +88,7 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     };
     assert_eq!(watched(operator)?.len(), 0, "nothing is watched");
     let plan = planned.pointer("/status/plan").ok_or("no plan")?;
+    assert!(plan["time"].is_string(), "{plan:#}");
     // The namespace's own kube-root-ca.crt is one of them.
     let objects = u64::try_from(OBJECTS + OBJECTS / 2 + 1)?;
     assert_eq!((number(plan, "informers")?, number(plan, "objects")?), (2, objects), "{plan:#}");

@@ -50,6 +50,7 @@ fn costs(plan: &PlanStatus) -> Costs {
         time_to_warm_milliseconds,
         missing_permissions,
         certainty,
+        time: _,
     } = plan;
     // An older version has not said.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);

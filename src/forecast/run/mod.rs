@@ -5,6 +5,7 @@
 mod tests;
 
 use super::{Forecast, Surveyor, accepted, is_accepted, survey::Round};
+use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Declared, ProfileRef, same_cells};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
@@ -219,5 +220,9 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
         // A target that is refused declares no cells, however many namespaces match.
         is_current &= declared == matched || !is_accepted(target);
     }
-    if is_current { Some(surveyor.survey_in(profile, round).await) } else { None }
+    if !is_current {
+        return None;
+    }
+    let found = surveyor.survey_in(profile, round).await;
+    Some(Forecast { time: Timestamp::now(), ..found })
 }

@@ -2,6 +2,7 @@
 
 use super::{super::*, fixtures::*};
 use crate::forecast::{Figures, Forecast};
+use jiff::Timestamp;
 use kubewarm_api::{model::Mode, v1alpha1::PlanCertainty};
 use std::sync::Arc;
 
@@ -14,8 +15,17 @@ fn status(
     plan: Option<&Forecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
+    status_of(planned(), world, plan, previous)
+}
+
+fn status_of(
+    profile: Declared,
+    world: &World,
+    plan: Option<&Forecast>,
+    previous: Option<&CacheProfileStatus>,
+) -> CacheProfileStatus {
     let plan = plan.cloned().map(Arc::new);
-    let observed = Observed { plan, ..Observed::new(Arc::new(planned())) };
+    let observed = Observed { plan, ..Observed::new(Arc::new(profile)) };
     compute(&observed, previous, world.clock, &|key| {
         world.cells.get(key).cloned().unwrap_or_default()
     })
@@ -60,4 +70,27 @@ fn the_forecast_is_said_in_numbers_and_words_until_the_next_one() {
     assert!(text.contains("at least 1 informers"), "it is no surer than before: {text}");
     let active = declared(vec![target("pods", &[pods("a")])]);
     assert_eq!(world.compute(&active, Some(&first)).plan, None);
+}
+
+#[test]
+fn equal_numbers_keep_the_time_of_their_first_measurement() {
+    let world = World::new();
+    let at = |seconds| Forecast { time: Timestamp::from_second(seconds).unwrap(), ..forecast() };
+    let time = |status: &CacheProfileStatus| {
+        status.plan.as_ref()?.time.as_ref().map(|time| time.0.as_second())
+    };
+    let first = status(&world, Some(&at(1_000)), None);
+    assert_eq!(time(&first), Some(1_000));
+    let second = status(&world, Some(&at(1_600)), Some(&first));
+    assert_eq!(second.plan, first.plan, "nothing to write");
+
+    let mut other = at(2_200);
+    other.total.objects += 1;
+    let third = status(&world, Some(&other), Some(&second));
+    assert_eq!(time(&third), Some(2_200), "other numbers");
+
+    let edited = Declared { generation: 4, ..planned() };
+    let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
+    assert_eq!(time(&fourth), Some(2_800), "of another generation");
+    assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);
 }

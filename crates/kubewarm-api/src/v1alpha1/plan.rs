@@ -1,6 +1,7 @@
 //! The part of the status that says what warming would cost.
 
 use super::schema;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,10 @@ pub struct PlanStatus {
     /// sample. `LowerBound`: the real numbers are higher, by an unknown amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<PlanCertainty>,
+    /// Time of the first measurement of these numbers. kubewarm measures again every 10 minutes and
+    /// writes only numbers that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
 }
 
 /// How sure the numbers of a plan are.

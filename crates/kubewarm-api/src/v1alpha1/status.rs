@@ -62,8 +62,7 @@ pub struct CacheProfileStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
 
-    /// What warming the profile would cost; only with `mode: Plan`, and found out anew every 10
-    /// minutes.
+    /// Expected cost of warming the profile. Absent unless `spec.mode` is `Plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
 }
