@@ -3,6 +3,7 @@
 use super::{
     permissions, sentence,
     target::{Target, lacks_permission},
+    trouble::rbac_command,
     verdict::{Verdict, rollup},
 };
 use kubewarm_api::{
@@ -10,7 +11,7 @@ use kubewarm_api::{
     model::{AuthorCheck, Declared, DeclaredTarget, Mode, RefusalReason},
     v1alpha1::AccessStatus,
 };
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 /// The types of a profile's conditions, in the order in which people read them. `Stalled` is the one
 /// that is abnormal when true.
@@ -106,8 +107,10 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     }
     let mut healthy = format!("{} resolved", required(targets));
     if access.is_some_and(|access| lacks_manifests(declared, access)) {
-        healthy.push_str(
-            "; its permissions are too many for status.access, print them with `kubewarm rbac -f FILE`",
+        let command = rbac_command(&declared.profile);
+        let _infallible = write!(
+            healthy,
+            "; its permissions are too many for status.access, print them with `{command}`"
         );
     }
     if let Some(account) = &declared.service_account {

@@ -1,11 +1,17 @@
 //! Sizes, counts and latencies in the units of the status.
 
-use super::cell::{Cell, CellState};
+use super::{
+    cell::{Cell, CellState},
+    trouble::rbac_command,
+};
 use crate::forecast::Forecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubewarm_api::v1alpha1::{
-    InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{
+        InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+    },
 };
 use kubewarm_cache::informer::{CellReport, Quantiles};
 use std::{fmt::Write as _, time::Duration};
@@ -41,7 +47,11 @@ pub(super) fn plan(forecast: &Forecast, known: Option<&PlanStatus>) -> PlanStatu
 
 /// The cost of a planned profile as a sentence, with the caveats of `forecast` if this process has made one.
 /// A `plan` without a certainty counts as a lower bound.
-pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
+pub(super) fn costs(
+    plan: &PlanStatus,
+    forecast: Option<&Forecast>,
+    profile: &ProfileRef,
+) -> String {
     let PlanStatus {
         informers,
         objects,
@@ -70,8 +80,9 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
         requests.unwrap_or_default(),
     );
     if let Some(missing @ 1..) = missing_permissions {
+        let command = rbac_command(profile);
         let _infallible =
-            write!(text, "; {missing} permissions are missing, see status.access.manifests");
+            write!(text, "; {missing} permissions are missing, apply what `{command}` prints");
     }
     for caveat in forecast.into_iter().flat_map(|forecast| &forecast.caveats) {
         let _infallible = write!(text, "; {caveat}");

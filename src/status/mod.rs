@@ -93,7 +93,7 @@ pub fn compute(
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
     let status = plan.map(|plan| figures::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == Mode::Plan);
-    let costs = status.as_ref().map(|status| figures::costs(status, plan));
+    let costs = status.as_ref().map(|status| figures::costs(status, plan, &declared.profile));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
@@ -213,7 +213,8 @@ fn render(
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
-    let voice = Voice { target: &target.declared.name, access: access.as_deref() };
+    let (profile, access) = (&declared.profile, access.as_deref());
+    let voice = Voice { profile, target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),

@@ -80,7 +80,7 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
         (_, Some(_)) => "AccessRevoked",
         (_, None) => "PermissionsMissing",
     };
-    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, cells, revoked))
+    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
 }
 
 /// Of whom nobody can say for too long whether they may still read what, and why.

@@ -47,7 +47,8 @@ impl<'a> Target<'a> {
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
         let selector = declared.namespaces.as_ref().map(|cell| own(&cell.key));
-        let voice = Voice { target: &declared.name, access: access.as_deref() };
+        let (of, access) = (&profile.profile, access.as_deref());
+        let voice = Voice { profile: of, target: &declared.name, access };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);

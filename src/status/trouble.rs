@@ -3,8 +3,7 @@
 use super::{cell::Cell, figures, sentence, verdict::Verdict};
 use jiff::Timestamp;
 use kubewarm_api::{
-    manifests::is_elevated,
-    model::{Extent, Reason},
+    model::{Extent, ProfileRef, Reason},
     v1alpha1::AccessStatus,
 };
 use kubewarm_cache::informer::Phase;
@@ -12,9 +11,11 @@ use kubewarm_cache::informer::Phase;
 /// Whom messages speak of, and how the target's kind is called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice<'a> {
+    /// The profile, for the commands that messages name.
+    pub(super) profile: &'a ProfileRef,
     /// `targets[].name`.
     pub(super) target: &'a str,
-    /// Who reads upstream, and the manifests that grant it what it needs.
+    /// Who reads upstream.
     pub(super) access: Option<&'a AccessStatus>,
 }
 
@@ -34,36 +35,27 @@ impl Voice<'_> {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// What grants a missing permission; manifests that do not fit into the status are printed.
-    pub(super) fn grant(&self, elevated: bool) -> &'static str {
-        let has = |of: fn(&AccessStatus) -> &Option<String>| {
-            self.access.is_some_and(|access| of(access).is_some())
-        };
-        match elevated {
-            true if has(|access| &access.manifests_elevated) => "status.access.manifestsElevated",
-            false if has(|access| &access.manifests) => "status.access.manifests",
-            true | false => "what `kubewarm rbac -f FILE` prints",
-        }
+    /// What grants a missing permission.
+    fn grant(&self) -> String {
+        format!("what `{}` prints", rbac_command(self.profile))
     }
 
-    /// Why the subject cannot do `what` with `cells`, and what to do. `revoked`: when it last could.
+    /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
     pub(super) fn refusal(
         &self,
         reason: Reason,
         what: &str,
-        cells: &[&Cell<'_>],
         revoked: Option<Timestamp>,
     ) -> String {
         let subject = self.subject();
-        let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
+        let next = self.grant();
         match (reason, revoked) {
             (Reason::Unauthorized, _) => format!(
                 "the API server does not accept the credentials of {subject} to {what}; check that its \
                  token is valid and that the account exists"
             ),
             (Reason::TokenRequestDenied, _) => format!(
-                "kubewarm may not request tokens of {subject} to {what}; apply {}",
-                self.grant(false)
+                "kubewarm may not request tokens of {subject} to {what}; apply {next}"
             ),
             (Reason::ServiceAccountNotFound, _) => format!(
                 "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
@@ -89,7 +81,7 @@ impl Voice<'_> {
             | Reason::Unauthorized
             | Reason::TokenRequestDenied
             | Reason::ServiceAccountNotFound => {
-                self.refusal(fault.reason, &format!("{verb} {what}"), cells, None)
+                self.refusal(fault.reason, &format!("{verb} {what}"), None)
             }
             Reason::NotServed => format!(
                 "{} is not served by this cluster; install its CRD, and the target starts by itself",
@@ -133,6 +125,11 @@ impl Voice<'_> {
             ),
         })
     }
+}
+
+/// The command that prints the manifests of `profile`. Safe to copy: both names are DNS names.
+pub(super) fn rbac_command(profile: &ProfileRef) -> String {
+    format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace)
 }
 
 /// How far the first lists have come.

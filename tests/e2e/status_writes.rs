@@ -145,8 +145,8 @@ impl Subject {
             missing: (0..128).map(role).collect(),
             excess: (0..128).map(role).collect(),
             excess_completeness: Some(Completeness::Incomplete),
-            manifests: Some("m".repeat(256 << 10)),
-            manifests_elevated: Some("e".repeat(256 << 10)),
+            manifests: Some("m".repeat(64 << 10)),
+            manifests_elevated: Some("e".repeat(64 << 10)),
         });
         status
     }

@@ -20,8 +20,8 @@ pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
-/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests are left out above 256 KiB, and
-/// everything else of 32 targets takes less. A longer one was written by somebody else, and is not read.
+/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests have at most 64 KiB, and the
+/// rest of 32 targets has less than the bound. kubewarm does not read a longer one, which others wrote.
 const MAX_STATUS: usize = 512 << 10;
 
 /// Counts the specs that are held and those that are kept for newer, invalid ones. Cheap to clone;

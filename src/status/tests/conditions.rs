@@ -297,7 +297,7 @@ fn manifests_that_do_not_fit_are_to_be_printed() {
     };
     // Nothing elevated is needed, and so nothing is missing.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
-    assert!(!message(&complete).contains("kubewarm rbac"));
+    assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());
-    assert!(advice.ends_with("print them with `kubewarm rbac -f FILE`"), "{advice}");
+    assert!(advice.ends_with("print them with `kubectl warm rbac checkout -n shop`"), "{advice}");
 }

@@ -58,7 +58,7 @@ fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
     let status = world.compute(&declared(targets), None);
     let expected = format!(
         "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
-         apply status.access.manifests"
+         apply what `kubectl warm rbac checkout -n shop` prints"
     );
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -68,14 +68,14 @@ fn a_forbidden_cell_names_target_verb_namespace_subject_and_next_step() {
 }
 
 #[test]
-fn secrets_point_at_the_elevated_manifests() {
+fn refused_secrets_name_the_same_command() {
     let mut world = World::new();
     let secrets = key("secrets", Extent::AllNamespaces);
     world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list secrets in all namespaces"), "{text}");
-    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_blink_of_the_server_is_not_a_state_but_an_outage_is() {
 }
 
 #[test]
-fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
+fn the_command_is_named_before_the_manifests_are_known() {
     let mut world = World::new();
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
@@ -145,5 +145,5 @@ fn manifests_that_do_not_fit_into_the_status_are_to_be_printed() {
         world.cells.get(key).cloned().unwrap_or_default()
     });
     let text = message(&status.conditions, "Ready");
-    assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
+    assert!(text.ends_with("as kubewarm; apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
 }

@@ -71,7 +71,7 @@ fn what_is_missing_is_named_with_the_next_step() {
     assert_eq!(said(&status.conditions, "Ready"), "False/PermissionsMissing");
     let expected = format!(
         "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
-         \"b\" as {SUBJECT}; apply status.access.manifests"
+         \"b\" as {SUBJECT}; apply what `kubectl warm rbac checkout -n shop` prints"
     );
     for type_ in ["Ready", "Authorized"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -90,7 +90,7 @@ fn what_is_missing_is_named_with_the_next_step() {
     world.knows(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
-    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
     let missing = [rule("", "secrets", &["watch"]), rule("b", "pods", &["list", "watch"])];
     assert_eq!(status.access.unwrap().missing, missing);
 }

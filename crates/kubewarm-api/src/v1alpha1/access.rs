@@ -45,19 +45,19 @@ pub struct AccessStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess_completeness: Option<Completeness>,
 
-    /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
-    /// bindings, except what `manifestsElevated` holds; with `spec.serviceAccountName`, also the Role
-    /// that lets kubewarm mint tokens of that account. Absent past 256 KiB; `kubewarm rbac`
-    /// prints it then.
+    /// YAML that grants the permissions, for `kubectl apply -f -`: roles and bindings, except those in
+    /// `manifestsElevated`. With `spec.serviceAccountName` it has the Role that lets kubewarm request
+    /// tokens of that account. Absent if both texts have more than 64 KiB together;
+    /// `kubectl warm rbac NAME -n NAMESPACE` prints them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
+    #[schemars(length(max = 65_536))]
     pub manifests: Option<String>,
 
-    /// YAML for the grants that deserve a second look before they are applied: those on secrets, and
-    /// with `spec.serviceAccountName` those outside the profile's namespace, which whoever may run
-    /// pods or mint tokens in that namespace gains. Absent if there are none, and past 256 KiB.
+    /// YAML that grants access to secrets and, with `spec.serviceAccountName`, outside the profile's
+    /// namespace. Review these grants: anyone who may run pods or request tokens in that namespace
+    /// gains them. Absent if there are none, and wherever `manifests` is left out for its size.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
+    #[schemars(length(max = 65_536))]
     pub manifests_elevated: Option<String>,
 }
 
