@@ -47,10 +47,13 @@ fn section(profile: &CacheProfile, now: Timestamp) -> Section {
 
 fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
     let ready = condition(&status.conditions, "Ready");
-    let (tone, word) = match verdict(profile) {
-        Verdict::Good => (Tone::Good, "ready"),
-        Verdict::Failed => (Tone::Bad, "needs an edit"),
-        Verdict::Bad | Verdict::TimedOut => (Tone::Warning, "not ready"),
+    let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let (tone, word) = match (verdict(profile), reason) {
+        (Verdict::Good, _) => (Tone::Good, "ready"),
+        (Verdict::Failed, _) => (Tone::Bad, "needs an edit"),
+        (Verdict::Bad | Verdict::TimedOut, "Paused") => (Tone::Plain, "paused"),
+        (Verdict::Bad | Verdict::TimedOut, "Plan") => (Tone::Plain, "planned"),
+        (Verdict::Bad | Verdict::TimedOut, _) => (Tone::Warning, "not ready"),
     };
     facts.push(Fact::new(tone, word).named("ready", state(ready)));
     if is_true(&status.conditions, "Stalled") {
@@ -263,6 +266,19 @@ mod tests {
     fn nobody_has_looked_at_a_new_profile() {
         let drawn = drawn(&[sample::untouched()], 80);
         assert_eq!(drawn, "shop/new  no status yet: is the operator running?\n");
+    }
+
+    #[test]
+    fn paused_and_planned_profiles_are_called_so() {
+        for (reason, word) in [("Paused", "paused"), ("Plan", "planned")] {
+            let mut profile = sample::ready();
+            let conditions = &mut profile.status.as_mut().unwrap().conditions;
+            let ready = conditions.iter_mut().find(|found| found.type_ == "Ready").unwrap();
+            "Unknown".clone_into(&mut ready.status);
+            reason.clone_into(&mut ready.reason);
+            let drawn = drawn(&[profile], 0);
+            assert!(drawn.starts_with(&format!("shop/checkout  {word}  ")), "{drawn}");
+        }
     }
 
     #[test]

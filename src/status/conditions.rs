@@ -162,6 +162,8 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
     let not = |reason, text: String| Verdict::new(Some(false), reason, text);
+    // What the author asked for is no failure.
+    let wanted = |reason, text: String| Verdict::new(None, reason, text);
     // These two mend by themselves, without an edit.
     let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
     if accepted.status == Some(false)
@@ -172,11 +174,11 @@ fn ready(
     if declared.mode == Mode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
-        return not("PlanOnly", text);
+        return wanted("Plan", text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
-        return not("Paused", text.to_owned());
+        return wanted("Paused", text.to_owned());
     }
     let lacking: Vec<_> = targets
         .iter()

@@ -37,7 +37,7 @@ const ROWS: &[ReasonRow] = &[
     quiet("Warm", "StreamTimedOut"),
     quiet("Warm", "Syncing"),
     quiet("Warm", "Paused"),
-    quiet("Warm", "PlanOnly"),
+    quiet("Warm", "Plan"),
     quiet("Fresh", "ServerUnreachable"),
     quiet("Fresh", "WatchSilent"),
     quiet("Fresh", "Relisting"),

@@ -152,7 +152,7 @@ fn warm(
     }
     if mode == Mode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), "PlanOnly", text);
+        return voice.verdict(Some(false), "Plan", text);
     }
     if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";

@@ -79,8 +79,8 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     fill(world, &namespace)?;
     let profile = Profile::apply(world, NAMESPACE, "planned", &spec("Plan", &namespace))?;
     let planned = profile.await_that(SOON, |profile| profile.pointer("/status/plan").map(drop))?;
-    profile.await_condition("Ready", "False", Some("PlanOnly"), SOON)?;
-    profile.await_condition("Warm", "False", Some("PlanOnly"), SOON)?;
+    profile.await_condition("Ready", "Unknown", Some("Plan"), SOON)?;
+    profile.await_condition("Warm", "False", Some("Plan"), SOON)?;
     let watched = |operator: &Operator| -> Result<Vec<Value>, Failure> {
         let mut cells = figures::cells(operator)?;
         cells.retain(|cell| cell["namespace"] == namespace.as_str());

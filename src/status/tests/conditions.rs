@@ -177,15 +177,15 @@ fn what_does_not_run_looks_neither_warm_nor_allowed() {
 }
 
 #[test]
-fn paused_is_not_ready_and_keeps_what_it_has() {
+fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
     let mut world = World::new();
     let paused = CellReport { phase: Phase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
     let pause = |targets| Declared { mode: Mode::Paused, ..declared(targets) };
     let status = world.compute(&pause(vec![target("pods", &[pods("a")])]), None);
-    assert_eq!(summary(&status), ["False/Paused", "True/Synced", "False/WatchSilent"]);
+    assert_eq!(summary(&status), ["Unknown/Paused", "True/Synced", "False/WatchSilent"]);
     let status = world.compute(&pause(vec![target("pods", &[pods("b")])]), None);
-    assert_eq!(summary(&status), ["False/Paused", "False/Paused", "Unknown/NotWarm"]);
+    assert_eq!(summary(&status), ["Unknown/Paused", "False/Paused", "Unknown/NotWarm"]);
 }
 
 #[test]

@@ -56,6 +56,9 @@ fn changes_that_a_person_cares_about_have_a_cause() {
         (Some(ready("True")), ready("True"), vec![]),
         (Some(ready("True")), ready("False"), vec!["NotReady"]),
         (Some(ready("Unknown")), ready("False"), vec![]),
+        // Paused, and active again.
+        (Some(ready("True")), ready("Unknown"), vec![]),
+        (Some(ready("Unknown")), ready("True"), vec!["Ready"]),
         (
             Some(authorized("True", "Verified")),
             authorized("False", "AccessRevoked"),

@@ -45,11 +45,11 @@ fn what_others_keep_warm_is_not_warm_for_a_profile_that_is_planned() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let status = status(&world, None, None);
-    assert_eq!(said(&status.conditions, "Ready"), "False/PlanOnly");
-    assert_eq!(said(&status.conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(said(&status.conditions, "Ready"), "Unknown/Plan");
+    assert_eq!(said(&status.conditions, "Warm"), "False/Plan");
     assert_eq!(said(&status.conditions, "Fresh"), "Unknown/NotWarm");
     assert_eq!(said(&status.conditions, "Accepted"), "True/Resolved");
-    assert_eq!(said(&status.targets[0].conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(said(&status.targets[0].conditions, "Warm"), "False/Plan");
     assert_eq!((status.objects, status.plan), (Some(0), None));
 }
 
