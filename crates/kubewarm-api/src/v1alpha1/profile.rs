@@ -29,55 +29,63 @@ use serde::{Deserialize, Serialize};
         description = "Whether every required target is warm and fresh"
     ),
     printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        description = "Reason of the condition Ready"
+    ),
+    printcolumn(
         name = "Warm",
         type_ = "string",
         json_path = ".status.warmTargets",
-        description = "Warm targets out of all"
-    ),
-    printcolumn(
-        name = "Fresh",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Fresh')].status",
-        description = "Whether what is held is known to be current"
+        description = "Warm targets out of all targets"
     ),
     printcolumn(
         name = "Objects",
         type_ = "integer",
         json_path = ".status.objects",
-        description = "Objects held for this profile"
+        description = "Number of objects in the profile's stores"
     ),
     printcolumn(
         name = "Memory",
         type_ = "string",
         json_path = ".status.memory",
-        description = "Memory that they take"
-    ),
-    printcolumn(
-        name = "Time-to-warm",
-        type_ = "integer",
-        json_path = ".status.timeToWarmMilliseconds",
-        description = "Milliseconds until the last required target was synced"
+        description = "Memory of these objects"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Fresh",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Fresh')].status",
+        description = "Whether the data is known to be current",
+        priority = 1
+    ),
     printcolumn(
         name = "Authorized",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Authorized')].status",
-        description = "Whether everything may be read that the profile names",
+        description = "Whether the API server allows every list and watch",
         priority = 1
     ),
     printcolumn(
-        name = "SA",
+        name = "ServiceAccount",
         type_ = "string",
         json_path = ".spec.serviceAccountName",
-        description = "The ServiceAccount that reads; empty is the operator itself",
+        description = "ServiceAccount that reads; empty for the operator itself",
         priority = 1
     ),
     printcolumn(
-        name = "Reason",
+        name = "Mode",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        description = "Why the profile is ready or not",
+        json_path = ".spec.mode",
+        description = "Mode of the profile: Active, Plan or Paused",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Time-To-Warm-Ms",
+        type_ = "integer",
+        json_path = ".status.timeToWarmMilliseconds",
+        description = "Milliseconds until the last required target was warm",
         priority = 1
     )
 )]
