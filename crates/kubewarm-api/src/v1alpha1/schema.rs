@@ -82,10 +82,11 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, as one word of a closed set.",
+                    "description": "Reason for the status, as one word of a closed set.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
                     "description": "Why, for people: what it is about and what to do next.",
