@@ -1,14 +1,16 @@
 //! The profile's own conditions, summed up from its targets.
 
 use super::{
-    permissions, sentence,
+    permissions,
+    reasons::ConditionReason,
+    sentence,
     target::{Target, lacks_permission},
     trouble::rbac_command,
     verdict::{Verdict, rollup},
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AuthorCheck, Declared, DeclaredTarget, Mode, RefusalReason},
+    model::{AuthorCheck, Declared, DeclaredTarget, Mode},
     v1alpha1::AccessStatus,
 };
 use std::{fmt::Write as _, time::Duration};
@@ -36,13 +38,13 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy = ("WatchesCurrent", format!("{} known to be current", required(targets)));
-    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, "NotWarm"));
-    let healthy = ("BelowLimits", format!("{} within the limits", required(targets)));
+    let healthy = (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
+    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, ConditionReason::NotWarm));
+    let healthy = (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
     let within_limits =
-        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, "Measuring"));
+        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, ConditionReason::Measuring));
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
-        (Mode::Plan, Some(_)) => Verdict::new(None, "Warming", "nothing is warmed"),
+        (Mode::Plan, Some(_)) => Verdict::new(None, ConditionReason::Warming, "nothing is warmed"),
         (Mode::Plan | Mode::Active | Mode::Paused, set) => {
             deadline_met(set, time_to_warm, since_accepted)
         }
@@ -61,7 +63,7 @@ fn sum(
     targets: &[Target<'_>],
     condition: &str,
     of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
-    (healthy, unknown): ((&'static str, String), &'static str),
+    (healthy, unknown): ((ConditionReason, String), ConditionReason),
 ) -> Verdict {
     if targets.is_empty() {
         return Verdict::new(None, unknown, "nothing runs; see Accepted");
@@ -103,7 +105,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
             _ => "the last valid generation keeps serving",
         };
         let text = format!("{}; {runs}", refusal.message);
-        return Verdict::new(Some(false), refusal.reason.as_str(), text);
+        return Verdict::new(Some(false), refusal.reason.into(), text);
     }
     let mut healthy = format!("{} resolved", required(targets));
     if access.is_some_and(|access| lacks_manifests(declared, access)) {
@@ -116,7 +118,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     if let Some(account) = &declared.service_account {
         healthy.push_str(&unguarded(account, declared.authors));
     }
-    sum(targets, "Accepted", |target| &target.accepted, (("Resolved", healthy), "Discovering"))
+    sum(targets, "Accepted", |target| &target.accepted, ((ConditionReason::Resolved, healthy), ConditionReason::Discovering))
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
@@ -124,8 +126,8 @@ fn authorized(targets: &[Target<'_>]) -> Verdict {
     for target in targets.iter().filter(|target| target.is_required()) {
         told.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
     }
-    let healthy = ("Verified", sentence::few(&told, "remarks"));
-    sum(targets, "Authorized", |target| &target.authorized, (healthy, "Verifying"))
+    let healthy = (ConditionReason::Verified, sentence::few(&told, "remarks"));
+    sum(targets, "Authorized", |target| &target.authorized, (healthy, ConditionReason::Verifying))
 }
 
 /// What to say where nobody asks whether the author of a profile may act as its account.
@@ -152,7 +154,7 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     let mut told: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     told.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&told, "targets without namespaces");
-    sum(targets, "Warm", |target| &target.warm, (("Synced", healthy), "Pending"))
+    sum(targets, "Warm", |target| &target.warm, ((ConditionReason::Synced, healthy), ConditionReason::Pending))
 }
 
 fn ready(
@@ -165,20 +167,18 @@ fn ready(
     // What the author asked for is no failure.
     let wanted = |reason, text: String| Verdict::new(None, reason, text);
     // These two mend by themselves, without an edit.
-    let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
-    if accepted.status == Some(false)
-        && passing.iter().all(|reason| reason.as_str() != accepted.reason)
-    {
-        return not("InvalidSpec", accepted.message.clone());
+    let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
+    if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
+        return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }
     if declared.mode == Mode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
-        return wanted("Plan", text);
+        return wanted(ConditionReason::Plan, text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
-        return wanted("Paused", text.to_owned());
+        return wanted(ConditionReason::Paused, text.to_owned());
     }
     let lacking: Vec<_> = targets
         .iter()
@@ -192,18 +192,18 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return not("PermissionsMissing", sentence::few(&lacking, "targets"));
+        return not(ConditionReason::PermissionsMissing, sentence::few(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
-        return not("LimitExceeded", within_limits.message.clone());
+        return not(ConditionReason::LimitExceeded, within_limits.message.clone());
     }
     match (warm.status, fresh.status) {
-        (Some(false), _) => not("TargetsNotWarm", warm.message.clone()),
-        (None, _) => Verdict::new(None, "Pending", warm.message.clone()),
-        (Some(true), Some(false)) => not("Stale", fresh.message.clone()),
-        (Some(true), None) => Verdict::new(None, "Pending", fresh.message.clone()),
+        (Some(false), _) => not(ConditionReason::TargetsNotWarm, warm.message.clone()),
+        (None, _) => Verdict::new(None, ConditionReason::Pending, warm.message.clone()),
+        (Some(true), Some(false)) => not(ConditionReason::Stale, fresh.message.clone()),
+        (Some(true), None) => Verdict::new(None, ConditionReason::Pending, fresh.message.clone()),
         (Some(true), Some(true)) => {
-            Verdict::new(Some(true), "Ready", format!("{} warm and fresh", required(targets)))
+            Verdict::new(Some(true), ConditionReason::Ready, format!("{} warm and fresh", required(targets)))
         }
     }
 }
@@ -214,13 +214,13 @@ fn deadline_met(
     since_accepted: Duration,
 ) -> Verdict {
     let Some(deadline) = deadline else {
-        return Verdict::new(None, "NoDeadline", "spec.warmup.deadlineSeconds is not set");
+        return Verdict::new(None, ConditionReason::NoDeadline, "spec.warmup.deadlineSeconds is not set");
     };
     let seconds = deadline.as_secs();
     match time_to_warm {
         Some(took) if took <= deadline => {
             let text = format!("warm after {:.1} s, deadline {seconds} s", took.as_secs_f64());
-            Verdict::new(Some(true), "DeadlineMet", text)
+            Verdict::new(Some(true), ConditionReason::DeadlineMet, text)
         }
         Some(took) => {
             let text = format!(
@@ -228,14 +228,14 @@ fn deadline_met(
                  the slowest",
                 took.as_secs_f64()
             );
-            Verdict::new(Some(false), "DeadlineMissed", text)
+            Verdict::new(Some(false), ConditionReason::DeadlineMissed, text)
         }
         None if since_accepted > deadline => Verdict::new(
             Some(false),
-            "DeadlineMissed",
+            ConditionReason::DeadlineMissed,
             format!("not warm after {seconds} s; see Warm for what is missing"),
         ),
-        None => Verdict::new(None, "Warming", format!("deadline {seconds} s")),
+        None => Verdict::new(None, ConditionReason::Warming, format!("deadline {seconds} s")),
     }
 }
 
@@ -249,11 +249,11 @@ fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> V
     match (needs_author, accepted.status) {
         (Some(refusal), _) => {
             let text = format!("only an edit of the profile helps: {}", accepted.message);
-            Verdict::new(Some(true), refusal.reason.as_str(), text)
+            Verdict::new(Some(true), refusal.reason.into(), text)
         }
-        (None, None) => Verdict::new(None, "Discovering", accepted.message.clone()),
+        (None, None) => Verdict::new(None, ConditionReason::Discovering, accepted.message.clone()),
         (None, Some(_)) => {
-            Verdict::new(Some(false), "NotStalled", "nothing that only the author can change")
+            Verdict::new(Some(false), ConditionReason::NotStalled, "nothing that only the author can change")
         }
     }
 }

@@ -13,6 +13,7 @@ mod permissions;
 mod problems;
 mod publish;
 mod reasons;
+mod reference;
 mod round;
 mod sentence;
 mod sink;
@@ -27,6 +28,7 @@ pub use self::{
     conditions::CONDITIONS,
     events::Notice,
     permissions::{Excesses, excess},
+    reference::{ReasonEntry, Reference, reference},
     round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
@@ -183,12 +185,13 @@ fn merge(
             Some(false) => "False",
             None => "Unknown",
         };
+        debug_assert!(reference::has_row(type_, status, verdict.reason), "{type_}: {verdict:?}");
         let same = old.iter().find(|old| old.type_ == type_ && old.status == status);
         let since = same.map(|old| old.last_transition_time.clone());
         Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: verdict.reason.to_owned(),
+            reason: verdict.reason.as_str().to_owned(),
             message: verdict.message,
             observed_generation: Some(declared.generation),
             last_transition_time: since.unwrap_or_else(|| figures::seconds(clock.wall)),

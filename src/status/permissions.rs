@@ -3,7 +3,9 @@
 
 use super::{
     cell::{Cell, grouped},
-    figures, sentence,
+    figures,
+    reasons::ConditionReason,
+    sentence,
     target::Target,
     trouble::{Voice, kinds, places},
     verdict::{Verdict, rollup},
@@ -33,7 +35,7 @@ type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
 pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
-        return voice.verdict(None, "Verifying", text);
+        return voice.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = cells.iter().filter(|cell| is_granted(cell)).count();
     // Its roles went with the namespace: nobody can say.
@@ -56,11 +58,11 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     }
     let open = cells.len() - absent;
     let (status, reason, text) = if verified < open {
-        (None, "Verifying", format!("{verified} of {open} cells verified"))
+        (None, ConditionReason::Verifying, format!("{verified} of {open} cells verified"))
     } else if open == 0 && absent > 0 {
-        (None, "Verifying", "there is nothing to verify in a namespace that does not exist".into())
+        (None, ConditionReason::Verifying, "there is nothing to verify in a namespace that does not exist".into())
     } else {
-        (Some(true), "Verified", format!("all of {open} cells verified"))
+        (Some(true), ConditionReason::Verified, format!("all of {open} cells verified"))
     };
     asides.insert(0, text);
     voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
@@ -76,9 +78,9 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
     let revoked = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
     let what = format!("{words} {} of {group} {}", of.resource(), places(cells));
     let condition_reason = match (reason, revoked) {
-        (Reason::TokenRequestDenied, _) => "TokenRequestDenied",
-        (_, Some(_)) => "AccessRevoked",
-        (_, None) => "PermissionsMissing",
+        (Reason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
+        (_, Some(_)) => ConditionReason::AccessRevoked,
+        (_, None) => ConditionReason::PermissionsMissing,
     };
     Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
 }

@@ -1,7 +1,7 @@
 //! `targets[].problems`: cells that are not healthy, and objects that could not be decoded.
 
 use super::{
-    cell::{Cell, CellState, Clock, Staleness, grouped},
+    cell::{Cell, CellState, Clock, grouped},
     figures, limit, sentence,
     target::{Target, stale},
     trouble::Voice,
@@ -15,7 +15,7 @@ const MAX_PROBLEMS: usize = 16;
 const MAX_MESSAGE: usize = 512;
 /// As long as the schema allows, in bytes.
 const MAX_OBJECT: usize = 253;
-const UNDECODABLE: &str = "Undecodable";
+pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// The gravest first; one for each namespace, reason and object, which are the key of an entry for the API
 /// server.
@@ -57,7 +57,7 @@ fn reason(cell: &Cell<'_>) -> Option<&'static str> {
         return None;
     }
     let fault = cell.fault().map(|fault| fault.reason.as_str());
-    fault.or_else(|| cell.staleness.map(Staleness::reason))
+    fault.or_else(|| cell.staleness.map(|it| it.reason().as_str()))
 }
 
 fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {

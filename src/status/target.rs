@@ -6,7 +6,7 @@ use super::{
     figures,
     limit::within_limits,
     permissions,
-    reasons::of_fault,
+    reasons::{ConditionReason, of_fault},
     sentence,
     trouble::{Voice, kinds, places, progress},
     verdict::{Verdict, rollup},
@@ -110,15 +110,15 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
     match &declared.resolved {
         None => {
             let text = format!("asking the API server for {declared_as}");
-            voice.verdict(None, "Discovering", &text)
+            voice.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
             let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
-            voice.verdict(Some(true), "Resolved", &text)
+            voice.verdict(Some(true), ConditionReason::Resolved, &text)
         }
         // It names the field, and by that the target.
         Some(Err(refusal)) => {
-            Verdict::new(Some(false), refusal.reason.as_str(), refusal.message.as_str())
+            Verdict::new(Some(false), refusal.reason.into(), refusal.message.as_str())
         }
     }
 }
@@ -143,20 +143,20 @@ fn warm(
     voice: Voice<'_>,
 ) -> Verdict {
     match &declared.resolved {
-        None => return voice.verdict(None, "Pending", "waiting for discovery"),
+        None => return voice.verdict(None, ConditionReason::Pending, "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
-            return Verdict::new(Some(false), "ResourceNotFound", refusal.message.as_str());
+            return Verdict::new(Some(false), ConditionReason::ResourceNotFound, refusal.message.as_str());
         }
-        Some(Err(refusal)) => return Verdict::new(None, "Pending", refusal.message.as_str()),
+        Some(Err(refusal)) => return Verdict::new(None, ConditionReason::Pending, refusal.message.as_str()),
         Some(Ok(_)) => {}
     }
     if mode == Mode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), "Plan", text);
+        return voice.verdict(Some(false), ConditionReason::Plan, text);
     }
     if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
-        return voice.verdict(None, "Pending", text);
+        return voice.verdict(None, ConditionReason::Pending, text);
     }
     // Without the namespaces the target's own cells are not known.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
@@ -167,7 +167,7 @@ fn warm(
             (1, _) => format!("1 cell of {} synced", declared.declared_as),
             (cells, _) => format!("{cells} cells of {} synced", declared.declared_as),
         };
-        return voice.verdict(Some(true), "Synced", &text);
+        return voice.verdict(Some(true), ConditionReason::Synced, &text);
     }
     let groups = grouped(lacking, |cell| Some((cell.fault()?.reason, cell.fault()?.verb)));
     let found = groups.iter().filter_map(|((reason, _), cells)| {
@@ -175,13 +175,13 @@ fn warm(
         Some(Verdict::new(Some(false), of_fault(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
-    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == "Syncing") {
+    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing) {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), "Paused", text);
+        return voice.verdict(Some(false), ConditionReason::Paused, text);
     }
     match found {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(false), "Syncing", &progress(cells)),
+        None => voice.verdict(Some(false), ConditionReason::Syncing, &progress(cells)),
     }
 }
 
@@ -192,7 +192,7 @@ fn fresh(
     voice: Voice<'_>,
 ) -> Verdict {
     if warm.status != Some(true) {
-        return voice.verdict(None, "NotWarm", "not warm yet");
+        return voice.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
     let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
     let found = groups.iter().map(|(staleness, cells)| {
@@ -200,7 +200,7 @@ fn fresh(
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(true), "WatchesCurrent", "every watch is known to be current"),
+        None => voice.verdict(Some(true), ConditionReason::WatchesCurrent, "every watch is known to be current"),
     }
 }
 

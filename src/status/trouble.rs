@@ -1,6 +1,6 @@
 //! What is wrong with some cells of a target, in words, with what to do next.
 
-use super::{cell::Cell, figures, sentence, verdict::Verdict};
+use super::{cell::Cell, figures, reasons::ConditionReason, sentence, verdict::Verdict};
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{Extent, ProfileRef, Reason},
@@ -24,7 +24,7 @@ impl Voice<'_> {
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
-        reason: &'static str,
+        reason: ConditionReason,
         text: &str,
     ) -> Verdict {
         Verdict::new(status, reason, format!("target {:?}: {text}", self.target))

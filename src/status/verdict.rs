@@ -1,20 +1,23 @@
 //! A condition in the making, and how several become one.
 
-use super::{reasons::gravity, sentence};
+use super::{
+    reasons::{ConditionReason, gravity},
+    sentence,
+};
 
 /// A condition before it is merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// `None` is `Unknown`.
     pub(super) status: Option<bool>,
-    pub(super) reason: &'static str,
+    pub(super) reason: ConditionReason,
     pub(super) message: String,
 }
 
 impl Verdict {
     pub(super) fn new(
         status: Option<bool>,
-        reason: &'static str,
+        reason: ConditionReason,
         message: impl Into<String>,
     ) -> Self {
         let message = sentence::bounded(message.into(), sentence::MAX_MESSAGE);
