@@ -11,24 +11,11 @@ use super::{
 use kubewarm_api::{
     manifests::is_elevated,
     model::{AuthorCheck, Declared, DeclaredTarget, Mode},
-    v1alpha1::AccessStatus,
+    v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
 use std::{fmt::Write as _, time::Duration};
 
-/// The types of a profile's conditions, in the order in which people read them. `Stalled` is the one
-/// that is abnormal when true.
-pub const CONDITIONS: [&str; 8] = [
-    "Ready",
-    "Accepted",
-    "Authorized",
-    "Warm",
-    "Fresh",
-    "WithinLimits",
-    "WarmupDeadlineMet",
-    "Stalled",
-];
-
-/// A verdict for each of [`CONDITIONS`].
+/// A verdict for each of [`CONDITION_TYPES`].
 pub(super) fn conditions(
     declared: &Declared,
     targets: &[Target<'_>],
@@ -52,7 +39,7 @@ pub(super) fn conditions(
     let ready = ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]);
     let stalled = stalled(declared, targets, &accepted);
     let verdicts = [ready, accepted, authorized, warm, fresh, within_limits, deadline_met, stalled];
-    CONDITIONS.into_iter().zip(verdicts)
+    CONDITION_TYPES.into_iter().zip(verdicts)
 }
 
 /// Sums up one condition of the required targets.

@@ -25,7 +25,6 @@ mod verdict;
 
 pub use self::{
     cell::{CellView, Clock},
-    conditions::CONDITIONS,
     events::Notice,
     permissions::{Excesses, excess},
     reference::{ReasonEntry, Reference, reference},

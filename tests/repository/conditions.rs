@@ -1,6 +1,7 @@
 //! `docs/reference/conditions.md`: what each condition, reason and Event means, and what to do.
 
-use kubewarm::status::{CONDITIONS, ReasonEntry, Reference, reference};
+use kubewarm::status::{ReasonEntry, Reference, reference};
+use kubewarm_api::v1alpha1::CONDITION_TYPES;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
@@ -19,8 +20,8 @@ The status has these conditions. Targets have `Accepted`, `Warm`, `Fresh` and `W
 |---|---|
 ";
 
-/// What each of [`CONDITIONS`] says when it is true.
-const MEANINGS: [&str; CONDITIONS.len()] = [
+/// What each of [`CONDITION_TYPES`] says when it is true.
+const MEANINGS: [&str; CONDITION_TYPES.len()] = [
     "All required targets are warm and fresh.",
     "kubewarm can carry out the spec.",
     "The API server allows every list and watch of the required targets.",
@@ -35,11 +36,11 @@ const MEANINGS: [&str; CONDITIONS.len()] = [
 pub(crate) fn markdown() -> String {
     let Reference { conditions, events, problems } = reference();
     let mut page = HEAD.to_owned();
-    for (condition, meaning) in CONDITIONS.iter().zip(MEANINGS) {
+    for (condition, meaning) in CONDITION_TYPES.iter().zip(MEANINGS) {
         let _infallible = writeln!(page, "| `{condition}` | {meaning} |");
     }
     page.push_str("\n## Reasons\n\nThe gravest reason of a condition comes first.\n");
-    for condition in CONDITIONS {
+    for condition in CONDITION_TYPES {
         let _infallible = write!(page, "\n### {condition}\n\n");
         let rows = conditions.iter().filter(|entry| entry.of == condition);
         table(&mut page, "Status", rows, |entry| entry.status);

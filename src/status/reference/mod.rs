@@ -5,12 +5,11 @@ mod data;
 mod profile;
 
 use super::{
-    conditions::CONDITIONS,
     events::{INCONSISTENT, NORMAL, NOT_READY, READY, REFUSED, ROLLED_BACK, WARNING},
     problems::UNDECODABLE,
     reasons::ConditionReason,
 };
-use kubewarm_api::model::Reason;
+use kubewarm_api::{model::Reason, v1alpha1::CONDITION_TYPES};
 use strum::VariantArray as _;
 
 /// A reason, for people.
@@ -147,7 +146,7 @@ pub fn reference() -> Reference {
     ];
     let faults = Reason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
     Reference {
-        conditions: CONDITIONS.into_iter().flat_map(of_type).map(condition).collect(),
+        conditions: CONDITION_TYPES.into_iter().flat_map(of_type).map(condition).collect(),
         events: EVENTS.iter().map(event).collect(),
         problems: faults.chain([problem(UNDECODABLE, undecodable)]).collect(),
     }
@@ -186,7 +185,7 @@ mod tests {
     fn each_reason_stands_once_under_a_condition_that_there_is() {
         let distinct: BTreeSet<_> = rows().map(|row| (row.condition, row.reason.as_str())).collect();
         assert_eq!(distinct.len(), rows().count());
-        assert!(rows().all(|row| CONDITIONS.contains(&row.condition)));
+        assert!(rows().all(|row| CONDITION_TYPES.contains(&row.condition)));
     }
 
     #[test]

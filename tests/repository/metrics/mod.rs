@@ -11,13 +11,12 @@ use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm::metrics::{BuildInfo, Metrics, ProfileSnapshot};
-use kubewarm::status::CONDITIONS;
 use kubewarm_api::{
     model::{
         CellKey, DecidedBy, Decision, Extent, GroupResource, ManagedFields, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
-    v1alpha1::{CacheProfileStatus, InformerCounts, TargetStatus},
+    v1alpha1::{CONDITION_TYPES, CacheProfileStatus, InformerCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
@@ -302,7 +301,7 @@ fn fault() -> CellFault {
 }
 
 fn profile(number: usize) -> ProfileSnapshot {
-    let conditions = CONDITIONS.map(|type_| Condition {
+    let conditions = CONDITION_TYPES.map(|type_| Condition {
         type_: type_.to_owned(),
         status: "Unknown".to_owned(),
         reason: String::new(),

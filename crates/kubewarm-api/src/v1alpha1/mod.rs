@@ -16,6 +16,7 @@ pub use self::{
         CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode,
         OnAccessLost, ReadSettings, Warmup,
     },
+    schema::CONDITION_TYPES,
     status::{
         CacheProfileStatus, InformerCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
         ResolvedScope, ResolvedStatus, TargetStatus,

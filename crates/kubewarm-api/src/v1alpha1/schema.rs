@@ -1,7 +1,20 @@
-//! What the derived schema gets wrong for a CRD, put right.
+//! The types of conditions, and what the derived schema of a CRD lacks.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
+
+/// The types of a profile's conditions, in the order in which people read them. `Stalled` is the one
+/// that is abnormal when true.
+pub const CONDITION_TYPES: [&str; 8] = [
+    "Ready",
+    "Accepted",
+    "Authorized",
+    "Warm",
+    "Fresh",
+    "WithinLimits",
+    "WarmupDeadlineMet",
+    "Stalled",
+];
 
 /// Makes optional properties merely optional, and lines of a description one paragraph.
 ///
