@@ -1,5 +1,5 @@
 //! Whether a profile's cells may be read: the condition `Authorized`, and what `status.access` says
-//! beyond the roles.
+//! beyond the manifests.
 
 use super::{
     cell::{Cell, grouped},

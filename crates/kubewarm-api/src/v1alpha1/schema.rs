@@ -85,12 +85,12 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
                 "type": {
-                    "description": "The aspect, such as `Ready`.",
+                    "description": "Type of the condition, such as `Ready`.",
                     "type": "string",
                     "maxLength": 316,
                 },
                 "status": {
-                    "description": "`True`, `False`, or `Unknown` while it cannot be told yet.",
+                    "description": "Status of the condition: `True`, `False`, or `Unknown`.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
@@ -102,18 +102,18 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Why, for people: what it is about and what to do next.",
+                    "description": "Explanation for people, with the next step.",
                     "type": "string",
                     "maxLength": 32768,
                 },
                 "observedGeneration": {
-                    "description": "The `metadata.generation` that the condition describes.",
+                    "description": "`metadata.generation` that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
                 },
                 "lastTransitionTime": {
-                    "description": "When `status` last changed.",
+                    "description": "Time of the last change of `status`.",
                     "type": "string",
                     "format": "date-time",
                 },

@@ -7,58 +7,57 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kubewarm last observed. Written by the replica that holds the lease, at most once in 10
+/// State that kubewarm last observed. The replica with the lease writes it, at most once in 10
 /// seconds unless a condition changes.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileStatus {
-    /// The state in the standard form. `Ready` sums up the others. `Accepted`: the spec can be
-    /// carried out. `Authorized`: the API server allows every list and watch that it needs.
-    /// `Warm`: every required target has been listed completely. `Fresh`: what is
-    /// held is known to be current within `freshness.maxStalenessSeconds`. `WithinLimits`: no target
-    /// was stopped because of a limit. `WarmupDeadlineMet`:
-    /// all required targets were warm within `warmup.deadlineSeconds`. `Stalled`: only an edit of the spec helps; the one that is
-    /// `True` when something is wrong.
+    /// Conditions of the profile. `Ready` sums up the others. `Accepted`: kubewarm can carry out the
+    /// spec. `Authorized`: the API server allows every list and watch. `Warm`: every required target
+    /// has a complete list. `Fresh`: the data is known to be current within
+    /// `freshness.maxStalenessSeconds`. `WithinLimits`: no limit stopped a target.
+    /// `WarmupDeadlineMet`: all required targets were warm within `warmup.deadlineSeconds`.
+    /// `Stalled`: only an edit of the spec helps; this one is `True` when something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The `metadata.generation` that this status describes.
+    /// `metadata.generation` that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// Warm targets out of all, such as `2/3`.
+    /// Number of warm targets and of all targets, such as `2/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub warm_targets: Option<String>,
 
-    /// Objects held for this profile. Those shared with other profiles count here too. Written at
+    /// Number of objects in the profile's stores, with those that other profiles share. Written at
     /// most once a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory that they take with their indexes, in steps of 1 MiB, such as `24Mi`. Memory shared with other
-    /// profiles of the namespace counts here too.
+    /// Memory of these objects with their indexes, in steps of 1 MiB, such as `24Mi`. It includes
+    /// memory that other profiles of the namespace share.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// Milliseconds until the last required target was synced, from the acceptance of this
-    /// generation or from the start of the process, whichever was later. Absent until then.
+    /// Time until the last required target was warm, in milliseconds. It begins when kubewarm
+    /// accepts this generation, or when the process starts if that is later. Absent until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
-    /// One entry for each target, in the order of the spec.
+    /// State of each target, in the order of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetStatus>,
 
-    /// The permissions that this profile needs, and manifests that grant exactly those.
+    /// Permissions that this profile needs, and manifests that grant exactly these permissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
 
@@ -72,32 +71,32 @@ pub struct CacheProfileStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct TargetStatus {
-    /// The target's name in the spec.
+    /// Name of the target in the spec.
     #[schemars(length(max = 63))]
     pub name: String,
 
-    /// The state of this target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
+    /// Conditions of the target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The `metadata.generation` whose cells answer now; behind the profile's own while an edited
-    /// target warms. Absent before the first sync.
+    /// `metadata.generation` whose data answers reads. It is older than the profile's own while an
+    /// edited target warms. Absent before the first complete list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub serving_generation: Option<i64>,
 
-    /// Objects held.
+    /// Number of objects in the target's stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory that they take, in steps of 1 MiB, such as `24Mi`.
+    /// Memory of these objects, in steps of 1 MiB, such as `24Mi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// Milliseconds until its last cell was synced, counted as for the profile.
+    /// Time until the target was warm, in milliseconds, counted as for the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
@@ -113,7 +112,7 @@ pub struct TargetStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into(), "object".into()]))]
     pub problems: Vec<Problem>,
 
-    /// What discovery says of the kind. Absent while it is not served.
+    /// Discovery's facts about the kind. Absent while the API server does not serve the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedStatus>,
 
@@ -122,11 +121,11 @@ pub struct TargetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub informers: Option<InformerCounts>,
 
-    /// How long things took over the last 5 minutes.
+    /// Latencies over the last 5 minutes. Absent while nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_milliseconds: Option<LatencyStatus>,
 
-    /// The last time that a synced cell had to list again. Absent if none had to.
+    /// Last time that a warm informer listed again. Absent if no informer did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_relist: Option<RelistStatus>,
 }
@@ -158,17 +157,17 @@ pub struct Problem {
     pub next_retry_time: Option<Time>,
 }
 
-/// What discovery says of a kind.
+/// Discovery's facts about a kind.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ResolvedStatus {
-    /// The version in use: the target's own, else the one that the server prefers.
+    /// Version in use: the target's own, else the API server's preferred version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub version: Option<String>,
 
-    /// The kind, such as `Deployment`.
+    /// Kind, such as `Deployment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub kind: Option<String>,
@@ -226,18 +225,18 @@ pub struct InformerCounts {
     pub failing: i32,
 }
 
-/// How long things took, in milliseconds, over the last 5 minutes.
+/// Latencies over the last 5 minutes, in milliseconds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct LatencyStatus {
-    /// A list, or a page of one, from the request to the last byte.
+    /// Latency of a list or of one page, from the request to the last byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_page: Option<QuantilesStatus>,
-    /// An event, from its bytes read to processed by every observer.
+    /// Latency of an event, from its last byte until every observer has processed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<QuantilesStatus>,
-    /// A read that the target's cells answered, from allowed to answered, waits included.
+    /// Latency of a read, from the permission check to the answer, with all waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<QuantilesStatus>,
 }
