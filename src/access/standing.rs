@@ -1,7 +1,7 @@
 //! The permission state of an informer, as status, metrics and readiness read it.
 
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
+use kubewarm_api::model::{Fault, Reason, Verb};
 use std::sync::Arc;
 
 /// Whether the informer's identity may list and watch.
@@ -13,8 +13,9 @@ pub enum Standing {
     Granted {
         /// When kubewarm sent the request that was permitted.
         verified_at: Timestamp,
-        /// Real requests (`Probe`), or an access review if real requests gave no result (`Review`).
-        method: VerificationMethod,
+        /// Whether only a review shows it, because the real requests fail for reasons other than
+        /// permissions, such as a kind that is not served.
+        is_by_review: bool,
     },
     /// Access was permitted, but no real request has confirmed it within the limit. The informer is
     /// blocked until a real request succeeds.

@@ -11,7 +11,7 @@ use super::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::v1alpha1::{
-    CacheProfile, CacheProfileSpec, CacheProfileStatus, CellCounts, LatencyStatus, Problem,
+    CacheProfile, CacheProfileSpec, CacheProfileStatus, InformerCounts, LatencyStatus, Problem,
     QuantilesStatus, TargetStatus,
 };
 use std::time::Duration;
@@ -52,10 +52,13 @@ fn section(profile: &CacheProfile, now: Timestamp) -> Section {
 
 fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
     let ready = condition(&status.conditions, "Ready");
-    let (tone, word) = match verdict(profile) {
-        Verdict::Good => (Tone::Good, "ready"),
-        Verdict::Failed => (Tone::Bad, "needs an edit"),
-        Verdict::Bad | Verdict::TimedOut => (Tone::Warning, "not ready"),
+    let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let (tone, word) = match (verdict(profile), reason) {
+        (Verdict::Good, _) => (Tone::Good, "ready"),
+        (Verdict::Failed, _) => (Tone::Bad, "needs an edit"),
+        (Verdict::Bad | Verdict::TimedOut, "Paused") => (Tone::Plain, "paused"),
+        (Verdict::Bad | Verdict::TimedOut, "Plan") => (Tone::Plain, "planned"),
+        (Verdict::Bad | Verdict::TimedOut, _) => (Tone::Warning, "not ready"),
     };
     facts.push(Fact::new(tone, word).named("ready", state(ready)));
     if is_true(&status.conditions, "Stalled") {
@@ -113,7 +116,7 @@ fn row(
     status: &CacheProfileStatus,
     now: Timestamp,
 ) -> ReportRow {
-    let CellCounts { total, synced, stale, .. } = target.cells.clone().unwrap_or_default();
+    let InformerCounts { total, synced, stale, .. } = target.informers.clone().unwrap_or_default();
     let cells = format!("{}/{total}", synced.saturating_add(stale));
     let objects = Fact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
     let memory = Fact::number(target.memory.as_deref().unwrap_or_default());
@@ -138,6 +141,8 @@ fn row(
     ]);
     let wrong = unhealthy(target);
     cause(wrong, &mut facts);
+    let confirmed = target.last_confirmed_time.as_ref();
+    facts.extend(confirmed.map(|at| Fact::hidden("lastConfirmedTime", at.0.to_string())));
     match wrong {
         Some(condition) => facts.push(Fact::new(Tone::Warning, &condition.reason)),
         None if target.conditions.is_empty() => {}
@@ -166,11 +171,11 @@ fn p99(
 }
 
 /// A warm target without cells is full.
-fn bar(target: &TargetStatus) -> CellCounts {
-    let counts = target.cells.clone().unwrap_or_default();
+fn bar(target: &TargetStatus) -> InformerCounts {
+    let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
         0 if is_true(&target.conditions, "Warm") => {
-            CellCounts { synced: 1, total: 1, ..CellCounts::default() }
+            InformerCounts { synced: 1, total: 1, ..InformerCounts::default() }
         }
         _ => counts,
     }
@@ -189,6 +194,10 @@ fn details(
         let said = own_message(target, found);
         details.extend((!said.is_empty()).then(|| remark(Tone::Warning, said.to_owned())));
     }
+    if let Some(confirmed) = &target.last_confirmed_time {
+        let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
+        details.push(remark(Tone::Warning, text));
+    }
     details.extend(target.problems.iter().map(|found| trouble(keys(profile, target), found, now)));
     let behind = target
         .serving_generation
@@ -200,11 +209,11 @@ fn details(
     let recent = target.last_relist.as_ref().filter(|last| span(last.time.0, now) <= RECENT);
     if let Some(relist) = recent {
         let text = format!(
-            "relisted {} ago ({}): {} replaced, {} deleted in the gap",
+            "relisted {} ago ({}): {} replaced, {} deleted",
             length(span(relist.time.0, now)),
             relist.reason,
             grouped(relist.replaced_objects),
-            grouped(relist.deleted_in_gap),
+            grouped(relist.deleted_objects),
         );
         details.push(remark(Tone::Quiet, text));
     }
@@ -219,7 +228,7 @@ fn trouble(mut facts: Vec<Fact>, found: &Problem, now: Timestamp) -> ReportRow {
         Fact::hidden("reason", &found.reason),
     ]);
     let more = [
-        ("object", found.object.clone()),
+        ("object", Some(&found.object).filter(|object| !object.is_empty()).cloned()),
         ("message", found.message.clone()),
         ("nextRetryTime", next),
     ];
@@ -247,6 +256,7 @@ mod tests {
         },
         *,
     };
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn drawn(profiles: &[CacheProfile], width: usize) -> String {
         let terminal = Terminal { width, ..Terminal::default() };
@@ -311,6 +321,19 @@ mod tests {
     }
 
     #[test]
+    fn paused_and_planned_profiles_are_called_so() {
+        for (reason, word) in [("Paused", "paused"), ("Plan", "planned")] {
+            let mut profile = sample::ready();
+            let conditions = &mut profile.status.as_mut().unwrap().conditions;
+            let ready = conditions.iter_mut().find(|found| found.type_ == "Ready").unwrap();
+            "Unknown".clone_into(&mut ready.status);
+            reason.clone_into(&mut ready.reason);
+            let drawn = drawn(&[profile], 0);
+            assert!(drawn.starts_with(&format!("shop/checkout  {word}  ")), "{drawn}");
+        }
+    }
+
+    #[test]
     fn a_missed_deadline_is_shown() {
         let mut profile = sample::ready();
         for condition in &mut profile.status.as_mut().unwrap().conditions {
@@ -319,6 +342,19 @@ mod tests {
             }
         }
         assert!(drawn(&[profile], 0).contains("(deadline 10 s missed)"));
+    }
+
+    #[test]
+    fn a_stale_target_shows_since_when() {
+        let mut profile = sample::ready();
+        let confirmed = sample::now() - jiff::SignedDuration::from_secs(245);
+        let target = &mut profile.status.as_mut().unwrap().targets[0];
+        target.last_confirmed_time = Some(Time(confirmed));
+        let profiles = [profile];
+        let drawn = drawn(&profiles, 0);
+        assert!(drawn.contains("not confirmed for 4 min 5 s\n"), "{drawn}");
+        let lines = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
+        assert!(lines.contains("lastConfirmedTime=2026-03-01T11:55:55Z"), "{lines}");
     }
 
     #[test]
@@ -343,7 +379,7 @@ mod tests {
             let mut profile = sample::ready();
             let target = &mut profile.status.as_mut().unwrap().targets[0];
             target.conditions.clear();
-            target.cells = Some(CellCounts { total, synced, ..CellCounts::default() });
+            target.informers = Some(InformerCounts { total, synced, ..InformerCounts::default() });
             let drawn = drawn(&[profile], 40);
             drawn.chars().filter(|c| "█░".contains(*c)).collect::<String>()
         };

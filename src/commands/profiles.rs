@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 const POLL: Duration = Duration::from_secs(1);
 /// Between attempts while it does not answer at all.
 const RETRY: Duration = Duration::from_secs(3);
-/// Profiles a page; a status with manifests can have 256 KiB.
+/// Profiles a page; a status with manifests can have more than 64 KiB.
 const PAGE: u32 = 100;
 
 /// Some profiles of a cluster: one, those of a namespace, or all.

@@ -45,12 +45,12 @@ fn warm_pods() -> Value {
             condition("Warm", "True", "Synced", ""),
             condition("Fresh", "True", "WatchesCurrent", ""),
         ],
-        "cells": { "total": 12, "synced": 12 },
+        "informers": { "total": 12, "synced": 12 },
         "objects": 50_000, "memory": "24Mi", "servingGeneration": 2,
         "timeToWarmMilliseconds": 2480,
         "lastRelist": {
             "time": "2026-03-01T11:59:48Z", "reason": "Gone",
-            "replacedObjects": 3, "deletedInGap": 2,
+            "replacedObjects": 3, "deletedObjects": 2,
         },
     })
 }

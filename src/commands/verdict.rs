@@ -96,8 +96,7 @@ pub(super) fn sentence(condition: &Condition) -> String {
 /// `namespace: Reason: object: message`.
 pub(super) fn problem(problem: &Problem) -> String {
     let Problem { namespace, reason, object, message, .. } = problem;
-    let more = [object, message].map(|text| text.as_deref().unwrap_or_default());
-    joined([&**namespace, reason, more[0], more[1]])
+    joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
 /// The same, and when kubewarm tries again.

@@ -31,14 +31,14 @@ impl<'a> InformerQuotas<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`RefusalReason::TooManyCells`] if a limit would be exceeded.
+    /// [`RefusalReason::TooManyInformers`].
     pub(super) fn take(
         &mut self,
         (profile, taken): (&ProfileRef, &mut usize),
         target: &str,
         cells: usize,
     ) -> Result<(), Refusal> {
-        let refuse = |message| Err(Refusal::new(RefusalReason::TooManyCells, message));
+        let refuse = |message| Err(Refusal::new(RefusalReason::TooManyInformers, message));
         if *taken + cells > PER_PROFILE {
             return refuse(format!(
                 "targets[{target}].scope: {cells} cells, besides {taken} of other targets, are more \

@@ -162,7 +162,7 @@ impl KnownTarget {
     pub(super) fn retain(&mut self, target: &DeclaredTarget, fits: impl FnOnce(usize) -> bool) {
         let Some(Err(refusal)) = &target.resolved else { return };
         let cells = self.serving.as_ref().map_or(0, |old| old.cells.len());
-        if refusal.reason != RefusalReason::TooManyCells || !fits(cells) {
+        if refusal.reason != RefusalReason::TooManyInformers || !fits(cells) {
             self.serving = None;
         }
     }

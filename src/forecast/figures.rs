@@ -1,6 +1,7 @@
 //! Extrapolates the results of a survey to the cost of a profile. It performs no I/O.
 
 use super::accepted;
+use jiff::Timestamp;
 use kubewarm_api::{
     model::{CellKey, CellSpec, Declared, Verb},
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
@@ -66,6 +67,8 @@ pub struct Figures {
 /// Cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
+    /// When it was made. The default is the epoch, for a survey that nobody keeps.
+    pub time: Timestamp,
     /// Cost by target, in the order of the spec. Shared informers count in each target.
     pub targets: Vec<(Arc<str>, Figures)>,
     /// Total cost. Shared informers count once.
@@ -101,7 +104,7 @@ pub(super) fn forecast(
     caveats.truncate(MAX_CAVEATS);
     let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
     let refused = refused.map(|(key, _)| key.clone()).collect();
-    Forecast { targets, total, caveats, refused }
+    Forecast { time: Timestamp::default(), targets, total, caveats, refused }
 }
 
 /// All survey results of a profile.
@@ -193,20 +196,23 @@ fn requests(spec: &CellSpec, found: &Finding) -> u64 {
 }
 
 impl Figures {
-    /// Converts the cost to the fields of the status. Seconds are rounded up.
+    /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
+    /// was timed.
     #[must_use]
     pub fn status(&self) -> PlanStatus {
         let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-        let seconds = self.took.as_secs().saturating_add(u64::from(self.took.subsec_nanos() > 0));
+        let millis = self.took.as_nanos().div_ceil(1_000_000);
+        let is_timed = millis > 0 || self.objects == 0;
         PlanStatus {
-            cells: count(self.cells),
-            objects: i64::try_from(self.objects).unwrap_or(i64::MAX),
-            memory: mebibytes(self.bytes),
-            requests: small(self.requests),
-            seconds: small(seconds),
-            missing: count(self.missing),
+            informers: Some(count(self.cells)),
+            objects: Some(i64::try_from(self.objects).unwrap_or(i64::MAX)),
+            memory: Some(mebibytes(self.bytes)),
+            requests: Some(small(self.requests)),
+            time_to_warm_milliseconds: is_timed.then(|| i64::try_from(millis).unwrap_or(i64::MAX)),
+            missing_permissions: Some(count(self.missing)),
             certainty: Some(self.certainty),
+            time: None,
         }
     }
 }
@@ -237,7 +243,7 @@ mod tests {
         let weights = [(alike(&cells[0].key), weight)].into();
         let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
-        assert_eq!(total.status().objects, i64::MAX);
+        assert_eq!(total.status().objects, Some(i64::MAX));
     }
 
     #[test]
@@ -294,9 +300,17 @@ mod tests {
 
     #[test]
     fn memory_and_seconds_in_the_status_are_rounded_up() {
-        let took = Duration::from_millis(1_001);
+        let took = Duration::from_micros(1_001);
         let figures = Figures { bytes: 1, took, missing: 2, ..Figures::default() };
         let status = figures.status();
-        assert_eq!((&*status.memory, status.seconds, status.missing), ("1Mi", 2, 2));
+        assert_eq!(status.memory.as_deref(), Some("1Mi"));
+        assert_eq!((status.time_to_warm_milliseconds, status.missing_permissions), (Some(2), Some(2)));
+    }
+
+    #[test]
+    fn a_time_that_no_page_shows_is_absent() {
+        let of = |objects| Figures { objects, ..Figures::default() }.status();
+        assert_eq!(of(1).time_to_warm_milliseconds, None);
+        assert_eq!(of(0).time_to_warm_milliseconds, Some(0), "nothing takes no time");
     }
 }

@@ -114,21 +114,21 @@ pub(super) fn profile_families(
 impl TargetState {
     /// Determines the state from the conditions and informer counts of the status.
     fn of(target: &TargetStatus) -> Self {
-        let Some(cells) = &target.cells else { return Self::Syncing };
+        let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {
             target.conditions.iter().any(|it| it.type_ == type_ && it.status == "False")
         };
         if is_false("WithinLimits") {
             Self::Limited
-        } else if cells.forbidden > 0 {
+        } else if informers.forbidden > 0 {
             Self::Forbidden
-        } else if cells.missing > 0 || is_false("Accepted") {
+        } else if informers.missing > 0 || is_false("Accepted") {
             Self::Missing
-        } else if cells.failing > 0 {
+        } else if informers.failing > 0 {
             Self::Failing
-        } else if cells.syncing > 0 {
+        } else if informers.syncing > 0 {
             Self::Syncing
-        } else if cells.stale > 0 {
+        } else if informers.stale > 0 {
             Self::Stale
         } else {
             Self::Synced
@@ -140,12 +140,12 @@ impl TargetState {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-    use kubewarm_api::v1alpha1::CellCounts;
+    use kubewarm_api::v1alpha1::InformerCounts;
 
     #[test]
     fn profiles_beyond_the_first_hundred_are_aggregated() {
-        let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
-        let target = TargetStatus { cells: Some(synced), ..TargetStatus::default() };
+        let synced = InformerCounts { total: 1, synced: 1, ..InformerCounts::default() };
+        let target = TargetStatus { informers: Some(synced), ..TargetStatus::default() };
         let targets = vec![target.clone(), target];
         let status = Arc::new(CacheProfileStatus { targets, ..CacheProfileStatus::default() });
         let profile = |at: usize| ProfileSnapshot {
@@ -172,11 +172,11 @@ mod tests {
         let state = |cells| {
             TargetState::of(&TargetStatus { cells: Some(cells), ..TargetStatus::default() })
         };
-        let counts = CellCounts { total: 3, synced: 1, syncing: 1, ..CellCounts::default() };
+        let counts = InformerCounts { total: 3, synced: 1, syncing: 1, ..InformerCounts::default() };
         assert_eq!(state(counts.clone()), TargetState::Syncing);
-        let failing = CellCounts { failing: 1, ..counts };
+        let failing = InformerCounts { failing: 1, ..counts };
         assert_eq!(state(failing.clone()), TargetState::Failing);
-        assert_eq!(state(CellCounts { missing: 1, ..failing }), TargetState::Missing);
+        assert_eq!(state(InformerCounts { missing: 1, ..failing }), TargetState::Missing);
     }
 
     #[test]

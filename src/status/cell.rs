@@ -1,6 +1,6 @@
 //! The state of one declared informer, as its profile's status counts it.
 
-use super::reasons::of_fault;
+use super::reasons::{ConditionReason, of_fault};
 use crate::access::CellAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
@@ -161,12 +161,12 @@ pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
 }
 
 impl Staleness {
-    pub(super) const fn reason(self) -> &'static str {
+    pub(super) const fn reason(self) -> ConditionReason {
         match self {
-            Self::Unreachable => "ServerUnreachable",
-            Self::Silent | Self::Fenced | Self::Paused => "WatchSilent",
-            Self::Relisting => "Relisting",
-            Self::Reconnecting => "Reconnecting",
+            Self::Unreachable => ConditionReason::ServerUnreachable,
+            Self::Silent | Self::Fenced | Self::Paused => ConditionReason::WatchSilent,
+            Self::Relisting => ConditionReason::Relisting,
+            Self::Reconnecting => ConditionReason::Reconnecting,
         }
     }
 }

@@ -1,16 +1,19 @@
 //! The conditions of a profile, summarized from the conditions of its targets.
 
 use super::{
-    permissions, sentence,
+    permissions,
+    reasons::ConditionReason,
+    sentence,
     target::{Target, lacks_permission},
+    trouble::rbac_command,
     verdict::{Verdict, rollup},
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AuthorCheck, Declared, DeclaredTarget, Mode, RefusalReason},
+    model::{AuthorCheck, Declared, DeclaredTarget, Mode},
     v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 /// Computes each of [`CONDITION_TYPES`].
 pub(super) fn conditions(
@@ -22,13 +25,13 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy = ("WatchesCurrent", format!("{} known to be current", required(targets)));
-    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, "NotWarm"));
-    let healthy = ("BelowLimits", format!("{} within the limits", required(targets)));
+    let healthy = (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
+    let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, ConditionReason::NotWarm));
+    let healthy = (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
     let within_limits =
-        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, "Measuring"));
+        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, ConditionReason::Measuring));
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
-        (Mode::Plan, Some(_)) => Verdict::new(None, "Warming", "nothing is warmed"),
+        (Mode::Plan, Some(_)) => Verdict::new(None, ConditionReason::Warming, "nothing is warmed"),
         (Mode::Plan | Mode::Active | Mode::Paused, set) => {
             deadline_met(set, time_to_warm, since_accepted)
         }
@@ -47,7 +50,7 @@ fn sum(
     targets: &[Target<'_>],
     condition: &str,
     of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
-    (healthy, unknown): ((&'static str, String), &'static str),
+    (healthy, unknown): ((ConditionReason, String), ConditionReason),
 ) -> Verdict {
     if targets.is_empty() {
         return Verdict::new(None, unknown, "nothing runs; see Accepted");
@@ -89,18 +92,20 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
             _ => "the last valid generation keeps serving",
         };
         let text = format!("{}; {runs}", refusal.message);
-        return Verdict::new(Some(false), refusal.reason.as_str(), text);
+        return Verdict::new(Some(false), refusal.reason.into(), text);
     }
     let mut healthy = format!("{} resolved", required(targets));
     if access.is_some_and(|access| lacks_manifests(declared, access)) {
-        healthy.push_str(
-            "; its permissions are too many for status.access, print them with `kubewarm rbac -f FILE`",
+        let command = rbac_command(&declared.profile);
+        let _infallible = write!(
+            healthy,
+            "; its permissions are too many for status.access, print them with `{command}`"
         );
     }
     if let Some(account) = &declared.service_account {
         healthy.push_str(&unguarded(account, declared.authors));
     }
-    sum(targets, "Accepted", |target| &target.accepted, (("Resolved", healthy), "Discovering"))
+    sum(targets, "Accepted", |target| &target.accepted, ((ConditionReason::Resolved, healthy), ConditionReason::Discovering))
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
@@ -108,8 +113,8 @@ fn authorized(targets: &[Target<'_>]) -> Verdict {
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
     }
-    let healthy = ("Verified", sentence::few(&parts, "remarks"));
-    sum(targets, "Authorized", |target| &target.authorized, (healthy, "Verifying"))
+    let healthy = (ConditionReason::Verified, sentence::few(&parts, "remarks"));
+    sum(targets, "Authorized", |target| &target.authorized, (healthy, ConditionReason::Verifying))
 }
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
@@ -137,7 +142,7 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     parts.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&parts, "targets without namespaces");
-    sum(targets, "Warm", |target| &target.warm, (("Synced", healthy), "Pending"))
+    sum(targets, "Warm", |target| &target.warm, ((ConditionReason::Synced, healthy), ConditionReason::Pending))
 }
 
 fn ready(
@@ -147,21 +152,21 @@ fn ready(
     [accepted, warm, fresh, within_limits]: [&Verdict; 4],
 ) -> Verdict {
     let not = |reason, text: String| Verdict::new(Some(false), reason, text);
-    // Refusals for these two reasons can end without an edit of the profile.
-    let passing = [RefusalReason::UnknownResource, RefusalReason::ServiceAccountNotFound];
-    if accepted.status == Some(false)
-        && passing.iter().all(|reason| reason.as_str() != accepted.reason)
-    {
-        return not("InvalidSpec", accepted.message.clone());
+    // What the author asked for is no failure.
+    let wanted = |reason, text: String| Verdict::new(None, reason, text);
+    // These two mend by themselves, without an edit.
+    let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
+    if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
+        return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }
     if declared.mode == Mode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
-        return not("PlanOnly", text);
+        return wanted(ConditionReason::Plan, text);
     }
     if declared.mode == Mode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
-        return not("Paused", text.to_owned());
+        return wanted(ConditionReason::Paused, text.to_owned());
     }
     let lacking: Vec<_> = targets
         .iter()
@@ -175,18 +180,18 @@ fn ready(
         })
         .collect();
     if !lacking.is_empty() {
-        return not("PermissionsMissing", sentence::few(&lacking, "targets"));
+        return not(ConditionReason::PermissionsMissing, sentence::few(&lacking, "targets"));
     }
     if within_limits.status == Some(false) {
-        return not("LimitExceeded", within_limits.message.clone());
+        return not(ConditionReason::LimitExceeded, within_limits.message.clone());
     }
     match (warm.status, fresh.status) {
-        (Some(false), _) => not("TargetsNotWarm", warm.message.clone()),
-        (None, _) => Verdict::new(None, "Pending", warm.message.clone()),
-        (Some(true), Some(false)) => not("Stale", fresh.message.clone()),
-        (Some(true), None) => Verdict::new(None, "Pending", fresh.message.clone()),
+        (Some(false), _) => not(ConditionReason::TargetsNotWarm, warm.message.clone()),
+        (None, _) => Verdict::new(None, ConditionReason::Pending, warm.message.clone()),
+        (Some(true), Some(false)) => not(ConditionReason::Stale, fresh.message.clone()),
+        (Some(true), None) => Verdict::new(None, ConditionReason::Pending, fresh.message.clone()),
         (Some(true), Some(true)) => {
-            Verdict::new(Some(true), "Ready", format!("{} warm and fresh", required(targets)))
+            Verdict::new(Some(true), ConditionReason::Ready, format!("{} warm and fresh", required(targets)))
         }
     }
 }
@@ -197,13 +202,13 @@ fn deadline_met(
     since_accepted: Duration,
 ) -> Verdict {
     let Some(deadline) = deadline else {
-        return Verdict::new(None, "NoDeadline", "spec.warmup.deadlineSeconds is not set");
+        return Verdict::new(None, ConditionReason::NoDeadline, "spec.warmup.deadlineSeconds is not set");
     };
     let seconds = deadline.as_secs();
     match time_to_warm {
         Some(took) if took <= deadline => {
             let text = format!("warm after {:.1} s, deadline {seconds} s", took.as_secs_f64());
-            Verdict::new(Some(true), "DeadlineMet", text)
+            Verdict::new(Some(true), ConditionReason::DeadlineMet, text)
         }
         Some(took) => {
             let text = format!(
@@ -211,14 +216,14 @@ fn deadline_met(
                  the slowest",
                 took.as_secs_f64()
             );
-            Verdict::new(Some(false), "DeadlineMissed", text)
+            Verdict::new(Some(false), ConditionReason::DeadlineMissed, text)
         }
         None if since_accepted > deadline => Verdict::new(
             Some(false),
-            "DeadlineMissed",
+            ConditionReason::DeadlineMissed,
             format!("not warm after {seconds} s; see Warm for what is missing"),
         ),
-        None => Verdict::new(None, "Warming", format!("deadline {seconds} s")),
+        None => Verdict::new(None, ConditionReason::Warming, format!("deadline {seconds} s")),
     }
 }
 
@@ -232,11 +237,11 @@ fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> V
     match (needs_author, accepted.status) {
         (Some(refusal), _) => {
             let text = format!("only an edit of the profile helps: {}", accepted.message);
-            Verdict::new(Some(true), refusal.reason.as_str(), text)
+            Verdict::new(Some(true), refusal.reason.into(), text)
         }
-        (None, None) => Verdict::new(None, "Discovering", accepted.message.clone()),
+        (None, None) => Verdict::new(None, ConditionReason::Discovering, accepted.message.clone()),
         (None, Some(_)) => {
-            Verdict::new(Some(false), "NotStalled", "nothing that only the author can change")
+            Verdict::new(Some(false), ConditionReason::NotStalled, "nothing that only the author can change")
         }
     }
 }

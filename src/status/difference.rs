@@ -40,8 +40,8 @@ fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
         access.last_verified_time = None;
     }
     for target in &mut status.targets {
-        (target.memory, target.objects, target.resource_version) = (None, None, None);
-        target.latency_milliseconds = None;
+        (target.memory, target.objects) = (None, None);
+        (target.latency_milliseconds, target.last_confirmed_time) = (None, None);
         target.problems.iter_mut().for_each(|problem| problem.next_retry_time = None);
     }
     status

@@ -2,7 +2,7 @@
 //! performs no I/O.
 
 use super::{
-    reasons::events,
+    reference::events,
     sentence::{MAX_MESSAGE, bounded},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -19,9 +19,16 @@ const QUIET: Duration = Duration::from_mins(10);
 /// Maximum number of remembered Events per profile. A target has at most 8 reasons, the profile 5.
 const MAX_EVENTS: usize = 32 * 8 + 5;
 
-/// Values of an Event's `type`.
-const NORMAL: &str = "Normal";
-const WARNING: &str = "Warning";
+/// Types of Events.
+pub(super) const NORMAL: &str = "Normal";
+pub(super) const WARNING: &str = "Warning";
+
+/// Reasons of Events that no reason of a condition has.
+pub(super) const READY: &str = "Ready";
+pub(super) const NOT_READY: &str = "NotReady";
+pub(super) const REFUSED: &str = "Refused";
+pub(super) const ROLLED_BACK: &str = "ResourceVersionRolledBack";
+pub(super) const INCONSISTENT: &str = "CacheInconsistent";
 
 const WENT_BACK: &str = "resource versions went back, as after a restore of etcd; what was held was dropped \
                          and listed anew";
@@ -100,8 +107,8 @@ pub(super) fn changes(
         let of_target = steps(types, old_conditions, &target.conditions);
         found.extend(of_target.map(|(event, note)| notice(event, &target.name, note)));
         for (relist, event, what) in [
-            (RelistReason::Rollback, "ResourceVersionRolledBack", WENT_BACK),
-            (RelistReason::Inconsistent, "CacheInconsistent", WAS_OTHER),
+            (RelistReason::Rollback, ROLLED_BACK, WENT_BACK),
+            (RelistReason::Inconsistent, INCONSISTENT, WAS_OTHER),
         ] {
             if let (Some(old), Some(at)) = (old, relisted(target, relist))
                 && relisted(old, relist) != Some(at)
@@ -134,11 +141,11 @@ fn steps<'a>(
 fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
-        ("Ready", "False" | "Unknown", "True") => Some((NORMAL, "Ready")),
-        ("Ready", "True", "False") => Some((WARNING, "NotReady")),
+        ("Ready", "False" | "Unknown", "True") => Some((NORMAL, READY)),
+        ("Ready", "True", "False") => Some((WARNING, NOT_READY)),
         ("Ready", ..) => None,
         ("Stalled", _, "True") => {
-            (was != "True" || old_reason != is.reason).then_some((WARNING, "Refused"))
+            (was != "True" || old_reason != is.reason).then_some((WARNING, REFUSED))
         }
         _ => turn(old_reason, is),
     }

@@ -1,11 +1,17 @@
 //! Converts sizes, counts and latencies to the units of the status.
 
-use super::cell::{Cell, CellState};
+use super::{
+    cell::{Cell, CellState},
+    trouble::rbac_command,
+};
 use crate::forecast::Forecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubewarm_api::v1alpha1::{
-    CellCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+use kubewarm_api::{
+    model::ProfileRef,
+    v1alpha1::{
+        InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
+    },
 };
 use kubewarm_cache::informer::{CellReport, Quantiles};
 use std::{fmt::Write as _, time::Duration};
@@ -28,23 +34,55 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Describes the cost of a planned profile in one sentence. Only this process's own `forecast` has
-/// caveats.
-///
-/// A plan without a certainty, from an older version, counts as a lower bound.
-pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
-    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
+/// The cost of a planned profile. Numbers that are equal to `known` ones, of the same generation, keep the time
+/// of their first measurement.
+pub(super) fn plan(forecast: &Forecast, known: Option<&PlanStatus>) -> PlanStatus {
+    let new = forecast.total.status();
+    let timed = known.filter(|known| known.time.is_some());
+    match timed {
+        Some(known) if PlanStatus { time: None, ..known.clone() } == new => known.clone(),
+        Some(_) | None => PlanStatus { time: Some(seconds(forecast.time)), ..new },
+    }
+}
+
+/// The cost of a planned profile as a sentence, with the caveats of `forecast` if this process has made one.
+/// A `plan` without a certainty counts as a lower bound.
+pub(super) fn costs(
+    plan: &PlanStatus,
+    forecast: Option<&Forecast>,
+    profile: &ProfileRef,
+) -> String {
+    let PlanStatus {
+        informers,
+        objects,
+        memory,
+        requests,
+        time_to_warm_milliseconds,
+        missing_permissions,
+        certainty,
+        time: _,
+    } = plan;
     let about = match certainty {
         Some(PlanCertainty::Estimate) => "about",
         Some(PlanCertainty::LowerBound) | None => "at least",
     };
-    let mut text = format!(
-        "planned only, nothing is watched; warming it would take {about} {cells} cells, {objects} \
-         objects, {memory} of memory, {requests} requests for lists and {seconds} s"
+    let took = time_to_warm_milliseconds.and_then(|millis| u64::try_from(millis).ok());
+    let time = took.map_or_else(
+        || "an unknown time".to_owned(),
+        |millis| format!("{:.1} s", Duration::from_millis(millis).as_secs_f64()),
     );
-    if *missing > 0 {
+    let mut text = format!(
+        "planned only, nothing is watched; warming it would take {about} {} informers, {} objects, {} \
+         of memory, {} requests for lists and {time}",
+        informers.unwrap_or_default(),
+        objects.unwrap_or_default(),
+        memory.as_deref().unwrap_or("0"),
+        requests.unwrap_or_default(),
+    );
+    if let Some(missing @ 1..) = missing_permissions {
+        let command = rbac_command(profile);
         let _infallible =
-            write!(text, "; {missing} permissions are missing, see status.access.manifests");
+            write!(text, "; {missing} permissions are missing, apply what `{command}` prints");
     }
     for caveat in forecast.into_iter().flat_map(|forecast| &forecast.caveats) {
         let _infallible = write!(text, "; {caveat}");
@@ -53,9 +91,9 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&Forecast>) -> String {
 }
 
 /// Counts each informer in exactly one state.
-pub(super) fn cells(cells: &[Cell<'_>]) -> CellCounts {
+pub(super) fn informers(cells: &[Cell<'_>]) -> InformerCounts {
     let of = |state: CellState| small(cells.iter().filter(|cell| cell.state == state).count());
-    CellCounts {
+    InformerCounts {
         total: small(cells.len()),
         synced: of(CellState::Synced),
         syncing: of(CellState::Syncing),
@@ -95,6 +133,6 @@ pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
         time: seconds(relist.at),
         reason: relist.reason.as_str().to_owned(),
         replaced_objects: count(relist.replaced),
-        deleted_in_gap: count(relist.deleted_in_gap),
+        deleted_objects: count(relist.deleted_objects),
     })
 }

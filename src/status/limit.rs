@@ -17,7 +17,7 @@ pub(super) fn within_limits(
     voice: Voice<'_>,
 ) -> Verdict {
     if let Some(limited) = &declared.limited {
-        let reason = limited.overrun.measure.as_str();
+        let reason = limited.overrun.measure.into();
         return voice.verdict(Some(false), reason, &exceeded(limited, clock));
     }
     // A blocked informer has been listed, although clients cannot read its store.
@@ -39,7 +39,7 @@ pub(super) fn within_limits(
         ),
         (true, Some(false) | None) => (None, "not listed completely yet"),
     };
-    let reason = if status.is_some() { "BelowLimits" } else { "Measuring" };
+    let reason = if status.is_some() { ConditionReason::BelowLimits } else { ConditionReason::Measuring };
     voice.verdict(status, reason, text)
 }
 

@@ -13,6 +13,7 @@ mod permissions;
 mod problems;
 mod publish;
 mod reasons;
+mod reference;
 mod round;
 mod sentence;
 mod sink;
@@ -26,6 +27,7 @@ pub use self::{
     cell::{CellView, Clock},
     events::Notice,
     permissions::{Excesses, excess},
+    reference::{ReasonEntry, Reference, reference},
     round::{Observed, Reporter},
     sink::{ApiServer, Outcome, Write},
 };
@@ -41,10 +43,7 @@ use kubewarm_api::{
 use kubewarm_cache::store::Usage;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Maximum number of verbs that the schema allows.
-const MAX_VERBS: usize = 16;
-
-/// Computes the status of a profile. It performs no I/O, and equal inputs give equal statuses.
+/// Computes the status of a profile. Pure; equal inputs give equal statuses.
 ///
 /// `previous` is the last status of the same profile, identified by UID. Its `lastTransitionTime`
 /// and `timeToWarmMilliseconds` are kept. Without a current plan, the plan of the same generation
@@ -95,10 +94,10 @@ pub fn compute(
     let since_accepted =
         clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
-    let in_status = || same_generation?.plan.clone();
-    let status = plan.map(|plan| plan.total.status()).or_else(in_status);
+    let known = same_generation.and_then(|previous| previous.plan.as_ref());
+    let status = plan.map(|plan| figures::plan(plan, known)).or_else(|| known.cloned());
     let status = status.filter(|_| declared.mode == Mode::Plan);
-    let costs = status.as_ref().map(|status| figures::costs(status, plan));
+    let costs = status.as_ref().map(|status| figures::costs(status, plan, &declared.profile));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
@@ -119,13 +118,13 @@ pub fn compute(
     }
 }
 
-/// Prepares a status from another process as `previous` of [`compute`]. It removes the durations
-/// that the other process measured.
+/// The status of another process, as a starting point for this one: times that were measured there
+/// are left out, as is when its stores were last confirmed.
 #[must_use]
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
     for target in &mut foreign.targets {
-        target.time_to_warm_milliseconds = None;
+        (target.time_to_warm_milliseconds, target.last_confirmed_time) = (None, None);
     }
     foreign
 }
@@ -193,12 +192,13 @@ fn merge(
             Some(false) => "False",
             None => "Unknown",
         };
+        debug_assert!(reference::has_row(type_, status, verdict.reason), "{type_}: {verdict:?}");
         let same = old.iter().find(|old| old.type_ == type_ && old.status == status);
         let since = same.map(|old| old.last_transition_time.clone());
         Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: verdict.reason.to_owned(),
+            reason: verdict.reason.as_str().to_owned(),
             message: verdict.message,
             observed_generation: Some(declared.generation),
             last_transition_time: since.unwrap_or_else(|| figures::seconds(clock.wall)),
@@ -223,17 +223,14 @@ fn render(
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
-    let voice = Voice { target: &target.declared.name, access: access.as_deref() };
+    let (profile, access) = (&declared.profile, access.as_deref());
+    let voice = Voice { profile, target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
         ("Fresh", target.fresh.clone()),
         ("WithinLimits", target.within_limits.clone()),
     ];
-    let version = match target.cells.as_slice() {
-        [cell] => cell.report().and_then(|report| report.version.as_ref()).map(ToString::to_string),
-        _ => None,
-    };
     TargetStatus {
         name: target.declared.name.to_string(),
         problems: problems::problems(target, voice, clock),
@@ -241,21 +238,19 @@ fn render(
         serving_generation: serving_generation(target, declared),
         objects: Some(figures::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
-        // The schema's maximum length. Clients cannot compare a longer version.
-        resource_version: version.filter(|version| version.len() <= 64),
         time_to_warm_milliseconds: kept.or_else(took),
+        last_confirmed_time: target.last_confirmed().map(figures::seconds),
         resolved: target.resolved().map(|resolved| ResolvedStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),
-            namespaced: Some(if resolved.namespaced {
+            scope: Some(if resolved.namespaced {
                 ResolvedScope::Namespaced
             } else {
                 ResolvedScope::Cluster
             }),
-            namespaces: target::namespaces(target),
-            verbs: resolved.verbs.iter().take(MAX_VERBS).map(ToString::to_string).collect(),
+            namespace_count: target::namespaces(target),
         }),
-        cells: Some(figures::cells(&target.cells)),
+        informers: Some(figures::informers(&target.cells)),
         latency_milliseconds: figures::latency(&target.cells),
         last_relist: figures::last_relist(&target.cells),
     }

@@ -1,8 +1,11 @@
-//! The condition `Authorized`, and the fields of `status.access` that depend on access checks.
+//! Whether a profile's cells may be read: the condition `Authorized`, and what `status.access` says
+//! beyond the manifests.
 
 use super::{
     cell::{Cell, grouped},
-    figures, sentence,
+    figures,
+    reasons::ConditionReason,
+    sentence,
     target::Target,
     trouble::{Voice, kinds, places},
     verdict::{Verdict, rollup},
@@ -11,7 +14,7 @@ use crate::access::{AccessReports, CellAccess, Excess, Refused, Standing};
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{Declared, DeclaredTarget, Fault, GroupResource, Identity, Reason, Verb},
-    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +37,7 @@ type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
 pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
-        return voice.verdict(None, "Verifying", text);
+        return voice.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = cells.iter().filter(|cell| is_granted(cell)).count();
     // The roles were deleted with the namespace, so these informers cannot be checked.
@@ -57,11 +60,11 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     }
     let open = cells.len() - absent;
     let (status, reason, text) = if verified < open {
-        (None, "Verifying", format!("{verified} of {open} cells verified"))
+        (None, ConditionReason::Verifying, format!("{verified} of {open} cells verified"))
     } else if open == 0 && absent > 0 {
-        (None, "Verifying", "there is nothing to verify in a namespace that does not exist".into())
+        (None, ConditionReason::Verifying, "there is nothing to verify in a namespace that does not exist".into())
     } else {
-        (Some(true), "Verified", format!("all of {open} cells verified"))
+        (Some(true), ConditionReason::Verified, format!("all of {open} cells verified"))
     };
     asides.insert(0, text);
     voice.verdict(status, reason, &sentence::few(&asides, "remarks"))
@@ -78,11 +81,11 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
     let revoked = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
     let what = format!("{words} {} of {group} {}", of.resource(), places(cells));
     let condition_reason = match (reason, revoked) {
-        (Reason::TokenRequestDenied, _) => "TokenRequestDenied",
-        (_, Some(_)) => "AccessRevoked",
-        (_, None) => "PermissionsMissing",
+        (Reason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
+        (_, Some(_)) => ConditionReason::AccessRevoked,
+        (_, None) => ConditionReason::PermissionsMissing,
     };
-    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, cells, revoked))
+    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
@@ -135,7 +138,7 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
         cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
     let (_, fault) = failing.first()?;
     let cells: Vec<_> = failing.iter().map(|(cell, _)| *cell).collect();
-    let verified_at = cells.iter().filter_map(|cell| verified(cell)).map(|(at, _)| at).min();
+    let verified_at = cells.iter().filter_map(|cell| verified(cell)).min();
     let since = verified_at.map(|at| format!(" since {}", figures::seconds(at).0));
     Some(format!(
         "checks of {} {} come to nothing{} ({fault})",
@@ -159,14 +162,9 @@ pub(super) fn access(
 ) -> AccessStatus {
     let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
     let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
-    let known = known.filter(|known| !known.is_empty());
-    // `status.access.method` names the weakest method of all informers.
-    let methods = known.iter().flatten().map(|(_, method)| *method);
-    let method = methods.max();
-    let oldest = known.and_then(|known| known.into_iter().map(|(at, _)| at).min());
+    let oldest = known.and_then(|known| known.into_iter().min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
     AccessStatus {
-        method,
         last_verified_time: oldest.map(figures::seconds),
         missing: missing(&cells),
         excess,
@@ -175,12 +173,12 @@ pub(super) fn access(
     }
 }
 
-/// When the informer's permission state was last confirmed, and by which method.
-fn verified(cell: &Cell<'_>) -> Option<(Timestamp, VerificationMethod)> {
+/// When a cell's standing was last confirmed.
+fn verified(cell: &Cell<'_>) -> Option<Timestamp> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, method } => Some((*verified_at, *method)),
-        Standing::Unverified { verified_at, .. } => Some((*verified_at, VerificationMethod::Probe)),
-        Standing::Refused(refused) => Some((refused.verified_at, VerificationMethod::Probe)),
+        Standing::Granted { verified_at, .. }
+        | Standing::Unverified { verified_at, .. }
+        | Standing::Refused(Refused { verified_at, .. }) => Some(*verified_at),
         Standing::Verifying => None,
     }
 }

@@ -2,7 +2,7 @@
 //! decoded.
 
 use super::{
-    cell::{Cell, CellState, Clock, Staleness, grouped},
+    cell::{Cell, CellState, Clock, grouped},
     figures, limit, sentence,
     target::{Target, stale},
     trouble::Voice,
@@ -16,11 +16,10 @@ const MAX_PROBLEMS: usize = 16;
 const MAX_MESSAGE: usize = 512;
 /// Maximum length that the schema allows, in bytes.
 const MAX_OBJECT: usize = 253;
-const UNDECODABLE: &str = "Undecodable";
+pub(super) const UNDECODABLE: &str = "Undecodable";
 
-/// Returns the most severe problems first.
-///
-/// There is one entry per namespace and reason, because those two fields are the list's merge key.
+/// The gravest first; one for each namespace, reason and object, which are the key of an entry for the API
+/// server.
 pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> Vec<Problem> {
     let groups =
         grouped(target.all_cells(), |cell| Some((cell.state, cell.namespace(), reason(cell)?)));
@@ -32,9 +31,8 @@ pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> V
     });
     let all = limited(target, clock).into_iter().chain(of_cells).chain(undecodable(target));
     let mut seen = BTreeSet::new();
-    all.filter(|problem| seen.insert((problem.namespace.clone(), problem.reason.clone())))
-        .take(MAX_PROBLEMS)
-        .collect()
+    let key = |of: &Problem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
+    all.filter(|problem| seen.insert(key(problem))).take(MAX_PROBLEMS).collect()
 }
 
 fn problem(namespace: &str, reason: &str, message: String) -> Problem {
@@ -60,7 +58,7 @@ fn reason(cell: &Cell<'_>) -> Option<&'static str> {
         return None;
     }
     let fault = cell.fault().map(|fault| fault.reason.as_str());
-    fault.or_else(|| cell.staleness.map(Staleness::reason))
+    fault.or_else(|| cell.staleness.map(|it| it.reason().as_str()))
 }
 
 fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
@@ -73,20 +71,13 @@ fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
-/// Returns one problem per namespace, which names the first object.
-fn undecodable(target: &Target<'_>) -> Vec<Problem> {
-    let groups = grouped(&target.cells, |cell| Some(cell.namespace()));
-    let of_namespace = |(namespace, cells): (&str, Vec<&Cell<'_>>)| {
-        let reports = cells.into_iter().filter_map(Cell::report);
-        let mut items = reports.flat_map(|report| &*report.undecodable);
-        let first = items.next()?;
-        let object = &first.object;
-        let message = match items.count() {
-            0 => format!("{object} is not served: {}", first.problem),
-            more => format!("{object} and {more} more are not served: {}", first.problem),
-        };
-        let object = Some(sentence::bounded(object.to_string(), MAX_OBJECT));
-        Some(Problem { object, ..problem(namespace, UNDECODABLE, message) })
-    };
-    groups.into_iter().filter_map(of_namespace).collect()
+/// One for each object that could not be decoded.
+fn undecodable(target: &Target<'_>) -> impl Iterator<Item = Problem> {
+    let reports = target.cells.iter().filter_map(|cell| Some((cell.namespace(), cell.report()?)));
+    reports.flat_map(|(namespace, report)| {
+        report.undecodable.iter().map(move |found| Problem {
+            object: sentence::bounded(found.object.to_string(), MAX_OBJECT),
+            ..problem(namespace, UNDECODABLE, format!("not served: {}", found.problem))
+        })
+    })
 }

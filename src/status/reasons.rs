@@ -1,75 +1,92 @@
-//! The reasons of the targets' conditions: their severity, their Events, and the faults that cause
-//! them.
+//! The closed set of reasons of conditions, and what faults, refusals and limits come to.
 
-use super::cell::CellState;
-use kubewarm_api::model::Reason;
+use super::{cell::CellState, reference};
+use kubewarm_api::model::{Measure, Reason, RefusalReason};
 
-struct ReasonRow {
-    condition: &'static str,
-    reason: &'static str,
-    events: Option<Events>,
+/// The reason of a condition. Each has a row in `reference` for every condition that it can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
+pub(super) enum ConditionReason {
+    AccessRevoked,
+    BelowLimits,
+    CrossNamespaceNotAllowed,
+    DeadlineMet,
+    DeadlineMissed,
+    Discovering,
+    Forbidden,
+    InvalidSpec,
+    LimitExceeded,
+    Measuring,
+    MemoryExceeded,
+    NamespaceNotFound,
+    NoDeadline,
+    NotListable,
+    NotStalled,
+    NotWarm,
+    ObjectsExceeded,
+    Paused,
+    Pending,
+    PermissionsMissing,
+    Plan,
+    Ready,
+    Reconnecting,
+    Relisting,
+    Resolved,
+    ResourceNotFound,
+    ScopeMismatch,
+    ScopeNotAvailable,
+    ServerUnreachable,
+    ServiceAccountNotFound,
+    Stale,
+    StreamTimedOut,
+    Synced,
+    Syncing,
+    TargetsNotWarm,
+    TokenRequestDenied,
+    TooManyInformers,
+    UnknownResource,
+    UnsupportedField,
+    Verified,
+    Verifying,
+    Warming,
+    WatchSilent,
+    WatchesCurrent,
 }
 
-/// Reason of the warning Event when a condition gets this reason, and of the Event when the
-/// condition becomes true again.
-type Events = (&'static str, Option<&'static str>);
-
-/// The reasons of each condition, the most severe first. A reason that is not listed is the least
-/// severe.
-const ROWS: &[ReasonRow] = &[
-    quiet("Accepted", "InvalidSpec"),
-    quiet("Accepted", "ServiceAccountNotFound"),
-    quiet("Accepted", "CrossNamespaceNotAllowed"),
-    quiet("Accepted", "ScopeNotAvailable"),
-    quiet("Accepted", "ScopeMismatch"),
-    quiet("Accepted", "UnsupportedField"),
-    quiet("Accepted", "TooManyCells"),
-    quiet("Accepted", "NotListable"),
-    told("Accepted", "UnknownResource", "KindUnknown", Some("KindServed")),
-    told("Authorized", "AccessRevoked", "AccessRevoked", Some("AccessReturned")),
-    quiet("Authorized", "TokenRequestDenied"),
-    quiet("Authorized", "PermissionsMissing"),
-    quiet("Authorized", "Verifying"),
-    told("Warm", "Forbidden", "PermissionsMissing", Some("PermissionsGranted")),
-    quiet("Warm", "ResourceNotFound"),
-    told("Warm", "NamespaceNotFound", "NamespaceNotFound", None),
-    quiet("Warm", "ServerUnreachable"),
-    quiet("Warm", "StreamTimedOut"),
-    quiet("Warm", "Syncing"),
-    quiet("Warm", "Paused"),
-    quiet("Warm", "PlanOnly"),
-    quiet("Fresh", "ServerUnreachable"),
-    quiet("Fresh", "WatchSilent"),
-    quiet("Fresh", "Relisting"),
-    quiet("Fresh", "Reconnecting"),
-    quiet("Fresh", "NotWarm"),
-    told("WithinLimits", "MemoryExceeded", "LimitExceeded", Some("WithinLimits")),
-    told("WithinLimits", "ObjectsExceeded", "LimitExceeded", Some("WithinLimits")),
-    quiet("WithinLimits", "Measuring"),
-];
-
-const fn quiet(condition: &'static str, reason: &'static str) -> ReasonRow {
-    ReasonRow { condition, reason, events: None }
+impl ConditionReason {
+    /// The word in the status.
+    pub(super) fn as_str(self) -> &'static str {
+        self.into()
+    }
 }
 
-const fn told(
-    condition: &'static str,
-    reason: &'static str,
-    began: &'static str,
-    ended: Option<&'static str>,
-) -> ReasonRow {
-    ReasonRow { condition, reason, events: Some((began, ended)) }
+impl From<RefusalReason> for ConditionReason {
+    fn from(reason: RefusalReason) -> Self {
+        match reason {
+            RefusalReason::UnknownResource => Self::UnknownResource,
+            RefusalReason::NotListable => Self::NotListable,
+            RefusalReason::ScopeMismatch => Self::ScopeMismatch,
+            RefusalReason::CrossNamespaceNotAllowed => Self::CrossNamespaceNotAllowed,
+            RefusalReason::ScopeNotAvailable => Self::ScopeNotAvailable,
+            RefusalReason::ServiceAccountNotFound => Self::ServiceAccountNotFound,
+            RefusalReason::UnsupportedField => Self::UnsupportedField,
+            RefusalReason::TooManyInformers => Self::TooManyInformers,
+            RefusalReason::InvalidSpec => Self::InvalidSpec,
+        }
+    }
 }
 
-/// Position of a reason in `ROWS`. A smaller position is more severe.
-pub(super) fn gravity(condition: &str, reason: &str) -> usize {
-    let found = ROWS.iter().position(|row| row.condition == condition && row.reason == reason);
-    found.unwrap_or(ROWS.len())
+impl From<Measure> for ConditionReason {
+    fn from(measure: Measure) -> Self {
+        match measure {
+            Measure::Objects => Self::ObjectsExceeded,
+            Measure::Memory => Self::MemoryExceeded,
+        }
+    }
 }
 
-/// Returns the Events of a reason, or `None` if it sends none.
-pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
-    ROWS.get(gravity(condition, reason))?.events
+/// The rank of a reason among those of its condition: less is graver.
+pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
+    reference::rank(condition, reason.as_str()).unwrap_or(usize::MAX)
 }
 
 /// How a fault of an informer affects the status.
@@ -78,7 +95,7 @@ pub(super) struct FaultRow {
     /// The state in which the informer is counted. `None`: that depends on whether it has synced.
     pub(super) state: Option<CellState>,
     /// The reason of `Warm` before the first sync.
-    pub(super) warm: &'static str,
+    pub(super) warm: ConditionReason,
     /// Whether the API server does not answer, or only with errors.
     pub(super) is_outage: bool,
 }
@@ -89,21 +106,21 @@ pub(super) const fn of_fault(reason: Reason) -> FaultRow {
         Reason::Forbidden
         | Reason::Unauthorized
         | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound => (Some(CellState::Forbidden), "Forbidden", false),
-        Reason::NotServed => (Some(CellState::Missing), "ResourceNotFound", false),
-        Reason::NamespaceNotFound => (Some(CellState::Missing), "NamespaceNotFound", false),
-        Reason::NotListable => (None, "ResourceNotFound", false),
+        | Reason::ServiceAccountNotFound => (Some(CellState::Forbidden), ConditionReason::Forbidden, false),
+        Reason::NotServed => (Some(CellState::Missing), ConditionReason::ResourceNotFound, false),
+        Reason::NamespaceNotFound => (Some(CellState::Missing), ConditionReason::NamespaceNotFound, false),
+        Reason::NotListable => (None, ConditionReason::ResourceNotFound, false),
         Reason::Unreachable | Reason::ServerError | Reason::Throttled => {
-            (None, "ServerUnreachable", true)
+            (None, ConditionReason::ServerUnreachable, true)
         }
-        Reason::TimedOut => (None, "StreamTimedOut", true),
-        Reason::Unverified => (None, "ServerUnreachable", false),
+        Reason::TimedOut => (None, ConditionReason::StreamTimedOut, true),
+        Reason::Unverified => (None, ConditionReason::ServerUnreachable, false),
         Reason::Gone
         | Reason::Unsupported
         | Reason::Malformed
         | Reason::TooLarge
         | Reason::ClosedAtOnce
-        | Reason::Internal => (None, "Syncing", false),
+        | Reason::Internal => (None, ConditionReason::Syncing, false),
     };
     FaultRow { state, warm, is_outage }
 }
@@ -111,20 +128,21 @@ pub(super) const fn of_fault(reason: Reason) -> FaultRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::{model::RefusalReason, v1alpha1::CONDITION_TYPES};
-    use std::collections::BTreeSet;
 
     #[test]
-    fn each_reason_is_listed_once_under_an_existing_condition() {
-        let rows: BTreeSet<_> = ROWS.iter().map(|row| (row.condition, row.reason)).collect();
-        assert_eq!(rows.len(), ROWS.len());
-        assert!(ROWS.iter().all(|row| CONDITION_TYPES.contains(&row.condition)));
+    fn refusals_and_limits_keep_their_words() {
+        for reason in [RefusalReason::UnknownResource, RefusalReason::TooManyInformers] {
+            assert_eq!(ConditionReason::from(reason).as_str(), reason.as_str());
+        }
+        for measure in [Measure::Objects, Measure::Memory] {
+            assert_eq!(ConditionReason::from(measure).as_str(), measure.as_str());
+        }
     }
 
     #[test]
-    fn reasons_that_need_an_edit_outrank_reasons_that_recover() {
-        let position = |reason: RefusalReason| gravity("Accepted", reason.as_str());
-        assert!(position(RefusalReason::InvalidSpec) < position(RefusalReason::UnknownResource));
-        assert!(gravity("Fresh", "NotWarm") < gravity("Fresh", "no such reason"));
+    fn what_only_an_edit_can_fix_is_graver_than_what_passes() {
+        let invalid = gravity("Accepted", ConditionReason::InvalidSpec);
+        assert!(invalid < gravity("Accepted", ConditionReason::UnknownResource));
+        assert!(gravity("Fresh", ConditionReason::NotWarm) < usize::MAX);
     }
 }

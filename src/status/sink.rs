@@ -215,7 +215,6 @@ fn fitting(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
 
 fn leave_out_manifests(status: &mut CacheProfileStatus) {
     let Some(access) = &mut status.access else { return };
-    access.roles.clear();
     (access.manifests, access.manifests_elevated) = (None, None);
     if !std::mem::take(&mut access.excess).is_empty() {
         access.excess_completeness = Some(Completeness::Incomplete);

@@ -6,11 +6,12 @@ use super::{
     figures,
     limit::within_limits,
     permissions,
-    reasons::of_fault,
+    reasons::{ConditionReason, of_fault},
     sentence,
     trouble::{Voice, kinds, places, progress},
     verdict::{Verdict, rollup},
 };
+use jiff::Timestamp;
 use kubewarm_api::model::{
     CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResourceInfo,
 };
@@ -47,7 +48,8 @@ impl<'a> Target<'a> {
         let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
         let selector = declared.namespaces.as_ref().map(|cell| own(&cell.key));
-        let voice = Voice { target: &declared.name, access: access.as_deref() };
+        let (of, access) = (&profile.profile, access.as_deref());
+        let voice = Voice { profile: of, target: &declared.name, access };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
@@ -75,11 +77,19 @@ impl<'a> Target<'a> {
         self.selector.iter().chain(&self.cells)
     }
 
-    /// Time from the acceptance of the profile until the last of the target's informers has synced;
-    /// `None` while the target is not warm.
-    ///
-    /// `accepted_at` counts from the start of the process. An informer that was already warm for
-    /// another profile adds 0.
+    /// When all data of a stale target was last known to be current; `None` if the target is not stale. It
+    /// does not move while the same cells are stale.
+    pub(super) fn last_confirmed(&self) -> Option<Timestamp> {
+        if self.fresh.status != Some(false) {
+            return None;
+        }
+        let reports = self.all_cells().filter_map(Cell::report);
+        let warmed = reports.filter(|report| report.warmed.is_some());
+        warmed.filter_map(|report| report.current_time).min()
+    }
+
+    /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`
+    /// while not warm. Cells that were warm before, for another profile, took no time.
     pub(super) fn time_to_warm(&self, accepted_at: Duration, clock: Clock) -> Option<Duration> {
         if !self.is_warm() {
             return None;
@@ -101,15 +111,15 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
     match &declared.resolved {
         None => {
             let text = format!("asking the API server for {declared_as}");
-            voice.verdict(None, "Discovering", &text)
+            voice.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
             let text = format!("{declared_as} is {resource}{}", not_indexed(left_out));
-            voice.verdict(Some(true), "Resolved", &text)
+            voice.verdict(Some(true), ConditionReason::Resolved, &text)
         }
         // The message already names the field, which identifies the target.
         Some(Err(refusal)) => {
-            Verdict::new(Some(false), refusal.reason.as_str(), refusal.message.as_str())
+            Verdict::new(Some(false), refusal.reason.into(), refusal.message.as_str())
         }
     }
 }
@@ -134,20 +144,20 @@ fn warm(
     voice: Voice<'_>,
 ) -> Verdict {
     match &declared.resolved {
-        None => return voice.verdict(None, "Pending", "waiting for discovery"),
+        None => return voice.verdict(None, ConditionReason::Pending, "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
-            return Verdict::new(Some(false), "ResourceNotFound", refusal.message.as_str());
+            return Verdict::new(Some(false), ConditionReason::ResourceNotFound, refusal.message.as_str());
         }
-        Some(Err(refusal)) => return Verdict::new(None, "Pending", refusal.message.as_str()),
+        Some(Err(refusal)) => return Verdict::new(None, ConditionReason::Pending, refusal.message.as_str()),
         Some(Ok(_)) => {}
     }
     if mode == Mode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), "PlanOnly", text);
+        return voice.verdict(Some(false), ConditionReason::Plan, text);
     }
     if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
-        return voice.verdict(None, "Pending", text);
+        return voice.verdict(None, ConditionReason::Pending, text);
     }
     // Until the namespaces are known, the target's own informers are unknown.
     let cells = selector.filter(|cell| !cell.is_warm()).map_or(cells, std::slice::from_ref);
@@ -158,7 +168,7 @@ fn warm(
             (1, _) => format!("1 cell of {} synced", declared.declared_as),
             (cells, _) => format!("{cells} cells of {} synced", declared.declared_as),
         };
-        return voice.verdict(Some(true), "Synced", &text);
+        return voice.verdict(Some(true), ConditionReason::Synced, &text);
     }
     let groups = grouped(lacking, |cell| Some((cell.fault()?.reason, cell.fault()?.verb)));
     let found = groups.iter().filter_map(|((reason, _), cells)| {
@@ -166,13 +176,13 @@ fn warm(
         Some(Verdict::new(Some(false), of_fault(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
-    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == "Syncing") {
+    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing) {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
-        return voice.verdict(Some(false), "Paused", text);
+        return voice.verdict(Some(false), ConditionReason::Paused, text);
     }
     match found {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(false), "Syncing", &progress(cells)),
+        None => voice.verdict(Some(false), ConditionReason::Syncing, &progress(cells)),
     }
 }
 
@@ -183,7 +193,7 @@ fn fresh(
     voice: Voice<'_>,
 ) -> Verdict {
     if warm.status != Some(true) {
-        return voice.verdict(None, "NotWarm", "not warm yet");
+        return voice.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
     let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
     let found = groups.iter().map(|(staleness, cells)| {
@@ -191,7 +201,7 @@ fn fresh(
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(true), "WatchesCurrent", "every watch is known to be current"),
+        None => voice.verdict(Some(true), ConditionReason::WatchesCurrent, "every watch is known to be current"),
     }
 }
 
@@ -221,7 +231,7 @@ pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>)
     }
 }
 
-/// `resolved.namespaces`: the number of namespaces, if the scope names or selects them.
+/// `resolved.namespaceCount`: only where the scope names or selects namespaces.
 pub(super) fn namespaces(target: &Target<'_>) -> Option<i32> {
     let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
     let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());

@@ -1,10 +1,9 @@
 //! Writes messages about faults of a target's informers, with the next step for the user.
 
-use super::{cell::Cell, figures, sentence, verdict::Verdict};
+use super::{cell::Cell, figures, reasons::ConditionReason, sentence, verdict::Verdict};
 use jiff::Timestamp;
 use kubewarm_api::{
-    manifests::is_elevated,
-    model::{Extent, Reason},
+    model::{Extent, ProfileRef, Reason},
     v1alpha1::AccessStatus,
 };
 use kubewarm_cache::informer::Phase;
@@ -12,9 +11,11 @@ use kubewarm_cache::informer::Phase;
 /// Context of all messages about one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice<'a> {
+    /// The profile, for the commands that messages name.
+    pub(super) profile: &'a ProfileRef,
     /// `targets[].name`.
     pub(super) target: &'a str,
-    /// The identity that reads upstream, and the manifests that grant its permissions.
+    /// Who reads upstream.
     pub(super) access: Option<&'a AccessStatus>,
 }
 
@@ -23,7 +24,7 @@ impl Voice<'_> {
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
-        reason: &'static str,
+        reason: ConditionReason,
         text: &str,
     ) -> Verdict {
         Verdict::new(status, reason, format!("target {:?}: {text}", self.target))
@@ -34,38 +35,27 @@ impl Voice<'_> {
         self.access.and_then(|access| access.subject.as_deref()).unwrap_or("kubewarm")
     }
 
-    /// Names the manifests that grant a missing permission: a status field, or the command that
-    /// prints them.
-    pub(super) fn grant(&self, elevated: bool) -> &'static str {
-        let has = |of: fn(&AccessStatus) -> &Option<String>| {
-            self.access.is_some_and(|access| of(access).is_some())
-        };
-        match elevated {
-            true if has(|access| &access.manifests_elevated) => "status.access.manifestsElevated",
-            false if has(|access| &access.manifests) => "status.access.manifests",
-            true | false => "what `kubewarm rbac -f FILE` prints",
-        }
+    /// What grants a missing permission.
+    fn grant(&self) -> String {
+        format!("what `{}` prints", rbac_command(self.profile))
     }
 
-    /// Describes a refused request and the next step. `revoked` is the time when access was last
-    /// permitted.
+    /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
     pub(super) fn refusal(
         &self,
         reason: Reason,
         what: &str,
-        cells: &[&Cell<'_>],
         revoked: Option<Timestamp>,
     ) -> String {
         let subject = self.subject();
-        let next = self.grant(cells.iter().any(|cell| is_elevated(cell.key)));
+        let next = self.grant();
         match (reason, revoked) {
             (Reason::Unauthorized, _) => format!(
                 "the API server does not accept the credentials of {subject} to {what}; check that its \
                  token is valid and that the account exists"
             ),
             (Reason::TokenRequestDenied, _) => format!(
-                "kubewarm may not request tokens of {subject} to {what}; apply {}",
-                self.grant(false)
+                "kubewarm may not request tokens of {subject} to {what}; apply {next}"
             ),
             (Reason::ServiceAccountNotFound, _) => format!(
                 "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
@@ -92,7 +82,7 @@ impl Voice<'_> {
             | Reason::Unauthorized
             | Reason::TokenRequestDenied
             | Reason::ServiceAccountNotFound => {
-                self.refusal(fault.reason, &format!("{verb} {what}"), cells, None)
+                self.refusal(fault.reason, &format!("{verb} {what}"), None)
             }
             Reason::NotServed => format!(
                 "{} is not served by this cluster; install its CRD, and the target starts by itself",
@@ -138,7 +128,12 @@ impl Voice<'_> {
     }
 }
 
-/// Describes the progress of the first lists.
+/// The command that prints the manifests of `profile`. Safe to copy: both names are DNS names.
+pub(super) fn rbac_command(profile: &ProfileRef) -> String {
+    format!("kubectl warm rbac {} -n {}", profile.name, profile.namespace)
+}
+
+/// How far the first lists have come.
 pub(super) fn progress(cells: &[Cell<'_>]) -> String {
     let done = cells.iter().filter(|cell| cell.is_warm()).count();
     let listing = || {

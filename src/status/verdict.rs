@@ -1,20 +1,23 @@
 //! A condition before it is written, and the combination of several into one.
 
-use super::{reasons::gravity, sentence};
+use super::{
+    reasons::{ConditionReason, gravity},
+    sentence,
+};
 
 /// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// `None` means `Unknown`.
     pub(super) status: Option<bool>,
-    pub(super) reason: &'static str,
+    pub(super) reason: ConditionReason,
     pub(super) message: String,
 }
 
 impl Verdict {
     pub(super) fn new(
         status: Option<bool>,
-        reason: &'static str,
+        reason: ConditionReason,
         message: impl Into<String>,
     ) -> Self {
         let message = sentence::bounded(message.into(), sentence::MAX_MESSAGE);

@@ -34,7 +34,7 @@ subjects: [{{kind: ServiceAccount, name: kubewarm, namespace: {NAMESPACE}}}]
 /// How many cells of the first target are synced, and how many are not.
 fn cells(profile: &Value) -> (u64, u64) {
     let count = |name: &str| {
-        let pointer = format!("/status/targets/0/cells/{name}");
+        let pointer = format!("/status/targets/0/informers/{name}");
         profile.pointer(&pointer).and_then(Value::as_u64).unwrap_or_default()
     };
     (count("synced"), count("total") - count("synced"))

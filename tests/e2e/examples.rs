@@ -87,7 +87,7 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     assert_eq!(late.status.code(), Some(3), "{told}");
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
                    \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; apply \
-                   status.access.manifests";
+                   what `kubectl warm rbac billing-controller -n billing` prints";
     assert!(told.contains(lacking), "{told}");
 
     let waiting = init_container(&world, None)?.spawn()?;

@@ -105,7 +105,7 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     seeing.await_that(SOON, |found| {
         let found = problems(found, "settings");
         let denied = |problem: &String| {
-            ["TokenRequestDenied", "serviceaccounts/token", "status.access.manifests"]
+            ["TokenRequestDenied", "serviceaccounts/token", "kubectl warm rbac seeing -n"]
                 .iter()
                 .all(|word| problem.contains(word))
         };
@@ -113,7 +113,7 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     })?;
     // Its own namespace is in the plain manifests, the other one apart.
     apply(&seeing, "manifests")?;
-    await_problem(&seeing, &[&format!("{away}: "), "Forbidden", "manifestsElevated"])?;
+    await_problem(&seeing, &[&format!("{away}: "), "Forbidden", "kubectl warm rbac"])?;
     apply(&seeing, "manifestsElevated")?;
     seeing.await_condition("Ready", "True", None, SOON)?;
 

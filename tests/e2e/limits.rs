@@ -42,7 +42,7 @@ async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_n
     assert!((101..200).contains(&reached), "{told}");
     assert!(told.contains("spec.limits.maxObjects"), "{told}");
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
-    assert_eq!(target(&seen, "big").ok_or("no target")?["cells"]["limited"], 1);
+    assert_eq!(target(&seen, "big").ok_or("no target")?["informers"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
     let mut found = cells(&operator)?;
     found.retain(|cell| is_big(cell, &namespace));

@@ -80,7 +80,7 @@ fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Out
 
     let after = profile.await_that(SOON, |profile| {
         let relist = target(profile, "settings")?.get("lastRelist")?;
-        (relist["deletedInGap"] == 1 && relist["replacedObjects"] == 1).then_some(())
+        (relist["deletedObjects"] == 1 && relist["replacedObjects"] == 1).then_some(())
     })?;
     assert_eq!(warm_since(&before), warm_since(&after), "{after:#}");
     profile.await_condition("Ready", "True", None, SOON)?;

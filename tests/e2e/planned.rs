@@ -79,8 +79,8 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     fill(world, &namespace)?;
     let profile = Profile::apply(world, NAMESPACE, "planned", &spec("Plan", &namespace))?;
     let planned = profile.await_that(SOON, |profile| profile.pointer("/status/plan").map(drop))?;
-    profile.await_condition("Ready", "False", Some("PlanOnly"), SOON)?;
-    profile.await_condition("Warm", "False", Some("PlanOnly"), SOON)?;
+    profile.await_condition("Ready", "Unknown", Some("Plan"), SOON)?;
+    profile.await_condition("Warm", "False", Some("Plan"), SOON)?;
     let watched = |operator: &Operator| -> Result<Vec<Value>, Failure> {
         let mut cells = figures::cells(operator)?;
         cells.retain(|cell| cell["namespace"] == namespace.as_str());
@@ -88,10 +88,12 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     };
     assert_eq!(watched(operator)?.len(), 0, "nothing is watched");
     let plan = planned.pointer("/status/plan").ok_or("no plan")?;
+    assert!(plan["time"].is_string(), "{plan:#}");
     // The namespace's own kube-root-ca.crt is one of them.
     let objects = u64::try_from(OBJECTS + OBJECTS / 2 + 1)?;
-    assert_eq!((number(plan, "cells")?, number(plan, "objects")?), (2, objects), "{plan:#}");
-    assert_eq!((number(plan, "requests")?, number(plan, "missing")?), (2, 0), "{plan:#}");
+    assert_eq!((number(plan, "informers")?, number(plan, "objects")?), (2, objects), "{plan:#}");
+    assert_eq!(number(plan, "requests")?, 2, "{plan:#}");
+    assert_eq!(number(plan, "missingPermissions")?, 0, "{plan:#}");
 
     let listed = |operator: &Operator| -> Result<f64, Failure> {
         let figures = figures::Exposition::read(operator)?;
@@ -106,8 +108,8 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     let requests = f64::from(u32::try_from(number(plan, "requests")?)?);
     assert!((listed(operator)? - before - requests).abs() < 0.5, "{plan:#}");
     // Only loosely, on a machine that others use.
-    let seconds = number(plan, "seconds")?;
-    assert!(seconds <= 2 + millis / 100, "{seconds} s forecast, {millis} ms");
+    let forecast = number(plan, "timeToWarmMilliseconds")?;
+    assert!(forecast <= 2_000 + millis * 10, "{forecast} ms forecast, {millis} ms");
 
     // The status rounds to 1 MiB; the command does not.
     let (code, said, told) = kubewarm_plan(
@@ -117,7 +119,8 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     assert_eq!(code, Some(0), "{said}{told}");
     let live: Value = serde_json::from_str(&said)?;
     let total = &live["total"];
-    assert_eq!((number(total, "objects")?, number(total, "missing")?), (objects, 0), "{live:#}");
+    assert_eq!(number(total, "objects")?, objects, "{live:#}");
+    assert_eq!(number(total, "missingPermissions")?, 0, "{live:#}");
     let forecast = number(total, "bytes")?;
     // Packing follows the list, and longer after it on a busy machine.
     eventually(SOON, || {
@@ -146,7 +149,7 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
     )?;
     let missing = |count: u64| {
         move |profile: &Value| {
-            (profile.pointer("/status/plan/missing")?.as_u64()? == count).then_some(())
+            (profile.pointer("/status/plan/missingPermissions")?.as_u64()? == count).then_some(())
         }
     };
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
@@ -154,7 +157,7 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
     let refused = profile.await_that(SOON, missing(4))?;
     let conditions = refused.pointer("/status/conditions").ok_or("no conditions")?.to_string();
     assert!(conditions.contains("4 permissions are missing"), "{conditions}");
-    assert!(conditions.contains("at least 2 cells"), "{conditions}");
+    assert!(conditions.contains("at least 2 informers"), "{conditions}");
     // The command says the same: what kubewarm has found, and what others see.
     let kubeconfig = world.cluster.kubeconfig();
     let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
@@ -210,7 +213,8 @@ spec:
     let outlook = &live[0];
     // Both targets are the one cell of kube-root-ca.crt.
     let total = &outlook["total"];
-    assert_eq!((number(total, "cells")?, number(total, "missing")?), (1, 0), "{live:#}");
+    assert_eq!(number(total, "informers")?, 1, "{live:#}");
+    assert_eq!(number(total, "missingPermissions")?, 0, "{live:#}");
     assert_eq!(outlook["targets"][1]["name"], "found");
     let faults = outlook["faults"].to_string();
     assert!(faults.contains("targets[gone]") || faults.contains("example.org"), "{faults}");

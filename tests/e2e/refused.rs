@@ -97,8 +97,8 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
     }
     let one = "{targets: [{name: t, resource: configmaps}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
-    late.await_target("t", ("Accepted", "False", "TooManyCells"), SOON)?;
-    let told = late.await_condition("Accepted", "False", Some("TooManyCells"), SOON)?;
+    late.await_target("t", ("Accepted", "False", "TooManyInformers"), SOON)?;
+    let told = late.await_condition("Accepted", "False", Some("TooManyInformers"), SOON)?;
     let expected = format!(
         "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} cells, and may have \
          {TOGETHER} together; remove targets or profiles there"

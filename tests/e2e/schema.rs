@@ -68,7 +68,8 @@ spec: {{targets: [{{name: settings, resource: configmaps}}]}}
     let table = world.cluster.run(["get", "cprof", "-n", &namespace, "-o", "wide"])?;
     let header = table.lines().next().unwrap_or_default();
     let columns: Vec<&str> = header.split_whitespace().collect();
-    let expected = "NAME READY WARM FRESH OBJECTS MEMORY TIME-TO-WARM AGE AUTHORIZED SA REASON";
+    let expected = "NAME READY REASON WARM OBJECTS MEMORY AGE \
+                    FRESH AUTHORIZED SERVICEACCOUNT MODE TIME-TO-WARM-MS";
     assert_eq!(columns.join(" "), expected);
     Ok(())
 }

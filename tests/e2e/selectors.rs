@@ -233,7 +233,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     shown("Watching", 1)?;
 
     Profile::apply(world, &namespace, "ranges", &spec("Paused"))?;
-    profile.await_condition("Ready", "False", Some("Paused"), SOON)?;
+    profile.await_condition("Ready", "Unknown", Some("Paused"), SOON)?;
     shown("Paused", 1)?;
     eventually(SOON, || match figure("kubewarm_upstream_watches")? {
         ..0.5 => Ok(()),

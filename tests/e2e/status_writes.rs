@@ -8,9 +8,9 @@ use kubewarm::status::{
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, CellCounts, Completeness, LatencyStatus, NamespaceRules,
+        AccessStatus, CacheProfileStatus, InformerCounts, Completeness, LatencyStatus, NamespaceRules,
         PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope, ResolvedStatus,
-        TargetStatus, VerificationMethod,
+        TargetStatus,
     },
 };
 use kubewarm_client::{Buckets, Connection, ConnectionOptions};
@@ -92,11 +92,12 @@ impl Subject {
             condition.message = "é".repeat(512);
         }
         let problem = |number: usize| Problem {
-            namespace: format!("{number:0>63}"),
-            reason: "ServerUnreachable".into(),
+            // Only the object differs, as of several objects that do not decode.
+            namespace: "n".repeat(63),
+            reason: "Undecodable".into(),
+            object: format!("{number:0>253}"),
             message: Some("x".repeat(512)),
             next_retry_time: Some(condition_time()),
-            object: Some("o".repeat(253)),
         };
         let quantiles = || Some(QuantilesStatus { p50: 1, p99: i32::MAX });
         let target = |number: usize| TargetStatus {
@@ -105,17 +106,16 @@ impl Subject {
             serving_generation: Some(i64::MAX),
             objects: Some(i64::MAX),
             memory: Some("17592186044416Mi".into()),
-            resource_version: Some("9".repeat(64)),
             time_to_warm_milliseconds: Some(i64::MAX),
+            last_confirmed_time: Some(condition_time()),
             problems: (0..16).map(problem).collect(),
             resolved: Some(ResolvedStatus {
                 version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                namespaced: Some(ResolvedScope::Namespaced),
-                namespaces: Some(i32::MAX),
-                verbs: (0..16).map(|number| format!("verb{number}")).collect(),
+                scope: Some(ResolvedScope::Namespaced),
+                namespace_count: Some(i32::MAX),
             }),
-            cells: Some(CellCounts { total: i32::MAX, ..CellCounts::default() }),
+            informers: Some(InformerCounts { total: i32::MAX, ..InformerCounts::default() }),
             latency_milliseconds: Some(LatencyStatus {
                 list_page: quantiles(),
                 event: quantiles(),
@@ -125,7 +125,7 @@ impl Subject {
                 time: condition_time(),
                 reason: "Rollback".into(),
                 replaced_objects: 0,
-                deleted_in_gap: 0,
+                deleted_objects: 0,
             }),
         };
         status.targets = (0..32).map(target).collect();
@@ -141,14 +141,12 @@ impl Subject {
         };
         status.access = Some(AccessStatus {
             subject: Some("s".repeat(512)),
-            method: Some(VerificationMethod::Probe),
             last_verified_time: Some(condition_time()),
-            roles: (0..128).map(role).collect(),
             missing: (0..128).map(role).collect(),
             excess: (0..128).map(role).collect(),
             excess_completeness: Some(Completeness::Incomplete),
-            manifests: Some("m".repeat(256 << 10)),
-            manifests_elevated: Some("e".repeat(256 << 10)),
+            manifests: Some("m".repeat(64 << 10)),
+            manifests_elevated: Some("e".repeat(64 << 10)),
         });
         status
     }
@@ -196,7 +194,6 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
         stored["access"],
         json!({
             "subject": "s".repeat(512),
-            "method": "Probe",
             "lastVerifiedTime": "1970-01-01T00:00:00Z",
             "excessCompleteness": "Incomplete",
         }),

@@ -94,7 +94,7 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
     let operators = Profile::apply(&world, &greedy, "more", &format!("{{targets: [{targets}]}}"))?;
     operators.await_condition("Accepted", "False", Some("CrossNamespaceNotAllowed"), SOON)?;
     all.await_that(SOON, |found| {
-        (found.pointer("/status/targets/0/cells/total")? == 64).then_some(())
+        (found.pointer("/status/targets/0/informers/total")? == 64).then_some(())
     })?;
 
     let own = "{targets: [{name: settings, resource: configmaps}]}";

@@ -176,6 +176,6 @@ fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
     let refused = ["list", "watch"].map(|verb| format!("boastful//configmaps/{verb}"));
     assert_eq!(missing, refused.into(), "{said:#}");
     assert_eq!(said["status"]["access"]["excessCompleteness"], "Incomplete", "{said:#}");
-    assert_eq!(said["status"]["targets"][0]["cells"]["synced"], 1, "{said:#}");
+    assert_eq!(said["status"]["targets"][0]["informers"]["synced"], 1, "{said:#}");
     Ok(())
 }

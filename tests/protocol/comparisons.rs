@@ -80,7 +80,7 @@ async fn what_a_watch_left_out_is_found_and_mended() {
     engine.until_shown(&pods.key, &["a@3"]).await;
     let relist = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     let relist = relist.last_relist.unwrap();
-    assert_eq!((relist.reason, relist.deleted_in_gap), (RelistReason::Inconsistent, 1));
+    assert_eq!((relist.reason, relist.deleted_objects), (RelistReason::Inconsistent, 1));
     assert_eq!(compared_as(&engine, ConsistencyResult::Different), 1);
     let relisted = &server.of(Kind::List)[1];
     assert_eq!(relisted.query("resourceVersion"), "", "as new as the server can prove");

@@ -152,7 +152,7 @@ async fn gaps_are_counted_over_all_attempts_of_a_relist() {
     .await;
     let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     let relist = report.last_relist.unwrap();
-    assert_eq!((relist.replaced, relist.deleted_in_gap), (1, 1));
+    assert_eq!((relist.replaced, relist.deleted_objects), (1, 1));
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
     .await;
     engine.until_shown(&pods.key, &["a@28"]).await;
     let relist = engine.until_watching(&pods.key).await.last_relist.unwrap();
-    assert_eq!((relist.reason, relist.replaced, relist.deleted_in_gap), (RelistReason::Gone, 1, 0));
+    assert_eq!((relist.reason, relist.replaced, relist.deleted_objects), (RelistReason::Gone, 1, 0));
     let gone = engine.count(|of| of.upstream_relists.with_label_values(&[RelistReason::Gone]).get());
     let replaced = engine.count(|of| of.upstream_relist_replaced_objects.get());
     assert_eq!((gone, replaced, engine.count(|of| of.upstream_relist_deleted_objects.get())), (2, 1, 1));

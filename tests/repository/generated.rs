@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use crate::api_reference;
+use crate::{api_reference, conditions};
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
@@ -66,6 +66,11 @@ fn the_crd_is_up_to_date() {
 fn the_api_reference_is_up_to_date() {
     let crd = serde_json::to_value(CacheProfile::crd()).expect("the CRD serializes");
     assert_committed("docs/api.md", &api_reference::markdown(&crd));
+}
+
+#[test]
+fn the_reference_of_conditions_is_up_to_date() {
+    assert_committed("docs/reference/conditions.md", &conditions::markdown());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the repository holds besides code: generated files, documents, examples, layers. Needs Rust alone.
 
 mod api_reference;
+mod conditions;
 mod examples;
 mod generated;
 mod generated_chart;

@@ -14,7 +14,7 @@ use kubewarm_api::{
         AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, FieldSelector,
         GroupResource, Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost,
         ProfileRef, Projection, ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo,
-        SecretData, Serving, Verb, VerificationMethod,
+        SecretData, Serving, Verb,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
@@ -131,7 +131,7 @@ impl World {
     ) {
         let verified_at = self.ago(8);
         let standing = match verbs {
-            [] => Standing::Granted { verified_at, method: VerificationMethod::Probe },
+            [] => Standing::Granted { verified_at, is_by_review: false },
             verbs => Standing::Refused(Refused {
                 verbs: verbs.to_vec(),
                 reason: Reason::Forbidden,
@@ -233,7 +233,7 @@ fn warming() -> serde_json::Value {
             at: world.ago(12),
             reason: RelistReason::Gone,
             replaced: 3,
-            deleted_in_gap: 2,
+            deleted_objects: 2,
         });
         let report = CellReport { last_relist, ..world.watching() };
         world.runs(key, report, &[], if at == 0 { (50_000, 24 << 20) } else { (0, 0) });

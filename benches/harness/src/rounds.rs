@@ -209,7 +209,7 @@ impl Rounds<'_> {
         };
         samples.push("forecast.objects", number("objects")?);
         samples.push("forecast.bytes", number("bytes")?);
-        samples.push("forecast.seconds", number("milliseconds")? / 1e3);
+        samples.push("forecast.seconds", number("timeToWarmMilliseconds")? / 1e3);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ mod tests;
 
 use super::standing::{CellAccess, Refused, Standing};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb, VerificationMethod};
+use kubewarm_api::model::{Fault, Reason, Verb};
 use kubewarm_cache::informer::{Answer, Trial};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -112,10 +112,7 @@ impl Access {
                 self.answered(sent);
                 self.verify(sent);
                 self.refused = None;
-                self.standing = Standing::Granted {
-                    verified_at: time(sent),
-                    method: VerificationMethod::Probe,
-                };
+                self.standing = granted(time(sent));
                 self.overrule(sent)
             }
             Input::Verified { sent } => {
@@ -126,8 +123,7 @@ impl Access {
                 match &mut self.standing {
                     Standing::Granted { verified_at, .. } if is_news => *verified_at = time(sent),
                     Standing::Unverified { .. } if is_news => {
-                        let method = VerificationMethod::Probe;
-                        self.standing = Standing::Granted { verified_at: time(sent), method };
+                        self.standing = granted(time(sent));
                     }
                     Standing::Granted { .. }
                     | Standing::Unverified { .. }
@@ -204,10 +200,8 @@ impl Access {
     /// real request unblocks it.
     pub(super) fn order(&self) -> Option<Order> {
         match &self.standing {
-            Standing::Verifying | Standing::Granted { method: VerificationMethod::Review, .. } => {
-                None
-            }
-            Standing::Granted { method: VerificationMethod::Probe, .. } => Some(Ok(())),
+            Standing::Verifying | Standing::Granted { is_by_review: true, .. } => None,
+            Standing::Granted { is_by_review: false, .. } => Some(Ok(())),
             Standing::Refused(refused) => {
                 let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
                 Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
@@ -288,12 +282,11 @@ impl Access {
         // A review decides only while access checks give no result.
         let stands_in = match self.standing {
             Standing::Verifying => self.failed.is_some(),
-            Standing::Granted { method, .. } => method == VerificationMethod::Review,
+            Standing::Granted { is_by_review, .. } => is_by_review,
             Standing::Unverified { .. } | Standing::Refused(_) => false,
         };
         if stands_in && self.refused.is_none() {
-            let granted =
-                Standing::Granted { verified_at: wall, method: VerificationMethod::Review };
+            let granted = Standing::Granted { verified_at: wall, is_by_review: true };
             self.standing = if allowed { granted } else { Standing::Verifying };
         }
         self.contrary.take_if(|it| it.refused != refused);
@@ -310,8 +303,9 @@ impl Access {
     /// Whether real requests contradict a review that refuses these verbs.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.standing {
-            Standing::Granted { method: VerificationMethod::Probe, .. }
-            | Standing::Unverified { .. } => !refused.is_empty(),
+            Standing::Granted { is_by_review: false, .. } | Standing::Unverified { .. } => {
+                !refused.is_empty()
+            }
             Standing::Refused(Refused { verbs, .. }) => verbs != refused,
             Standing::Verifying | Standing::Granted { .. } => false,
         }
@@ -345,7 +339,12 @@ impl From<Trial> for Input {
     }
 }
 
-/// Whether no request was sent because no token was available.
+/// A real request shows it.
+const fn granted(verified_at: Timestamp) -> Standing {
+    Standing::Granted { verified_at, is_by_review: false }
+}
+
+/// Whether no request was made, for want of a token.
 pub(super) const fn lacks_token(reason: Reason) -> bool {
     matches!(reason, Reason::TokenRequestDenied | Reason::ServiceAccountNotFound)
 }

@@ -36,7 +36,7 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
             ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(said)))
                 .next(format!("kubectl edit cprof {of_it}"))
         }
-        (_, "Paused" | "PlanOnly") => ReportRow::note(format!("{title}: {said}")),
+        (_, "Paused" | "Plan") => ReportRow::note(format!("{title}: {said}")),
         _ if status.observed_generation < profile.metadata.generation => {
             ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
                 .next(format!("{program} status {of_it} --watch"))
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_no_failure() {
-        for reason in ["Paused", "PlanOnly"] {
+        for reason in ["Paused", "Plan"] {
             assert_eq!(found(&because(reason)), (Mark::Note, vec![]), "{reason}");
         }
         assert_eq!(of_profiles(&[], "kubewarm")[0].mark, Mark::Note);

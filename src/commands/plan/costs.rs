@@ -85,12 +85,12 @@ impl Costs {
         let is_lower_bound =
             |amount: &Amount| matches!(amount, Some((_, PlanCertainty::LowerBound)));
         json!({
-            "cells": number(cells),
+            "informers": number(cells),
             "objects": number(objects),
             "bytes": number(bytes),
             "requests": number(requests),
-            "milliseconds": number(millis),
-            "missing": number(missing),
+            "timeToWarmMilliseconds": number(millis),
+            "missingPermissions": number(missing),
             "isLowerBound": all.iter().any(is_lower_bound),
         })
     }

@@ -44,17 +44,26 @@ fn no_forecast(profile: &CacheProfile) -> Error {
 }
 
 fn costs(plan: &PlanStatus) -> Costs {
-    let PlanStatus { cells, objects, memory, requests, seconds, missing, certainty } = plan;
+    let PlanStatus {
+        informers,
+        objects,
+        memory,
+        requests,
+        time_to_warm_milliseconds,
+        missing_permissions,
+        certainty,
+        time: _,
+    } = plan;
     // An older version has not said.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
-    let count = |number: i64, certainty| Some((u64::try_from(number).ok()?, certainty));
+    let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     Costs {
-        cells: count((*cells).into(), PlanCertainty::Estimate),
+        cells: count(informers.map(i64::from), PlanCertainty::Estimate),
         objects: count(*objects, certainty),
-        bytes: parse_quantity(memory).map(|bytes| (bytes, certainty)),
-        requests: count((*requests).into(), certainty),
-        millis: count(i64::from(*seconds) * 1_000, certainty),
-        missing: count((*missing).into(), PlanCertainty::Estimate),
+        bytes: memory.as_deref().and_then(parse_quantity).map(|bytes| (bytes, certainty)),
+        requests: count(requests.map(i64::from), certainty),
+        millis: count(*time_to_warm_milliseconds, certainty),
+        missing: count(missing_permissions.map(i64::from), PlanCertainty::Estimate),
     }
 }
 
@@ -64,8 +73,13 @@ mod tests {
 
     #[test]
     fn what_is_only_a_lower_bound_is_marked_as_one() {
-        let plan =
-            PlanStatus { cells: 1, objects: 7, memory: "3Mi".to_owned(), ..PlanStatus::default() };
+        let plan = PlanStatus {
+            informers: Some(1),
+            objects: Some(7),
+            memory: Some("3Mi".to_owned()),
+            missing_permissions: Some(0),
+            ..PlanStatus::default()
+        };
         let of = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
         let bound = of(Some(PlanCertainty::LowerBound));
         assert_eq!(
@@ -76,6 +90,7 @@ mod tests {
             (bound.cells, bound.missing),
             (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
         );
+        assert_eq!((bound.requests, bound.millis), (None, None), "absent is unknown");
         assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Some((7, PlanCertainty::Estimate)));
         assert_eq!(
             of(None).objects,

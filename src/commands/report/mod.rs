@@ -7,7 +7,7 @@ mod tests;
 
 pub use self::render::{Format, Terminal, render};
 
-use kubewarm_api::{model::Fault, v1alpha1::CellCounts};
+use kubewarm_api::{model::Fault, v1alpha1::InformerCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -98,7 +98,7 @@ enum Appearance {
     /// Lined up to the right.
     Number(String),
     /// How much of the cells is there.
-    Bar(CellCounts),
+    Bar(InformerCounts),
 }
 
 /// What a piece of text means.
@@ -204,7 +204,7 @@ impl Fact {
         Self { shown: Some(Appearance::Number(text.into())), ..Self::new(Tone::Plain, "") }
     }
 
-    pub(super) fn bar(cells: CellCounts) -> Self {
+    pub(super) fn bar(cells: InformerCounts) -> Self {
         Self { shown: Some(Appearance::Bar(cells)), ..Self::new(Tone::Plain, "") }
     }
 

@@ -5,7 +5,7 @@ use super::{
     Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
     document::{document, sections_as_data},
 };
-use kubewarm_api::{model::escape, v1alpha1::CellCounts};
+use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
 /// From this width on bars are 20 columns, below it 10.
@@ -275,7 +275,7 @@ impl StyledLine {
     }
 
     /// `█` for what is there, `▓` for what is not current, `░` for the rest. Full only if all is there.
-    fn push_bar(&mut self, cells: &CellCounts, width: usize) {
+    fn push_bar(&mut self, cells: &InformerCounts, width: usize) {
         let of = |count: i32| usize::try_from(count).unwrap_or(0);
         let (synced, stale, total) = (of(cells.synced), of(cells.stale), of(cells.total));
         let columns = |part: usize| match total {

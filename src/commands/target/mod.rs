@@ -12,7 +12,7 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::{
     model::GroupResource,
-    v1alpha1::{AccessStatus, CacheProfile, CellCounts, TargetStatus},
+    v1alpha1::{AccessStatus, CacheProfile, InformerCounts, TargetStatus},
 };
 use missing::{granting, refused};
 
@@ -120,8 +120,8 @@ fn missing_rules(
 
 /// `1 of 4 synced: 2 syncing, 1 forbidden`.
 fn cells_text(target: &TargetStatus) -> String {
-    let CellCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
-        target.cells.clone().unwrap_or_default();
+    let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
+        target.informers.clone().unwrap_or_default();
     let others = [
         (stale, "stale"),
         (syncing, "syncing"),

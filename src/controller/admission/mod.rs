@@ -23,9 +23,8 @@ pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
 
-/// Maximum size of a status that is kept, in bytes. kubewarm writes none that is longer: it omits
-/// manifests above 256 KiB, and all other parts of 32 targets need less. A longer status was
-/// written by another client and is ignored.
+/// Most bytes of a status that is held. kubewarm writes none that is longer: manifests have at most 64 KiB, and the
+/// rest of 32 targets has less than the bound. kubewarm does not read a longer one, which others wrote.
 const MAX_STATUS: usize = 512 << 10;
 
 /// Counts the specs in the stores, and last valid specs that are kept for newer, invalid ones.

@@ -239,7 +239,7 @@ fn a_target_with_too_many_informers_stops_if_its_namespaces_do_not_fit() {
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     hold(&cluster, &outcome, "namespaces.v1", 101);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());

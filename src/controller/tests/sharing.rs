@@ -198,7 +198,7 @@ fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation(
     }
     cluster.names = names(PER_PROFILE);
     let outcome = run(&mut reconciler, &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     let message = &refused(&outcome).message;
     assert!(message.starts_with("targets[pods].scope: 2049 cells"), "{message}");
     assert_eq!(outcome.desired.len(), PER_PROFILE, "the old informers keep serving");
@@ -232,7 +232,7 @@ fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
     let cluster = Tables { synced: outcome.desired.keys().cloned().collect(), ..cluster };
     let outcome = run(&mut reconciler(), &found, &cluster);
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
 }
 
@@ -263,7 +263,7 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
         targets.map(|all| all.iter().all(|it| matches!(it.resolved, Some(Ok(_))))).collect()
     };
     let outcome = run(&mut reconciler(), &found, &Tables::default());
-    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyCells);
+    assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome =

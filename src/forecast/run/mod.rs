@@ -7,6 +7,7 @@
 mod tests;
 
 use super::{Forecast, Surveyor, accepted, is_accepted, survey::Round};
+use jiff::Timestamp;
 use kubewarm_api::model::{CellKey, Declared, ProfileRef, same_cells};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
@@ -226,5 +227,9 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
         // A refused target declares no informers, even if namespaces match.
         is_current &= declared == matched || !is_accepted(target);
     }
-    if is_current { Some(surveyor.survey_in(profile, round).await) } else { None }
+    if !is_current {
+        return None;
+    }
+    let found = surveyor.survey_in(profile, round).await;
+    Some(Forecast { time: Timestamp::now(), ..found })
 }

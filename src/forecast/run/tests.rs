@@ -125,7 +125,7 @@ fn a_forecast_of_an_old_generation_is_dropped() {
 #[test]
 fn only_changed_informers_start_a_new_survey() {
     let refused = |message: &str| {
-        let refusal = Refusal::new(RefusalReason::TooManyCells, message);
+        let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
         DeclaredTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
     };
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
@@ -149,7 +149,7 @@ fn only_changed_informers_start_a_new_survey() {
 #[test]
 fn a_changed_selector_of_a_refused_target_is_surveyed() {
     let (forecasts, now) = (Forecasts::default(), Instant::now() + LOOK);
-    let refusal = Refusal::new(RefusalReason::TooManyCells, "2,050 cells");
+    let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 cells");
     let refused = DeclaredTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
     let first = Arc::new(declared("a", "p", vec![refused]));
     forecasts.order([Arc::clone(&first)]);

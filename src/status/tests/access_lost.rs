@@ -42,7 +42,7 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
         let status = status(&world, policy);
         assert_eq!(summary(&status), *expected, "{policy:?}");
         let [target] = status.targets.as_slice() else { panic!("one target") };
-        assert_eq!(target.cells.as_ref().unwrap().forbidden, 1, "{policy:?}");
+        assert_eq!(target.informers.as_ref().unwrap().forbidden, 1, "{policy:?}");
         assert_eq!(status.memory.as_deref(), Some("3Mi"), "the store is kept");
         let [problem] = target.problems.as_slice() else { panic!("one problem") };
         assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Forbidden"));
@@ -63,11 +63,11 @@ fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     assert_eq!(state(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
     let text = message(&fenced.conditions, "Ready");
     assert!(text.contains("nobody can say whether") && text.contains("server's words"), "{text}");
-    assert_eq!(fenced.targets[0].cells.as_ref().unwrap().failing, 1);
+    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().failing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
     assert_eq!(summary(&stale), expected);
-    assert_eq!(stale.targets[0].cells.as_ref().unwrap().stale, 1);
+    assert_eq!(stale.targets[0].informers.as_ref().unwrap().stale, 1);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
     world.runs(pods("a"), report);
     let fenced = status(&world, OnAccessLost::default());
     assert_eq!(state(&fenced.conditions, "Warm"), "False/Syncing");
-    assert_eq!(fenced.targets[0].cells.as_ref().unwrap().syncing, 1);
+    assert_eq!(fenced.targets[0].informers.as_ref().unwrap().syncing, 1);
     let stale = status(&world, OnAccessLost::ServeStale);
     let (warm, fresh, _) = summary(&stale);
     assert_eq!((warm.as_str(), fresh.as_str()), ("True/Synced", "False/Relisting"));

@@ -34,7 +34,7 @@ fn an_account_without_a_token_is_not_authorized() {
     for reason in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
         let mut world = World::new();
         let report = world.failing(world.listing(), reason, Verb::List);
-        let cells = one(&mut world, report).targets[0].cells.clone().unwrap();
+        let cells = one(&mut world, report).targets[0].informers.clone().unwrap();
         assert_eq!((cells.forbidden, cells.failing), (1, 0), "{reason}");
     }
 }

@@ -9,7 +9,7 @@ use kubewarm_api::{
         Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
         Requirement,
     },
-    v1alpha1::{AccessStatus, CellCounts},
+    v1alpha1::{AccessStatus, InformerCounts},
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
@@ -55,8 +55,8 @@ fn a_profile_without_running_informers_is_not_synced() {
     let status = World::new().compute(&declared(targets), None);
     assert_eq!(summary(&status), ["False/TargetsNotWarm", "False/Syncing", "Unknown/NotWarm"]);
     assert_eq!(status.warm_targets.as_deref(), Some("0/1"));
-    let cells = CellCounts { total: 2, syncing: 2, ..CellCounts::default() };
-    assert_eq!(status.targets[0].cells, Some(cells));
+    let cells = InformerCounts { total: 2, syncing: 2, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(cells));
 }
 
 #[test]
@@ -85,9 +85,8 @@ fn a_profile_with_synced_and_open_watches_is_ready() {
     assert_eq!(status.memory.as_deref(), Some("3Mi"));
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
     assert_eq!(status.targets[0].time_to_warm_milliseconds, Some(2_000));
-    assert_eq!(status.targets[0].resource_version.as_deref(), Some("77"));
     let resolved = status.targets[0].resolved.clone().unwrap();
-    assert_eq!((resolved.version.as_deref(), resolved.namespaces), (Some("v1"), Some(1)));
+    assert_eq!((resolved.version.as_deref(), resolved.namespace_count), (Some("v1"), Some(1)));
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
         (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
         (RefusalReason::ScopeMismatch, "False/InvalidSpec", "True/ScopeMismatch"),
         (RefusalReason::UnsupportedField, "False/InvalidSpec", "True/UnsupportedField"),
-        (RefusalReason::TooManyCells, "False/InvalidSpec", "True/TooManyCells"),
+        (RefusalReason::TooManyInformers, "False/InvalidSpec", "True/TooManyInformers"),
         (
             RefusalReason::CrossNamespaceNotAllowed,
             "False/InvalidSpec",
@@ -178,15 +177,15 @@ fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
 }
 
 #[test]
-fn a_paused_profile_is_not_ready_and_keeps_its_stores() {
+fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
     let mut world = World::new();
     let paused = CellReport { phase: Phase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
     let pause = |targets| Declared { mode: Mode::Paused, ..declared(targets) };
     let status = world.compute(&pause(vec![target("pods", &[pods("a")])]), None);
-    assert_eq!(summary(&status), ["False/Paused", "True/Synced", "False/WatchSilent"]);
+    assert_eq!(summary(&status), ["Unknown/Paused", "True/Synced", "False/WatchSilent"]);
     let status = world.compute(&pause(vec![target("pods", &[pods("b")])]), None);
-    assert_eq!(summary(&status), ["False/Paused", "False/Paused", "Unknown/NotWarm"]);
+    assert_eq!(summary(&status), ["Unknown/Paused", "False/Paused", "Unknown/NotWarm"]);
 }
 
 #[test]
@@ -208,7 +207,7 @@ fn a_selector_without_matches_is_warm_and_reports_it() {
     assert_eq!(summary(&status), ["True/Ready", "True/Synced", "True/WatchesCurrent"]);
     let text = message(&status.conditions, "Warm");
     assert!(text.contains("the selector matches no namespace"), "{text}");
-    assert_eq!(status.targets[0].resolved.clone().unwrap().namespaces, Some(0));
+    assert_eq!(status.targets[0].resolved.clone().unwrap().namespace_count, Some(0));
 }
 
 #[test]
@@ -298,7 +297,7 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
     };
     // The profile needs no elevated permission, so the missing manifest is no problem.
     let complete = AccessStatus { manifests: Some("kind: Role".into()), ..AccessStatus::default() };
-    assert!(!message(&complete).contains("kubewarm rbac"));
+    assert!(!message(&complete).contains("warm rbac"));
     let advice = message(&AccessStatus::default());
-    assert!(advice.ends_with("print them with `kubewarm rbac -f FILE`"), "{advice}");
+    assert!(advice.ends_with("print them with `kubectl warm rbac checkout -n shop`"), "{advice}");
 }

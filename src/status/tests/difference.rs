@@ -40,14 +40,14 @@ fn a_status_equal_to_the_clusters_is_not_written() {
 }
 
 #[test]
-fn versions_memory_latencies_and_times_never_cause_a_write() {
+fn memory_latencies_and_times_never_cause_a_write() {
     let mut wanted = status("True", 0);
     wanted.memory = Some("5Mi".into());
     wanted.access.as_mut().unwrap().last_verified_time = Some(Time(jiff::Timestamp::MAX));
     for target in &mut wanted.targets {
-        target.resource_version = Some("77".into());
         target.memory = Some("5Mi".into());
         target.latency_milliseconds = Some(LatencyStatus::default());
+        target.last_confirmed_time = Some(Time(jiff::Timestamp::MAX));
         for problem in &mut target.problems {
             problem.next_retry_time = Some(Time(jiff::Timestamp::MAX));
         }

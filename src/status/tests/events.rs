@@ -56,6 +56,9 @@ fn important_status_changes_send_an_event_with_a_reason() {
         (Some(ready("True")), ready("True"), vec![]),
         (Some(ready("True")), ready("False"), vec!["NotReady"]),
         (Some(ready("Unknown")), ready("False"), vec![]),
+        // Paused, and active again.
+        (Some(ready("True")), ready("Unknown"), vec![]),
+        (Some(ready("Unknown")), ready("True"), vec!["Ready"]),
         (
             Some(authorized("True", "Verified")),
             authorized("False", "AccessRevoked"),
@@ -114,7 +117,7 @@ fn each_relist_after_a_fault_sends_one_event() {
                 time: Time(jiff::Timestamp::from_second(second).unwrap()),
                 reason: reason.into(),
                 replaced_objects: 0,
-                deleted_in_gap: 0,
+                deleted_objects: 0,
             });
             status
         };

@@ -5,7 +5,7 @@ use crate::status::{Observed, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{Extent, Reason},
-    v1alpha1::CellCounts,
+    v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{CellReport, Phase, Verb};
 use std::{sync::Arc, time::Duration};
@@ -58,24 +58,24 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let status = world.compute(&declared(targets), None);
     let expected = format!(
         "target \"pods\": not allowed to watch pods in namespace \"team-b\" as {SUBJECT}; \
-         apply status.access.manifests"
+         apply what `kubectl warm rbac checkout -n shop` prints"
     );
     for type_ in ["Ready", "Warm"] {
         assert_eq!(message(&status.conditions, type_), expected);
     }
-    let cells = CellCounts { total: 2, synced: 1, forbidden: 1, ..CellCounts::default() };
-    assert_eq!(status.targets[0].cells, Some(cells));
+    let cells = InformerCounts { total: 2, synced: 1, forbidden: 1, ..InformerCounts::default() };
+    assert_eq!(status.targets[0].informers, Some(cells));
 }
 
 #[test]
-fn a_refused_secret_read_points_to_the_elevated_manifests() {
+fn refused_secrets_name_the_same_command() {
     let mut world = World::new();
     let secrets = key("secrets", Extent::AllNamespaces);
     world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list secrets in all namespaces"), "{text}");
-    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn only_an_interruption_of_five_seconds_is_reported() {
 }
 
 #[test]
-fn a_refusal_names_the_command_if_the_status_has_no_manifests() {
+fn the_command_is_named_before_the_manifests_are_known() {
     let mut world = World::new();
     world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
@@ -145,5 +145,5 @@ fn a_refusal_names_the_command_if_the_status_has_no_manifests() {
         world.cells.get(key).cloned().unwrap_or_default()
     });
     let text = message(&status.conditions, "Ready");
-    assert!(text.ends_with("as kubewarm; apply what `kubewarm rbac -f FILE` prints"), "{text}");
+    assert!(text.ends_with("as kubewarm; apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
 }

@@ -1,9 +1,10 @@
 //! Tests of counts, durations and problems in a status.
 
 use super::fixtures::{World, declared, message, one, pods, serving, spec, state, target};
+use crate::status::adopt;
 use kubewarm_api::{
     model::{Declared, Reason, Requirement},
-    v1alpha1::CellCounts,
+    v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{
     CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb,
@@ -87,7 +88,7 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
             at: jiff::Timestamp::from_second(second).unwrap(),
             reason: RelistReason::Gone,
             replaced,
-            deleted_in_gap: 0,
+            deleted_objects: 0,
         }),
         event_latency: Some(Quantiles { p50: Duration::ZERO, p99: Duration::from_micros(p99) }),
         ..world.watching()
@@ -102,15 +103,57 @@ fn the_newest_relist_and_the_slowest_latency_are_shown() {
         json["lastRelist"],
         serde_json::json!({
             "time": "1970-01-01T00:00:09Z", "reason": "Gone",
-            "replacedObjects": 2, "deletedInGap": 0,
+            "replacedObjects": 2, "deletedObjects": 0,
         })
     );
     assert_eq!(json["latencyMilliseconds"], serde_json::json!({"event": {"p50": 0, "p99": 5}}));
-    assert!(json.get("resourceVersion").is_none(), "two informers have no common version");
 }
 
 #[test]
-fn undecodable_objects_are_one_problem_per_namespace() {
+fn a_stale_target_says_when_its_data_was_last_confirmed() {
+    let mut world = World::new();
+    let confirmed = world.clock.wall;
+    world.runs(pods("a"), world.watching());
+    world.pass(Duration::from_secs(20));
+    world.runs(pods("b"), world.watching());
+    let profile = declared(vec![target("pods", &[pods("a"), pods("b")])]);
+    let first = world.compute(&profile, None);
+    assert_eq!(first.targets[0].last_confirmed_time, None, "it is fresh");
+
+    // The watch of the first cell is silent from here on.
+    world.pass(Duration::from_secs(110));
+    let mut before = first;
+    for _ in 0..2 {
+        let status = world.compute(&profile, Some(&before));
+        assert_eq!(state(&status.targets[0].conditions, "Fresh"), "False/WatchSilent");
+        let time = status.targets[0].last_confirmed_time.as_ref().map(|time| time.0);
+        assert_eq!(time, Some(confirmed), "the oldest counts");
+        assert_eq!(adopt(status.clone()).targets[0].last_confirmed_time, None, "of another store");
+        world.pass(Duration::from_secs(5));
+        before = status;
+    }
+
+    for cell in [pods("a"), pods("b")] {
+        world.runs(cell, world.watching());
+    }
+    let status = world.compute(&profile, Some(&before));
+    assert_eq!(state(&status.targets[0].conditions, "Fresh"), "True/WatchesCurrent");
+    assert_eq!(status.targets[0].last_confirmed_time, None);
+}
+
+#[test]
+fn a_target_that_is_not_warm_confirms_nothing() {
+    let mut world = World::new();
+    world.runs(pods("a"), world.watching());
+    world.runs(pods("b"), world.listing());
+    world.pass(Duration::from_mins(5));
+    let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
+    assert_eq!(state(&status.targets[0].conditions, "Fresh"), "Unknown/NotWarm");
+    assert_eq!(status.targets[0].last_confirmed_time, None);
+}
+
+#[test]
+fn each_object_that_does_not_decode_is_a_problem() {
     let mut world = World::new();
     let undecodable = |name: &str| Undecodable {
         object: name.into(),
@@ -120,18 +163,34 @@ fn undecodable_objects_are_one_problem_per_namespace() {
     let bad = Arc::new([undecodable("a/one"), undecodable("a/two")]);
     let report = CellReport { undecodable: bad, ..world.watching() };
     let status = one(&mut world, report);
-    let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
-    assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
-    assert_eq!(problem.object.as_deref(), Some("a/one"));
-    assert_eq!(
-        problem.message.as_deref(),
-        Some("a/one and 1 more are not served: metadata.name is missing")
-    );
+    let problems = status.targets[0].problems.as_slice();
+    let objects: Vec<_> = problems.iter().map(|problem| &*problem.object).collect();
+    assert_eq!(objects, ["a/one", "a/two"]);
+    for problem in problems {
+        assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
+        let told = problem.message.as_deref();
+        assert_eq!(told, Some("not served: metadata.name is missing"));
+    }
     assert_eq!(state(&status.conditions, "Ready"), "True/Ready", "other objects are served");
 }
 
 #[test]
-fn problems_and_messages_are_bounded() {
+fn objects_whose_cut_names_agree_are_one_problem() {
+    let mut world = World::new();
+    let undecodable = |end: &str| Undecodable {
+        object: format!("a/{}{end}", "x".repeat(253)).into(),
+        problem: "metadata.name is missing".into(),
+        at: world.clock.wall,
+    };
+    let bad = Arc::new([undecodable("1"), undecodable("2")]);
+    let report = CellReport { undecodable: bad, ..world.watching() };
+    let status = one(&mut world, report);
+    let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
+    assert!(problem.object.len() <= 253, "{}", problem.object);
+}
+
+#[test]
+fn many_problems_are_bounded_everywhere() {
     let mut world = World::new();
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
     let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
@@ -209,8 +268,8 @@ proptest! {
             }
         }
         let status = world.compute(&declared(vec![target("pods", &keys)]), None);
-        let counts = status.targets[0].cells.clone().unwrap();
-        let CellCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
+        let counts = status.targets[0].informers.clone().unwrap();
+        let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
             counts;
         prop_assert_eq!(usize::try_from(total).unwrap(), keys.len());
         prop_assert_eq!(total, synced + syncing + stale + forbidden + missing + limited + failing);
@@ -221,7 +280,9 @@ proptest! {
         let mut keys: Vec<_> = status.targets[0]
             .problems
             .iter()
-            .map(|problem| (problem.namespace.clone(), problem.reason.clone()))
+            .map(|problem| {
+                (problem.namespace.clone(), problem.reason.clone(), problem.object.clone())
+            })
             .collect();
         keys.sort();
         let before = keys.len();

@@ -9,7 +9,7 @@ use kubewarm_api::{
     model::{
         AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, GroupResource, Limits,
         ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
-        Resource, ResourceInfo, Serving, VerificationMethod,
+        Resource, ResourceInfo, Serving,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
@@ -74,9 +74,8 @@ impl World {
 
     /// Permission state confirmed at the current time.
     pub(super) fn granted(&self) -> CellAccess {
-        let (verified_at, method) = (self.clock.wall, VerificationMethod::Probe);
         CellAccess {
-            standing: Standing::Granted { verified_at, method },
+            standing: Standing::Granted { verified_at: self.clock.wall, is_by_review: false },
             overruled: None,
             is_late: false,
             failed: None,

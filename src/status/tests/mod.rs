@@ -14,3 +14,4 @@ mod planned;
 mod publish;
 mod round;
 mod sink;
+mod sizes;

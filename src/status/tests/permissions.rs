@@ -7,7 +7,7 @@ use crate::{
 };
 use kubewarm_api::{
     model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
-    v1alpha1::{Completeness, NamespaceRules, PolicyRule, VerificationMethod},
+    v1alpha1::{Completeness, NamespaceRules, PolicyRule},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
 const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
 
 #[test]
-fn authorized_reports_the_method_and_the_time_of_the_check() {
+fn what_is_verified_says_since_when() {
     let (mut world, profile, keys) = scene();
     let before = world.granted();
     world.pass(Duration::from_secs(20));
@@ -46,16 +46,14 @@ fn authorized_reports_the_method_and_the_time_of_the_check() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
-    assert_eq!(access.method, Some(VerificationMethod::Probe));
     let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
     assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
 
-    let (verified_at, method) = (world.clock.wall, VerificationMethod::Review);
-    let reviewed =
-        CellAccess { standing: Standing::Granted { verified_at, method }, ..world.granted() };
-    world.set_access(&keys[0], reviewed);
-    let access = world.compute(&profile, None).access.unwrap();
-    assert_eq!(access.method, Some(VerificationMethod::Review));
+    let standing = Standing::Granted { verified_at: world.clock.wall, is_by_review: true };
+    world.set_access(&keys[0], CellAccess { standing, ..world.granted() });
+    let status = world.compute(&profile, None);
+    assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "by reviews alone");
+    assert_eq!(status.access.unwrap().last_verified_time.unwrap().0, world.clock.wall);
 
     world.set_access(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
     let status = world.compute(&profile, None);
@@ -73,7 +71,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
     let expected = format!(
         "target \"pods\": not allowed to list and watch pods of the core API group in namespace \
-         \"b\" as {SUBJECT}; apply status.access.manifests"
+         \"b\" as {SUBJECT}; apply what `kubectl warm rbac checkout -n shop` prints"
     );
     for type_ in ["Ready", "Authorized"] {
         assert_eq!(message(&status.conditions, type_), expected);
@@ -92,7 +90,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     world.set_access(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
-    assert!(text.ends_with("apply status.access.manifestsElevated"), "{text}");
+    assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
     let missing = [rule("", "secrets", &["watch"]), rule("b", "pods", &["list", "watch"])];
     assert_eq!(status.access.unwrap().missing, missing);
 }

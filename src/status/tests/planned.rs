@@ -2,6 +2,7 @@
 
 use super::{super::*, fixtures::*};
 use crate::forecast::{Figures, Forecast};
+use jiff::Timestamp;
 use kubewarm_api::{model::Mode, v1alpha1::PlanCertainty};
 use std::sync::Arc;
 
@@ -14,8 +15,17 @@ fn status(
     plan: Option<&Forecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
+    status_of(planned(), world, plan, previous)
+}
+
+fn status_of(
+    profile: Declared,
+    world: &World,
+    plan: Option<&Forecast>,
+    previous: Option<&CacheProfileStatus>,
+) -> CacheProfileStatus {
     let plan = plan.cloned().map(Arc::new);
-    let observed = Observed { plan, ..Observed::new(Arc::new(planned())) };
+    let observed = Observed { plan, ..Observed::new(Arc::new(profile)) };
     compute(&observed, previous, world.clock, &|key| {
         world.cells.get(key).cloned().unwrap_or_default()
     })
@@ -35,11 +45,11 @@ fn a_planned_profile_is_not_warm_even_if_another_profile_runs_its_informers() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let status = status(&world, None, None);
-    assert_eq!(state(&status.conditions, "Ready"), "False/PlanOnly");
-    assert_eq!(state(&status.conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(state(&status.conditions, "Ready"), "Unknown/Plan");
+    assert_eq!(state(&status.conditions, "Warm"), "False/Plan");
     assert_eq!(state(&status.conditions, "Fresh"), "Unknown/NotWarm");
     assert_eq!(state(&status.conditions, "Accepted"), "True/Resolved");
-    assert_eq!(state(&status.targets[0].conditions, "Warm"), "False/PlanOnly");
+    assert_eq!(state(&status.targets[0].conditions, "Warm"), "False/Plan");
     assert_eq!((status.objects, status.plan), (Some(0), None));
 }
 
@@ -48,15 +58,39 @@ fn the_forecast_is_reported_until_the_next_one_replaces_it() {
     let world = World::new();
     let first = status(&world, Some(&forecast()), None);
     let plan = first.plan.clone().unwrap();
-    assert_eq!((plan.cells, plan.objects, plan.missing), (1, 7, 1));
+    assert_eq!((plan.informers, plan.objects), (Some(1), Some(7)));
+    assert_eq!(plan.missing_permissions, Some(1));
     let text = message(&first.conditions, "Ready");
-    for part in ["at least 1 cells", "7 objects", "1 permissions are missing", "pods: too many"] {
+    for part in ["at least 1 informers", "7 objects", "1 permissions are missing", "pods: too many"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let second = status(&world, None, Some(&first));
     assert_eq!(second.plan, first.plan, "the old plan stays until a new one exists");
     let text = message(&second.conditions, "Ready");
-    assert!(text.contains("at least 1 cells"), "the kept plan is still a lower bound: {text}");
+    assert!(text.contains("at least 1 informers"), "the kept plan is still a lower bound: {text}");
     let active = declared(vec![target("pods", &[pods("a")])]);
     assert_eq!(world.compute(&active, Some(&first)).plan, None);
+}
+
+#[test]
+fn equal_numbers_keep_the_time_of_their_first_measurement() {
+    let world = World::new();
+    let at = |seconds| Forecast { time: Timestamp::from_second(seconds).unwrap(), ..forecast() };
+    let time = |status: &CacheProfileStatus| {
+        status.plan.as_ref()?.time.as_ref().map(|time| time.0.as_second())
+    };
+    let first = status(&world, Some(&at(1_000)), None);
+    assert_eq!(time(&first), Some(1_000));
+    let second = status(&world, Some(&at(1_600)), Some(&first));
+    assert_eq!(second.plan, first.plan, "nothing to write");
+
+    let mut other = at(2_200);
+    other.total.objects += 1;
+    let third = status(&world, Some(&other), Some(&second));
+    assert_eq!(time(&third), Some(2_200), "other numbers");
+
+    let edited = Declared { generation: 4, ..planned() };
+    let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
+    assert_eq!(time(&fourth), Some(2_800), "of another generation");
+    assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);
 }

@@ -161,7 +161,7 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
     }
     // A cache that stands still.
     let paused = PROFILE.replacen('{', "{mode: Paused, ", 1);
-    scene.declare(&paused)?.await_condition("Ready", "False", None, SOON)?;
+    scene.declare(&paused)?.await_condition("Ready", "Unknown", Some("Paused"), SOON)?;
     world.cluster.run(["create", "configmap", "new", "-n", team])?;
     world.cluster.run(["delete", "configmap", "green", "-n", team])?;
     world.cluster.run(["label", "configmap", "red", "a=b", "-n", team])?;

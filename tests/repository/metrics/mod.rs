@@ -16,7 +16,7 @@ use kubewarm_api::{
         CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
         Projection, Reason, Resource, ResourceVersion,
     },
-    v1alpha1::{CONDITION_TYPES, CacheProfileStatus, CellCounts, TargetStatus},
+    v1alpha1::{CONDITION_TYPES, CacheProfileStatus, InformerCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
@@ -343,9 +343,9 @@ fn profile(number: usize) -> ProfileSnapshot {
         observed_generation: None,
         last_transition_time: Time(Timestamp::UNIX_EPOCH),
     });
-    let synced = CellCounts { total: 1, synced: 1, ..CellCounts::default() };
-    let forbidden = CellCounts { total: 1, forbidden: 1, ..CellCounts::default() };
-    let target = |cells| TargetStatus { cells: Some(cells), ..TargetStatus::default() };
+    let synced = InformerCounts { total: 1, synced: 1, ..InformerCounts::default() };
+    let forbidden = InformerCounts { total: 1, forbidden: 1, ..InformerCounts::default() };
+    let target = |cells| TargetStatus { informers: Some(cells), ..TargetStatus::default() };
     let status = CacheProfileStatus {
         conditions: conditions.into(),
         targets: [synced, forbidden].map(target).into(),

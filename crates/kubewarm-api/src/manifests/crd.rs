@@ -87,6 +87,27 @@ mod tests {
     }
 
     #[test]
+    fn no_field_of_the_status_has_a_default() {
+        fn walk(path: &str, schema: &Value, faults: &mut Vec<String>) {
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{name}");
+                if !property["default"].is_null() {
+                    faults.push(path.clone());
+                }
+                walk(&path, property, faults);
+                walk(&format!("{path}[]"), &property["items"], faults);
+            }
+        }
+        let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status";
+        let status = crd.pointer(status).unwrap();
+        assert!(status["properties"]["targets"].is_object());
+        let mut faults = Vec::new();
+        walk("status", status, &mut faults);
+        assert_eq!(faults, [] as [String; 0]);
+    }
+
+    #[test]
     fn required_fields_have_no_default_and_lists_have_bounds() {
         fn walk(path: &str, schema: &Value, faults: &mut Vec<String>) {
             let required = schema["required"].as_array().into_iter().flatten();

@@ -23,7 +23,7 @@ pub(super) const PREFIX: &str = "kubewarm:";
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The longest name, in bytes.
 const MAX_NAME: usize = 253;
-/// The most names in one rule, as in `status.access.roles`.
+/// The most names in one rule, as in the schema of `status.access`.
 const MAX_NAMES: usize = 64;
 
 /// Which of the two manifests a grant belongs to.

@@ -41,7 +41,7 @@ pub enum RefusalReason {
     /// The server does not select by that field.
     UnsupportedField,
     /// More cells than one profile, or the profiles of one namespace together, may have.
-    TooManyCells,
+    TooManyInformers,
     /// Something else in the spec that the schema cannot see.
     InvalidSpec,
 }

@@ -59,5 +59,5 @@ pub use self::{
 };
 pub use crate::v1alpha1::{
     Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator,
-    Requirement, SecretData, VerificationMethod,
+    Requirement, SecretData,
 };

@@ -12,78 +12,52 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct AccessStatus {
-    /// Who needs them: the user name that the API server knows whoever reads by, which is kubewarm
-    /// itself, or the ServiceAccount that the profile names.
+    /// User name of the reader at the API server: kubewarm's own, or that of the ServiceAccount in
+    /// `spec.serviceAccountName`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub subject: Option<String>,
 
-    /// What `lastVerifiedTime` rests on: `Probe` if every cell's own list and watch were tried,
-    /// `Review` if for some of them there was only the API server's review. Absent until every cell
-    /// has been looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<VerificationMethod>,
-
-    /// Since when at least each cell's permissions have been known as they are shown here. Written
-    /// along with other changes only.
+    /// Time of the oldest check that these facts rest on. It is written only along with other
+    /// changes. Absent until every informer has been checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_verified_time: Option<Time>,
 
-    /// What is needed, by namespace. Absent if it is more than fits: at most 128 namespaces with
-    /// 32 rules each; `kubewarm rbac` prints it then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 128))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
-    pub roles: Vec<NamespaceRules>,
-
-    /// Of `roles`, what the API server refuses, by namespace; at most 128 of them, with 32 rules each.
+    /// Permissions that the API server refuses, by namespace: at most 128 namespaces, with 32 rules
+    /// each. Absent while none is refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub missing: Vec<NamespaceRules>,
 
-    /// What the subject may list and watch in the namespaces of this profile although no profile
-    /// with this subject needs it. Left out is only `clustertrustbundles`, which the default roles
-    /// of Kubernetes let everybody read; what other roles grant to everybody is shown. That of the
-    /// operator itself is shown in profiles of its own namespace only. At most 128 namespaces, with
-    /// 32 rules each.
+    /// Excess permissions: what the subject may list and watch in the profile's namespaces although
+    /// no profile with this subject needs it. At most 128 namespaces, with 32 rules each. Left out is
+    /// only `clustertrustbundles`, which Kubernetes lets every user read. The operator's own excess
+    /// is shown in profiles of its namespace alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into()]))]
     pub excess: Vec<NamespaceRules>,
 
-    /// Whether `excess` is all there is. `Incomplete` where the API server cannot say, as with a
-    /// webhook for authorization, and where it is more than fits. Absent while it is not known.
+    /// Completeness of `excess`. `Incomplete` where an authorizer, such as a webhook, cannot list its
+    /// rules, and where `excess` is cut. Absent while the rules are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess_completeness: Option<Completeness>,
 
-    /// YAML that grants it, ready for `kubectl apply -f -`: roles and their
-    /// bindings, except what `manifestsElevated` holds; with `spec.serviceAccountName`, also the Role
-    /// that lets kubewarm mint tokens of that account. Absent past 256 KiB; `kubewarm rbac`
-    /// prints it then.
+    /// YAML that grants the permissions, for `kubectl apply -f -`: roles and bindings, except those in
+    /// `manifestsElevated`. With `spec.serviceAccountName` it has the Role that lets kubewarm request
+    /// tokens of that account. Absent if both texts have more than 64 KiB together;
+    /// `kubectl warm rbac NAME -n NAMESPACE` prints them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
+    #[schemars(length(max = 65_536))]
     pub manifests: Option<String>,
 
-    /// YAML for the grants that deserve a second look before they are applied: those on secrets, and
-    /// with `spec.serviceAccountName` those outside the profile's namespace, which whoever may run
-    /// pods or mint tokens in that namespace gains. Absent if there are none, and past 256 KiB.
+    /// YAML that grants access to secrets and, with `spec.serviceAccountName`, outside the profile's
+    /// namespace. Review these grants: anyone who may run pods or request tokens in that namespace
+    /// gains them. Absent if there are none, and wherever `manifests` is left out for its size.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
+    #[schemars(length(max = 65_536))]
     pub manifests_elevated: Option<String>,
-}
-
-/// What the knowledge of permissions rests on, the strongest method first.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
-)]
-#[schemars(inline)]
-pub enum VerificationMethod {
-    /// The cell's own list and watch.
-    Probe,
-    /// Reviews alone: the real requests failed for reasons other than permissions, such as a kind that is not
-    /// served.
-    Review,
 }
 
 /// Whether a list of permissions is all there is.
@@ -92,7 +66,7 @@ pub enum VerificationMethod {
 pub enum Completeness {
     /// Every authorizer listed what it allows.
     Complete,
-    /// The list may lack permissions, or hold some that are refused: webhooks list none.
+    /// The list may lack permissions, or have refused ones, because webhooks list no rules.
     Incomplete,
 }
 
@@ -101,11 +75,11 @@ pub enum Completeness {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct NamespaceRules {
-    /// The namespace; empty for the whole cluster.
+    /// Namespace; empty for the whole cluster.
     #[schemars(length(max = 63))]
     pub namespace: String,
 
-    /// The rules, at most 32, as in a Role.
+    /// Rules as in a Role, at most 32.
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rules: Vec<PolicyRule>,
@@ -116,24 +90,24 @@ pub struct NamespaceRules {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct PolicyRule {
-    /// The API groups, at most 4; the empty one is the core group.
+    /// API groups, at most 4. The empty string is the core group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub api_groups: Vec<String>,
 
-    /// The kinds, by their plural names, at most 32.
+    /// Plural names of the kinds, at most 32.
     #[schemars(length(max = 32), inner(length(max = 128)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub resources: Vec<String>,
 
-    /// Only objects of these names, at most 64. Empty: all.
+    /// Names of the objects, at most 64. Empty for all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub resource_names: Vec<String>,
 
-    /// What must be allowed, at most 8 verbs.
+    /// Verbs, at most 8.
     #[schemars(length(max = 8), inner(length(max = 16)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub verbs: Vec<String>,

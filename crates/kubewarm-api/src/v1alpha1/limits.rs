@@ -5,23 +5,21 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How much the profile may hold. Checked while lists arrive, so that a runaway kind is stopped
-/// before memory is gone. A target that does not fit is stopped and its memory freed; the others are
-/// left alone. Of several targets, one that does not fit even alone stops first, then one that is still
-/// being listed, then that of the lowest priority, then the largest. It is tried again at every edit, and
-/// after about 10 minutes.
+/// Limits of a profile's data. kubewarm checks them while lists arrive. It stops a target that does
+/// not fit and frees its memory; other targets continue. A target that does not fit alone stops
+/// first, then one during its first list, then the lowest priority, then the largest. kubewarm tries
+/// it again at every edit, and after about 10 minutes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Limits {
-    /// Objects that all targets may hold together, at least 1. Unset: no limit.
+    /// Maximum number of objects of all targets together, at least 1. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_objects: Option<i64>,
 
-    /// Memory that all targets may take together, as a Kubernetes quantity above zero, such as
-    /// `200Mi` or `1.5Gi`. Indexes, and memory shared with other profiles, count too. Default: no
-    /// limit.
+    /// Maximum memory of all targets together, as a Kubernetes quantity above zero, such as `200Mi`
+    /// or `1.5Gi`. Indexes, and memory shared with other profiles, count too. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,

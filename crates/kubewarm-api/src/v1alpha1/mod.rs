@@ -9,7 +9,7 @@ mod status;
 mod target;
 
 pub use self::{
-    access::{AccessStatus, Completeness, NamespaceRules, PolicyRule, VerificationMethod},
+    access::{AccessStatus, Completeness, NamespaceRules, PolicyRule},
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
@@ -18,7 +18,7 @@ pub use self::{
     },
     schema::CONDITION_TYPES,
     status::{
-        CacheProfileStatus, CellCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
+        CacheProfileStatus, InformerCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
         ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{

@@ -1,38 +1,50 @@
 //! The part of the status that says what warming would cost.
 
 use super::schema;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What warming a profile would cost. `certainty` says whether the numbers are only lower bounds, and
-/// the condition `Ready` why.
+/// Expected cost of warming a profile. `certainty` says whether the numbers are only lower bounds;
+/// the condition `Ready` has the reason.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct PlanStatus {
-    /// Cells; each is one list-and-watch.
+    /// Number of informers. Each is one list and one watch.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub cells: i32,
-    /// Objects that they would hold.
+    pub informers: Option<i32>,
+    /// Number of objects that these informers would hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub objects: i64,
-    /// Memory that these would take, in steps of 1 MiB, such as `24Mi`; from a sample of them,
-    /// packed as they would be.
+    pub objects: Option<i64>,
+    /// Memory of these objects, in steps of 1 MiB, such as `24Mi`. kubewarm stores a sample of the
+    /// objects and extrapolates from its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
-    pub memory: String,
-    /// Requests for lists, or pages of lists, until all are warm.
+    pub memory: Option<String>,
+    /// Number of requests for lists, or for pages of lists, until all informers are warm.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub requests: i32,
-    /// Seconds until all are warm, if the API server goes on as fast as it answered for the sample.
+    pub requests: Option<i32>,
+    /// Time until all informers are warm, in milliseconds. It assumes that the API server answers as
+    /// fast as it did for the sample. Absent if no list was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub seconds: i32,
-    /// Permissions that are missing: verbs refused, by kind and namespace.
+    pub time_to_warm_milliseconds: Option<i64>,
+    /// Number of missing permissions: refused verbs, by kind and namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub missing: i32,
-    /// How sure objects, memory, requests and seconds are. `Estimate`: counted, or extrapolated from a
-    /// sample. `LowerBound`: there is more, nobody knows how much.
+    pub missing_permissions: Option<i32>,
+    /// Certainty of objects, memory, requests and time. `Estimate`: counted, or extrapolated from a
+    /// sample. `LowerBound`: the real numbers are higher, by an unknown amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<PlanCertainty>,
+    /// Time of the first measurement of these numbers. kubewarm measures again every 10 minutes and
+    /// writes only numbers that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
 }
 
 /// How sure the numbers of a plan are.

@@ -29,67 +29,74 @@ use serde::{Deserialize, Serialize};
         description = "Whether every required target is warm and fresh"
     ),
     printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        description = "Reason of the condition Ready"
+    ),
+    printcolumn(
         name = "Warm",
         type_ = "string",
         json_path = ".status.warmTargets",
-        description = "Warm targets out of all"
-    ),
-    printcolumn(
-        name = "Fresh",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Fresh')].status",
-        description = "Whether what is held is known to be current"
+        description = "Warm targets out of all targets"
     ),
     printcolumn(
         name = "Objects",
         type_ = "integer",
         json_path = ".status.objects",
-        description = "Objects held for this profile"
+        description = "Number of objects in the profile's stores"
     ),
     printcolumn(
         name = "Memory",
         type_ = "string",
         json_path = ".status.memory",
-        description = "Memory that they take"
-    ),
-    printcolumn(
-        name = "Time-to-warm",
-        type_ = "integer",
-        json_path = ".status.timeToWarmMilliseconds",
-        description = "Milliseconds until the last required target was synced"
+        description = "Memory of these objects"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Fresh",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Fresh')].status",
+        description = "Whether the data is known to be current",
+        priority = 1
+    ),
     printcolumn(
         name = "Authorized",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Authorized')].status",
-        description = "Whether everything may be read that the profile names",
+        description = "Whether the API server allows every list and watch",
         priority = 1
     ),
     printcolumn(
-        name = "SA",
+        name = "ServiceAccount",
         type_ = "string",
         json_path = ".spec.serviceAccountName",
-        description = "The ServiceAccount that reads; empty is the operator itself",
+        description = "ServiceAccount that reads; empty for the operator itself",
         priority = 1
     ),
     printcolumn(
-        name = "Reason",
+        name = "Mode",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason",
-        description = "Why the profile is ready or not",
+        json_path = ".spec.mode",
+        description = "Mode of the profile: Active, Plan or Paused",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Time-To-Warm-Ms",
+        type_ = "integer",
+        json_path = ".status.timeToWarmMilliseconds",
+        description = "Milliseconds until the last required target was warm",
         priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
-    /// Who reads upstream: a ServiceAccount in the namespace of the profile. kubewarm then reads
-    /// with tokens of that account, its RBAC decides, and targets may have any scope. Unset (the
-    /// default): kubewarm reads as itself, and outside of its own namespace a profile may only name
-    /// the namespace that it is in. Whoever writes a profile that names an account must be allowed
-    /// to `use` it, or to `create` its `serviceaccounts/token`. When it changes, what was
-    /// read before is let go, and nothing answers until it has been read anew as the other account.
+    /// ServiceAccount of the profile's namespace that kubewarm reads as, with tokens of that account.
+    /// Its RBAC decides, and targets may have any scope. To name an account, the profile's author
+    /// needs the verb `use` on it, or `create` on its `serviceaccounts/token`. After a change,
+    /// kubewarm drops the data and rejects reads until the new account has read it again. Default:
+    /// kubewarm reads as itself; outside its namespace a profile may then name only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -97,11 +104,10 @@ pub struct CacheProfileSpec {
     )]
     pub service_account_name: Option<String>,
 
-    /// Whether anything is watched. `Active` (the default): lists and watches what the targets
-    /// name. `Plan`: watches and holds nothing, but looks at a sample of what the targets name and
-    /// says in `status.plan` what warming them would cost. `Paused`: keeps and serves what is
-    /// already there, opens no watch, and says so in the conditions; what is held grows old
-    /// meanwhile.
+    /// Mode of the profile. `Active`: kubewarm lists and watches the targets. `Plan`: kubewarm
+    /// watches nothing, reads a sample, and writes the expected cost to `status.plan`. `Paused`:
+    /// kubewarm serves the data that it has and opens no watch, so the data becomes stale. Default:
+    /// `Active`.
     #[serde(default)]
     pub mode: Mode,
 
@@ -111,37 +117,37 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     pub scope: Scope,
 
-    /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
-    /// not disturb the others: its new state is fetched beside the old, which goes on answering
-    /// until the new is complete. The old is let go at once where another account read it, or where
-    /// it holds secrets whole and the new does not.
+    /// Targets to keep warm, 1 to 32 entries with unique names. An edit of one target does not
+    /// disturb the others: the old data answers until the new list is complete. kubewarm drops the
+    /// old data at once if another account read it, or if it has whole Secrets and the new data has
+    /// not.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<Target>,
 
-    /// How the first state is fetched.
+    /// Settings of the first lists.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub warmup: Warmup,
 
-    /// When data counts as stale.
+    /// Settings of the data's freshness.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub freshness: Freshness,
 
-    /// How kubewarm answers reads of this profile's data.
+    /// Settings of reads of this profile's data.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub reads: ReadSettings,
 
-    /// How much may be held. Unset (the default): as much as there is memory for in the process, and
-    /// in the share of it that the namespace has. What an edited target answers with until its new
-    /// state is complete counts too. If old and new do not fit together, the old is dropped.
+    /// Limits of the data of all targets, with the old data of an edited target. If old and new data
+    /// do not fit together, kubewarm drops the old data. Default: the memory limits of the operator
+    /// and of the namespace alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// Whether anything is watched.
+/// Mode of a profile.
 #[derive(
     Clone,
     Copy,
@@ -160,13 +166,13 @@ pub enum Mode {
     /// Lists and watches.
     #[default]
     Active,
-    /// Says what that would cost, and watches nothing.
+    /// Measures the expected cost, and watches nothing.
     Plan,
-    /// Keeps and serves what is there, opens no watch.
+    /// Serves the data that it has, and opens no watch.
     Paused,
 }
 
-/// How the first state is fetched.
+/// Settings of the first lists.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
@@ -177,21 +183,21 @@ pub struct Warmup {
     #[schemars(range(min = 1, max = 86400))]
     pub deadline_seconds: Option<i32>,
 
-    /// How many first lists of this profile may be under way at once, 1 to 64, default 4. The
-    /// whole process has a bound of its own. Higher values warm many small targets sooner and load
-    /// the API server more.
+    /// Maximum number of first lists of this profile at the same time, 1 to 64. The process has a
+    /// limit of its own. Higher values warm many small targets sooner and load the API server more.
+    /// Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
 }
 
-/// When data counts as stale.
+/// Settings of the data's freshness.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Freshness {
-    /// How old data may be, in seconds, 10 to 3600, default 120. A watch that has brought neither
-    /// an event nor a bookmark for so long is probed, and reconnected if the probe is ahead; until
-    /// that is settled the condition `Fresh` is not `True`.
+    /// Maximum age of data that counts as fresh, in seconds, 10 to 3600. If a watch brings neither an
+    /// event nor a bookmark for this time, kubewarm probes it and opens it again if it is behind.
+    /// Until then the condition `Fresh` is not `True`. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
@@ -204,17 +210,16 @@ pub struct Freshness {
     pub consistency_check_period_seconds: Option<i32>,
 }
 
-/// How kubewarm answers reads.
+/// Settings of reads.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ReadSettings {
-    /// How new an answer is that asks for no `resourceVersion`. `Bounded` (the default): known to
-    /// be current within `freshness.maxStalenessSeconds`; where that is not known, the API server is
-    /// asked before anything is answered. `Strict`: of the moment of the request or later, which is
-    /// proved by a request upstream that all who wait for it share; reads take as long as that does.
-    /// `Eventual`: whatever is held, however old. Of several profiles that keep what is read the
-    /// strictest counts.
+    /// Consistency of reads without a `resourceVersion`. `Bounded`: the data is known to be current
+    /// within `freshness.maxStalenessSeconds`; otherwise kubewarm sends a request to the API server
+    /// first. `Strict`: the data is at least as new as the read; each read waits for a request to the
+    /// API server, which waiting reads share. `Eventual`: data of any age. The strictest value of all
+    /// profiles that keep the data counts. Default: `Bounded`.
     pub consistency: Consistency,
 
     /// Time for which a read waits for data that is not warm yet, in seconds, 0 to 60. After that
@@ -223,15 +228,14 @@ pub struct ReadSettings {
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 
-    /// What becomes of data that the identity may no longer read. `Reject` (the default): kubewarm
-    /// stops serving it and drops it. `ServeStale`: kubewarm serves what it held when it noticed the
-    /// loss, and the data grows old. Data whose access nobody can verify for 10 minutes is not served
-    /// either, and is kept. The conditions show both. Access that returns makes the target warm again
-    /// without help.
+    /// Effect of a lost permission on the data. `Reject`: kubewarm rejects reads and drops the data.
+    /// `ServeStale`: kubewarm serves the data of the moment when it noticed the loss. If a permission
+    /// cannot be verified for 10 minutes, `Reject` rejects reads and keeps the data. The target
+    /// becomes warm again when the permission returns. Default: `Reject`.
     pub on_access_lost: OnAccessLost,
 }
 
-/// How new an answer is. Ordered by strictness.
+/// Consistency of reads. Ordered by strictness.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
@@ -240,20 +244,20 @@ pub enum Consistency {
     /// Known to be current within the bound.
     #[default]
     Bounded = 1,
-    /// Of the moment of the request or later.
+    /// At least as new as the read.
     Strict = 2,
-    /// Whatever is held.
+    /// Data of any age.
     Eventual = 0,
 }
 
-/// What becomes of data that may not be read any more.
+/// Effect of a lost permission on the data.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnAccessLost {
-    /// kubewarm drops it and rejects reads.
+    /// kubewarm drops the data and rejects reads.
     #[default]
     Reject,
-    /// kubewarm goes on serving it.
+    /// kubewarm still serves the data.
     ServeStale,
 }
 

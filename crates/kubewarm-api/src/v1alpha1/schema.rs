@@ -1,4 +1,4 @@
-//! What the derived schema gets wrong for a CRD, put right.
+//! The types of conditions, and what the derived schema of a CRD lacks.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
@@ -26,6 +26,17 @@ pub(super) fn for_crd(schema: &mut Schema) {
         let Value::Object(property) = property else { continue };
         without_null(property);
         one_paragraph(property);
+    }
+}
+
+/// As [`for_crd`], without defaults: kubewarm writes each number of a status, and an absent number
+/// is unknown. The attribute `serde(default)` still lets a status without the number be read.
+pub(super) fn for_status(schema: &mut Schema) {
+    for_crd(schema);
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    for property in properties.values_mut() {
+        let Value::Object(property) = property else { continue };
+        property.remove("default");
     }
 }
 
@@ -73,34 +84,35 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
                 "type": {
-                    "description": "The aspect, such as `Ready`.",
+                    "description": "Type of the condition, such as `Ready`.",
                     "type": "string",
                     "maxLength": 316,
                 },
                 "status": {
-                    "description": "`True`, `False`, or `Unknown` while it cannot be told yet.",
+                    "description": "Status of the condition: `True`, `False`, or `Unknown`.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, as one word of a closed set.",
+                    "description": "Reason for the status, as one word of a closed set.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Why, for people: what it is about and what to do next.",
+                    "description": "Explanation for people, with the next step.",
                     "type": "string",
                     "maxLength": 32768,
                 },
                 "observedGeneration": {
-                    "description": "The `metadata.generation` that the condition describes.",
+                    "description": "`metadata.generation` that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
                 },
                 "lastTransitionTime": {
-                    "description": "When `status` last changed.",
+                    "description": "Time of the last change of `status`.",
                     "type": "string",
                     "format": "date-time",
                 },

@@ -7,63 +7,61 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kubewarm last observed. Written by the replica that holds the lease, at most once in 10
+/// State that kubewarm last observed. The replica with the lease writes it, at most once in 10
 /// seconds unless a condition changes.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileStatus {
-    /// The state in the standard form. `Ready` sums up the others. `Accepted`: the spec can be
-    /// carried out. `Authorized`: the API server allows every list and watch that it needs.
-    /// `Warm`: every required target has been listed completely. `Fresh`: what is
-    /// held is known to be current within `freshness.maxStalenessSeconds`. `WithinLimits`: no target
-    /// was stopped because of a limit. `WarmupDeadlineMet`:
-    /// all required targets were warm within `warmup.deadlineSeconds`. `Stalled`: only an edit of the spec helps; the one that is
-    /// `True` when something is wrong.
+    /// Conditions of the profile. `Ready` sums up the others. `Accepted`: kubewarm can carry out the
+    /// spec. `Authorized`: the API server allows every list and watch. `Warm`: every required target
+    /// has a complete list. `Fresh`: the data is known to be current within
+    /// `freshness.maxStalenessSeconds`. `WithinLimits`: no limit stopped a target.
+    /// `WarmupDeadlineMet`: all required targets were warm within `warmup.deadlineSeconds`.
+    /// `Stalled`: only an edit of the spec helps; this one is `True` when something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The `metadata.generation` that this status describes.
+    /// `metadata.generation` that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// Warm targets out of all, such as `2/3`.
+    /// Number of warm targets and of all targets, such as `2/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub warm_targets: Option<String>,
 
-    /// Objects held for this profile. Those shared with other profiles count here too. Written at
+    /// Number of objects in the profile's stores, with those that other profiles share. Written at
     /// most once a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory that they take with their indexes, in steps of 1 MiB, such as `24Mi`. Memory shared with other
-    /// profiles of the namespace counts here too.
+    /// Memory of these objects with their indexes, in steps of 1 MiB, such as `24Mi`. It includes
+    /// memory that other profiles of the namespace share.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// Milliseconds until the last required target was synced, from the acceptance of this
-    /// generation or from the start of the process, whichever was later. Absent until then.
+    /// Time until the last required target was warm, in milliseconds. It begins when kubewarm
+    /// accepts this generation, or when the process starts if that is later. Absent until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
-    /// One entry for each target, in the order of the spec.
+    /// State of each target, in the order of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetStatus>,
 
-    /// The permissions that this profile needs, and manifests that grant exactly those.
+    /// Permissions that this profile needs, and manifests that grant exactly these permissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStatus>,
 
-    /// What warming the profile would cost; only with `mode: Plan`, and found out anew every 10
-    /// minutes.
+    /// Expected cost of warming the profile. Absent unless `spec.mode` is `Plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
 }
@@ -73,122 +71,116 @@ pub struct CacheProfileStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct TargetStatus {
-    /// The target's name in the spec.
+    /// Name of the target in the spec.
     #[schemars(length(max = 63))]
     pub name: String,
 
-    /// The state of this target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
+    /// Conditions of the target: `Accepted`, `Warm`, `Fresh` and `WithinLimits`, as for the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The `metadata.generation` whose cells answer now; behind the profile's own while an edited
-    /// target warms. Absent before the first sync.
+    /// `metadata.generation` whose data answers reads. It is older than the profile's own while an
+    /// edited target warms. Absent before the first complete list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub serving_generation: Option<i64>,
 
-    /// Objects held.
+    /// Number of objects in the target's stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i64>,
 
-    /// Memory that they take, in steps of 1 MiB, such as `24Mi`.
+    /// Memory of these objects, in steps of 1 MiB, such as `24Mi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub memory: Option<String>,
 
-    /// The newest resource version seen; only of a target with a single cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub resource_version: Option<String>,
-
-    /// Milliseconds until its last cell was synced, counted as for the profile.
+    /// Time until the target was warm, in milliseconds, counted as for the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub time_to_warm_milliseconds: Option<i64>,
 
-    /// What is not healthy, at most 16 entries; the condition's message says how many there are
-    /// in all.
+    /// Time at which the target's data was last known to be current. Absent unless `Fresh` is
+    /// `False`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_confirmed_time: Option<Time>,
+
+    /// Problems of the target, at most 16, the gravest first. The condition's message has the total.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into(), "object".into()]))]
     pub problems: Vec<Problem>,
 
-    /// What discovery says of the kind. Absent while it is not served.
+    /// Discovery's facts about the kind. Absent while the API server does not serve the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedStatus>,
 
-    /// The target's cells by state; a cell is one list-and-watch, in one namespace or across all.
+    /// Number of the target's informers, by state. An informer is one list and one watch, in one
+    /// namespace or across the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cells: Option<CellCounts>,
+    pub informers: Option<InformerCounts>,
 
-    /// How long things took over the last 5 minutes.
+    /// Latencies over the last 5 minutes. Absent while nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_milliseconds: Option<LatencyStatus>,
 
-    /// The last time that a synced cell had to list again. Absent if none had to.
+    /// Last time that a warm informer listed again. Absent if no informer did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_relist: Option<RelistStatus>,
 }
 
-/// Why something of a target is not healthy.
+/// A problem of a target.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Problem {
-    /// The namespace; empty for a watch across all of them or of a cluster-scoped kind.
+    /// Namespace; empty for a watch across all namespaces or of a cluster-scoped kind.
     #[schemars(length(max = 63))]
     pub namespace: String,
 
-    /// Why, as one word, such as `Forbidden`.
+    /// Reason, as one word, such as `Forbidden`.
     #[schemars(length(max = 63))]
     pub reason: String,
 
-    /// Why, for people: the verb, the kind, the server's words and what to do next.
+    /// Object with the problem, as `namespace/name`; empty where the problem is not about one object.
+    #[schemars(length(max = 253))]
+    pub object: String,
+
+    /// Explanation for people: the verb, the kind, the server's words and what to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub message: Option<String>,
 
-    /// When the next attempt is due. Absent while one is under way.
+    /// Time of the next attempt. Absent while an attempt is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_retry_time: Option<Time>,
-
-    /// The object that it is about, as `namespace/name`, where it is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
-    pub object: Option<String>,
 }
 
-/// What discovery says of a kind.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+/// Discovery's facts about a kind.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_crd)]
 pub struct ResolvedStatus {
-    /// The version in use: the target's own, else the one that the server prefers.
+    /// Version in use: the target's own, else the API server's preferred version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub version: Option<String>,
 
-    /// The kind, such as `Deployment`.
+    /// Kind, such as `Deployment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub kind: Option<String>,
 
-    /// `Namespaced` if objects live in namespaces, else `Cluster`.
+    /// Scope of the kind: `Namespaced` if its objects are in namespaces, else `Cluster`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespaced: Option<ResolvedScope>,
+    pub scope: Option<ResolvedScope>,
 
-    /// How many namespaces the scope comes to now.
+    /// Number of namespaces that the target reads now. Absent unless its scope names or selects
+    /// namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub namespaces: Option<i32>,
-
-    /// What the server lets be done with the kind, at most 16 verbs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(max = 32)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub verbs: Vec<String>,
+    pub namespace_count: Option<i32>,
 }
 
 /// Where objects of a kind live.
@@ -201,50 +193,50 @@ pub enum ResolvedScope {
     Cluster,
 }
 
-/// Cells by state. Each counts once, under the first that fits, in the order `limited`,
-/// `forbidden`, `missing`, `failing`, `syncing`, `stale`, `synced`.
+/// Informers by state. Each informer counts once, in the first state that applies, in the order
+/// `limited`, `forbidden`, `missing`, `failing`, `syncing`, `stale`, `synced`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(inline, transform = schema::for_crd)]
-pub struct CellCounts {
-    /// Declared cells.
+#[schemars(inline, transform = schema::for_status)]
+pub struct InformerCounts {
+    /// Number of declared informers.
     #[schemars(range(min = 0))]
     pub total: i32,
-    /// Listed completely and known to be current.
+    /// Informers with a complete list whose data is known to be current.
     #[schemars(range(min = 0))]
     pub synced: i32,
-    /// Waiting for their first list, or in it.
+    /// Informers before or during their first list.
     #[schemars(range(min = 0))]
     pub syncing: i32,
-    /// Listed completely once, but not known to be current now.
+    /// Informers with a complete list whose data is not known to be current.
     #[schemars(range(min = 0))]
     pub stale: i32,
-    /// Refused by the API server for want of permissions.
+    /// Informers without the permission to list or watch.
     #[schemars(range(min = 0))]
     pub forbidden: i32,
-    /// Of a kind or a namespace that does not exist now.
+    /// Informers whose kind or namespace does not exist now.
     #[schemars(range(min = 0))]
     pub missing: i32,
-    /// Kept from running by a limit.
+    /// Informers that a limit stopped.
     #[schemars(range(min = 0))]
     pub limited: i32,
-    /// Never synced, and their last attempt failed for another reason.
+    /// Informers without a complete list whose last attempt failed for another reason.
     #[schemars(range(min = 0))]
     pub failing: i32,
 }
 
-/// How long things took, in milliseconds, over the last 5 minutes.
+/// Latencies over the last 5 minutes, in milliseconds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct LatencyStatus {
-    /// A list, or a page of one, from the request to the last byte.
+    /// Latency of a list or of one page, from the request to the last byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_page: Option<QuantilesStatus>,
-    /// An event, from its bytes read to processed by every observer.
+    /// Latency of an event, from its last byte until every observer has processed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<QuantilesStatus>,
-    /// A read that the target's cells answered, from allowed to answered, waits included.
+    /// Latency of a read, from the permission check to the answer, with all waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<QuantilesStatus>,
 }
@@ -252,12 +244,12 @@ pub struct LatencyStatus {
 /// A distribution, in milliseconds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(inline, transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_status)]
 pub struct QuantilesStatus {
-    /// Half were faster.
+    /// Median.
     #[schemars(range(min = 0))]
     pub p50: i32,
-    /// All but one in a hundred were faster.
+    /// 99th percentile.
     #[schemars(range(min = 0))]
     pub p99: i32,
 }
@@ -265,22 +257,22 @@ pub struct QuantilesStatus {
 /// A list of what had been listed before.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline, transform = schema::for_crd)]
+#[schemars(inline, transform = schema::for_status)]
 pub struct RelistStatus {
-    /// When it was complete.
+    /// Time at which the list was complete.
     pub time: Time,
-    /// Why, as one word, such as `Gone`.
+    /// Reason for the list, as one word, such as `Gone`.
     #[schemars(length(max = 63))]
     pub reason: String,
-    /// Objects that were found under the same name with another UID: deleted and created again
-    /// while no watch was open.
+    /// Number of objects with a known name and another UID: deleted and created again while no watch
+    /// was open.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replaced_objects: i64,
-    /// Objects that had gone while no watch was open; replaced ones are not counted.
+    /// Number of objects that were deleted while no watch was open. Replaced objects are not counted.
     #[serde(default)]
     #[schemars(range(min = 0))]
-    pub deleted_in_gap: i64,
+    pub deleted_objects: i64,
 }
 
 #[cfg(test)]
@@ -300,13 +292,13 @@ mod tests {
             time: Time(Timestamp::UNIX_EPOCH),
             reason: "Gone".to_owned(),
             replaced_objects: 0,
-            deleted_in_gap: 0,
+            deleted_objects: 0,
         };
         let expected = json!({
             "time": "1970-01-01T00:00:00Z",
             "reason": "Gone",
             "replacedObjects": 0,
-            "deletedInGap": 0,
+            "deletedObjects": 0,
         });
         assert_eq!(serde_json::to_value(&relist).unwrap(), expected);
     }

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
         .message("with projection Metadata, index paths must start with metadata.")
 )]
 pub struct Target {
-    /// Identifies the target within the profile, in status and in messages: a DNS label of at most
-    /// 63 characters, such as `orders`.
+    /// Name of the target in the profile, its status and messages: a DNS label of at most 63
+    /// characters, such as `orders`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
@@ -50,23 +50,24 @@ pub struct Target {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 
-    /// Whether the profile's readiness depends on this target. `Required` (the default): it does.
-    /// `Optional`: the target never blocks `Ready`, whatever happens to it.
+    /// Effect of the target on `Ready`. `Required`: the profile is `Ready` only while this target is
+    /// warm and fresh. `Optional`: the target never blocks `Ready`. Default: `Required`.
     #[serde(default)]
     pub requirement: Requirement,
 
-    /// Order of warming within the profile, 0 to 1000, default 500; higher warms first.
+    /// Priority of the first list within the profile, 0 to 1000. Higher priorities warm first.
+    /// Default: 500.
     #[serde(default = "default_priority")]
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
 
-    /// Whether kubewarm may hold the payload of Secrets in its memory. `Deny` (the default): a target
-    /// that names secrets must set `projection.type` to `Metadata`. `Allow`: the target may hold whole
-    /// Secrets.
+    /// Permission to keep the data of Secrets in kubewarm's memory. `Deny`: a target of secrets must
+    /// set `projection.type` to `Metadata`. `Allow`: the target may keep whole Secrets. Default:
+    /// `Deny`.
     #[serde(default)]
     pub secret_data: SecretData,
 
-    /// Only objects whose labels match; the API server filters. Unset or empty: all.
+    /// Label selector of the objects. The API server filters. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 
@@ -77,7 +78,7 @@ pub struct Target {
     #[schemars(length(min = 1, max = 2048))]
     pub field_selector: Option<String>,
 
-    /// Which part of each object is kept.
+    /// Part of each object to keep.
     #[serde(default)]
     pub projection: Projection,
 
@@ -101,15 +102,15 @@ pub struct Target {
         .message("namespaceSelector is required for, and only for, type NamespaceSelector")
 )]
 pub struct Scope {
-    /// `OwnNamespace`: the profile's namespace. `Namespaces`: those that `namespaces` lists.
-    /// `NamespaceSelector`: those whose labels match `namespaceSelector`, as they come and go.
-    /// `AllNamespaces`: every namespace, by one watch across the cluster. `Cluster`: for kinds
-    /// that live in no namespace, such as `nodes`.
+    /// Type of the scope. `OwnNamespace`: the profile's namespace. `Namespaces`: the names in
+    /// `namespaces`. `NamespaceSelector`: all namespaces whose labels match `namespaceSelector`, also
+    /// later ones. `AllNamespaces`: every namespace, by one watch across the cluster. `Cluster`: for
+    /// cluster-scoped kinds, such as `nodes`.
     #[serde(rename = "type")]
     pub type_: ScopeType,
 
-    /// The namespaces, 1 to 64 names; for type `Namespaces` only. Each is watched on its own and
-    /// needs permissions there only. One that does not exist is reported and waited for.
+    /// Names of the namespaces, 1 to 64, for type `Namespaces` only. kubewarm watches each namespace
+    /// separately and needs permissions only there. It reports a missing namespace and waits for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(min = 1, max = 64),
@@ -118,8 +119,9 @@ pub struct Scope {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
 
-    /// Which namespaces, by their labels; for type `NamespaceSelector` only. Empty: all, each
-    /// watched on its own. A selector that matches nothing is warm with nothing in it.
+    /// Label selector of the namespaces, for type `NamespaceSelector` only. kubewarm watches each
+    /// namespace separately. An empty selector matches all namespaces. A target whose selector
+    /// matches none is warm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
@@ -201,15 +203,16 @@ pub struct LabelSelector {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct LabelSelectorTerm {
-    /// The label's key: `[prefix/]name`, at most 317 characters.
+    /// Key of the label: `[prefix/]name`, at most 317 characters.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
 
-    /// `In`: its value is one of `values`. `NotIn`: it is none of them, or the label is absent.
-    /// `Exists`: the label is there. `DoesNotExist`: it is not.
+    /// Comparison. `In`: the label's value is one of `values`. `NotIn`: the value is none of
+    /// `values`, or the label is absent. `Exists`: the label is present. `DoesNotExist`: the label is
+    /// absent.
     pub operator: Operator,
 
-    /// The values, at most 32; required for `In` and `NotIn`, not allowed otherwise.
+    /// Values, at most 32; required for `In` and `NotIn`, not allowed otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -248,13 +251,13 @@ pub enum Operator {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Projection {
-    /// `Full` (the default): the whole object. `Metadata`: only `metadata`, which kubewarm requests
-    /// as PartialObjectMetadata, with a fraction of the memory and of the traffic.
+    /// Part of each object to keep. `Full`: the whole object. `Metadata`: only `metadata`, which
+    /// kubewarm requests as PartialObjectMetadata; it takes less memory and traffic. Default: `Full`.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// `Drop` (the default): `metadata.managedFields` is cut out before storing; often a third of
-    /// an object. `Keep`: it is stored.
+    /// Treatment of `metadata.managedFields`, often a third of an object. `Drop`: kubewarm does not
+    /// store it. `Keep`: kubewarm stores it. Default: `Drop`.
     pub managed_fields: ManagedFields,
 }
 

@@ -123,10 +123,10 @@ impl Task {
         }
         if let Some(reason) = why {
             self.metrics.count_relist(reason, replaced, removed);
-            let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_in_gap: removed };
+            let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
             self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
-                cell = %self.informer.key, ?reason, replaced, deleted_in_gap = removed, "relisted"
+                cell = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
             );
         }
     }

@@ -156,7 +156,7 @@ pub struct Relist {
     #[serde(rename = "replacedObjects")]
     pub replaced: u64,
     /// Number of objects that the relist no longer found, without replaced ones.
-    pub deleted_in_gap: u64,
+    pub deleted_objects: u64,
 }
 
 /// An object that could not be decoded, so the store does not contain it.

@@ -99,7 +99,7 @@ fn reopening_the_watch_counts_as_an_access_check() {
         scene.informer(true);
         assert!(!scene.lapses());
     }
-    let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
+    let granted = Standing::Granted { verified_at: scene.wall, is_by_review: false };
     assert_eq!(scene.standing(), granted);
 }
 

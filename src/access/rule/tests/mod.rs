@@ -117,14 +117,14 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     let mut scene = Scene::new();
     assert_eq!((scene.check(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
     let verified_at = scene.wall;
-    let granted = Standing::Granted { verified_at, method: VerificationMethod::Review };
+    let granted = Standing::Granted { verified_at, is_by_review: true };
     assert_eq!((scene.standing(), scene.gate()), (granted, None));
     scene.review(false);
     assert_eq!(scene.standing(), Standing::Verifying);
 
     scene.pass(20);
     scene.check(ALLOWED, ALLOWED);
-    let granted = Standing::Granted { verified_at: scene.wall, method: VerificationMethod::Probe };
+    let granted = Standing::Granted { verified_at: scene.wall, is_by_review: false };
     assert_eq!((scene.standing(), scene.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
@@ -138,10 +138,7 @@ fn a_check_without_a_result_changes_nothing() {
     assert_eq!(scene.standing(), Standing::Verifying);
     let mut scene = Scene::verified();
     scene.check(ALLOWED, Some(Reason::TimedOut));
-    assert!(matches!(
-        scene.standing(),
-        Standing::Granted { method: VerificationMethod::Probe, .. }
-    ));
+    assert!(matches!(scene.standing(), Standing::Granted { is_by_review: false, .. }));
     scene.lose(Reason::Forbidden);
     scene.check(THROTTLED, THROTTLED);
     assert_eq!(scene.refused().reason, Reason::Forbidden);

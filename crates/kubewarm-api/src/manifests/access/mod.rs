@@ -15,11 +15,8 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// The most that a field of the status holds, in bytes; etcd takes objects up to about 1.5 MiB.
-const MAX_TEXT: usize = 256 << 10;
-/// The most entries of `status.access.roles`, and of the rules of one.
-const MAX_NAMESPACES: usize = 128;
-const MAX_RULES: usize = 32;
+/// The most bytes of manifests in a status: every client that lists profiles reads them.
+const MAX_MANIFESTS: usize = 64 << 10;
 
 /// Head of the manifests that grant access to secrets.
 const ELEVATED: &str = "\
@@ -115,19 +112,18 @@ impl Access {
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// `status.access`. What does not fit is absent: past 128 namespaces or 32 rules of one the roles,
-    /// past 256 KiB a text. `kubewarm rbac` prints everything.
+    /// `status.access`. Manifests of more than 64 KiB together are absent, because one of the two texts looks
+    /// like all grants; `kubewarm rbac` prints them.
     #[must_use]
     pub fn status(&self) -> AccessStatus {
-        let fits = |text: &Option<String>| text.clone().filter(|text| text.len() <= MAX_TEXT);
-        let roles_fit = self.roles.len() <= MAX_NAMESPACES
-            && self.roles.iter().all(|role| role.rules.len() <= MAX_RULES);
+        let texts = [&self.manifests, &self.manifests_elevated];
+        let fits = texts.into_iter().flatten().map(String::len).sum::<usize>() <= MAX_MANIFESTS;
+        let fitting = |text: &Option<String>| text.clone().filter(|_| fits);
         AccessStatus {
             // A user name is free text; the field takes 512 characters.
             subject: Some(self.subject.to_string().chars().take(512).collect()),
-            roles: if roles_fit { self.roles.clone() } else { Vec::new() },
-            manifests: fits(&self.manifests),
-            manifests_elevated: fits(&self.manifests_elevated),
+            manifests: fitting(&self.manifests),
+            manifests_elevated: fitting(&self.manifests_elevated),
             ..AccessStatus::default()
         }
     }

@@ -298,11 +298,14 @@ fn what_does_not_fit_the_status_is_absent() {
     let status = access.status();
     assert_eq!(status.manifests, access.manifests);
     assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
-    access.manifests = Some("#".repeat(MAX_TEXT + 1));
-    access.roles = vec![NamespaceRules::default(); MAX_NAMESPACES + 1];
+    let elevated = access.manifests_elevated.as_ref().unwrap().len();
+    access.manifests = Some("#".repeat(MAX_MANIFESTS - elevated));
     let status = access.status();
-    assert_eq!((status.manifests, status.roles.len()), (None, 0));
-    assert!(status.manifests_elevated.is_some());
+    assert_eq!(status.manifests, access.manifests, "both have exactly 64 KiB");
+    assert_eq!(status.manifests_elevated, access.manifests_elevated);
+    access.manifests.as_mut().unwrap().push('#');
+    let status = access.status();
+    assert_eq!((status.manifests, status.manifests_elevated), (None, None), "all or nothing");
 }
 
 proptest! {

@@ -1,0 +1,219 @@
+//! What each reason means and what to do: the tables behind the gravity of reasons, the Events and
+//! `docs/reference/conditions.md`.
+
+mod data;
+mod profile;
+
+use super::{
+    events::{INCONSISTENT, NORMAL, NOT_READY, READY, REFUSED, ROLLED_BACK, WARNING},
+    problems::UNDECODABLE,
+    reasons::ConditionReason,
+};
+use kubewarm_api::{model::Reason, v1alpha1::CONDITION_TYPES};
+use strum::VariantArray as _;
+
+/// A reason, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonEntry {
+    /// The condition's type, the Event's type, or empty for a problem.
+    pub of: &'static str,
+    /// The condition's status; empty for others.
+    pub status: &'static str,
+    /// The word itself.
+    pub reason: &'static str,
+    /// Why it occurs, in one sentence.
+    pub cause: &'static str,
+    /// What to do, in one sentence.
+    pub next: &'static str,
+}
+
+/// Every reason that a status or an Event can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// By condition, the gravest first.
+    pub conditions: Vec<ReasonEntry>,
+    /// Of Events.
+    pub events: Vec<ReasonEntry>,
+    /// Of `targets[].problems`, without those that are reasons of conditions.
+    pub problems: Vec<ReasonEntry>,
+}
+
+/// The `reason` of the warning when a condition comes to have a reason, and of the Event when the
+/// condition is true again.
+type Events = (&'static str, Option<&'static str>);
+
+/// A reason of one condition.
+#[derive(Clone, Copy, Debug)]
+struct ReasonRow {
+    condition: &'static str,
+    status: &'static str,
+    reason: ConditionReason,
+    cause: &'static str,
+    next: &'static str,
+    events: Option<Events>,
+}
+
+impl ReasonRow {
+    const fn new(
+        condition: &'static str,
+        status: &'static str,
+        reason: ConditionReason,
+        cause: &'static str,
+        next: &'static str,
+    ) -> Self {
+        Self { condition, status, reason, cause, next, events: None }
+    }
+
+    const fn told(self, began: &'static str, ended: Option<&'static str>) -> Self {
+        Self { events: Some((began, ended)), ..self }
+    }
+}
+
+const NOTHING: &str = "Nothing.";
+const EDIT: &str = "Edit the field that the message names.";
+const GRANT: &str = "Apply what `kubectl warm rbac NAME -n NAMESPACE` prints.";
+const WAIT: &str = "Wait; kubewarm tries again by itself.";
+const LOOK: &str = "Run `kubewarm status NAME -n NAMESPACE`, and look at the targets.";
+const RAISE: &str = "Raise the limit that the message names, or select fewer objects.";
+
+/// Events: type, reason, cause, next.
+const EVENTS: &[[&str; 4]] = &[
+    [NORMAL, READY, "All required targets are warm and fresh.", NOTHING],
+    [WARNING, NOT_READY, "`Ready` became `False`; the note has the reason.", LOOK],
+    [WARNING, REFUSED, "`Stalled` became `True`: only an edit of the profile helps.", EDIT],
+    [WARNING, "KindUnknown", "The API server does not serve the kind of a target.", "Install its CRD or API service."],
+    [NORMAL, "KindServed", "The API server serves the kind of a target again.", NOTHING],
+    [WARNING, "AccessRevoked", "The API server refuses a list or a watch that it allowed before.", GRANT],
+    [NORMAL, "AccessReturned", "The API server allows every list and watch again.", NOTHING],
+    [WARNING, "PermissionsMissing", "The API server refuses the first list of a target or its watch.", GRANT],
+    [NORMAL, "PermissionsGranted", "A target became warm after permissions had been missing.", NOTHING],
+    [WARNING, "NamespaceNotFound", "A namespace of a target does not exist.", "Create the namespace, or remove it from the scope."],
+    [WARNING, "LimitExceeded", "A limit stopped a target.", RAISE],
+    [NORMAL, "WithinLimits", "A target that a limit had stopped fits again.", NOTHING],
+    [WARNING, ROLLED_BACK, "Resource versions went back, as after a restore of etcd.", "Check the API server's backups; kubewarm has listed the objects again."],
+    [WARNING, INCONSISTENT, "A comparison found other objects than the API server has.", "Report it with the log; kubewarm has listed the objects again."],
+];
+
+/// The reasons of all conditions; those of one condition with the gravest first.
+fn rows() -> impl Iterator<Item = &'static ReasonRow> {
+    profile::PROFILE.iter().chain(data::DATA)
+}
+
+/// The rank of a reason of a condition: less is graver. `None` if the condition has no such reason.
+pub(super) fn rank(condition: &str, reason: &str) -> Option<usize> {
+    rows().position(|row| row.condition == condition && row.reason.as_str() == reason)
+}
+
+/// Whether a condition can have this status for this reason.
+pub(super) fn has_row(condition: &str, status: &str, reason: ConditionReason) -> bool {
+    let row = |row: &ReasonRow| [row.condition, row.status] == [condition, status];
+    rows().any(|it| row(it) && it.reason == reason)
+}
+
+/// The Events of a reason.
+pub(super) fn events(condition: &str, reason: &str) -> Option<Events> {
+    rows().nth(rank(condition, reason)?)?.events
+}
+
+/// The meaning of every reason, for the documentation.
+#[must_use]
+pub fn reference() -> Reference {
+    let condition = |row: &ReasonRow| ReasonEntry {
+        of: row.condition,
+        status: row.status,
+        reason: row.reason.as_str(),
+        cause: row.cause,
+        next: row.next,
+    };
+    let of_type = |type_: &'static str| rows().filter(move |row| row.condition == type_);
+    let event = |&[of, reason, cause, next]: &[&'static str; 4]| ReasonEntry {
+        of,
+        status: "",
+        reason,
+        cause,
+        next,
+    };
+    let problem = |reason: &'static str, [cause, next]: [&'static str; 2]| ReasonEntry {
+        of: "",
+        status: "",
+        reason,
+        cause,
+        next,
+    };
+    let undecodable = [
+        "kubewarm cannot decode an object and does not serve it.",
+        "Look at the object with kubectl, and at what writes it.",
+    ];
+    let faults = Reason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
+    Reference {
+        conditions: CONDITION_TYPES.into_iter().flat_map(of_type).map(condition).collect(),
+        events: EVENTS.iter().map(event).collect(),
+        problems: faults.chain([problem(UNDECODABLE, undecodable)]).collect(),
+    }
+}
+
+/// The cause of a failed request, and what to do.
+const fn fault(reason: Reason) -> [&'static str; 2] {
+    match reason {
+        Reason::Forbidden => ["The API server refuses the request with 403.", GRANT],
+        Reason::Unauthorized => ["The API server does not accept the credentials and answers 401.", "Check that the token is valid and that the account exists."],
+        Reason::NotServed => ["The API server does not serve the kind and answers 404.", "Install the CRD or API service; the target then starts by itself."],
+        Reason::NamespaceNotFound => ["The namespace does not exist.", "Create the namespace, or remove it from the scope."],
+        Reason::NotListable => ["The kind has no such verb; the API server answers 405.", "Remove the target."],
+        Reason::Gone => ["The resource version or the continue token is too old.", WAIT],
+        Reason::Unsupported => ["The API server rejects a parameter of the request.", WAIT],
+        Reason::Throttled => ["The API server answers 429.", "Look at the API server's flow control if this lasts."],
+        Reason::ServerError => ["The API server answers with a 5xx code or an unexpected one.", "Check the API server if this lasts."],
+        Reason::Unreachable => ["The connection fails or breaks.", "Check the API server and the network."],
+        Reason::TimedOut => ["The API server sends no headers, or no data, in time.", "Check the API server and the network."],
+        Reason::Malformed => ["The answer does not follow the protocol.", "Look for a proxy between kubewarm and the API server."],
+        Reason::TooLarge => ["One object or one line is larger than kubewarm accepts.", "Find the object, and make it smaller."],
+        Reason::ClosedAtOnce => ["The watch ends at once, again and again.", "Check the API server, and proxies between it and kubewarm."],
+        Reason::TokenRequestDenied => ["kubewarm may not request tokens of the profile's ServiceAccount.", GRANT],
+        Reason::ServiceAccountNotFound => ["The profile's ServiceAccount does not exist.", "Create the ServiceAccount; the target then starts by itself."],
+        Reason::Unverified => ["No list or watch has confirmed the permission for too long.", "Check the API server; the data is served again after the next confirmation."],
+        Reason::Internal => ["A task of kubewarm panicked: a bug.", "Report it with the log."],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_reason_stands_once_under_a_condition_that_there_is() {
+        let distinct: BTreeSet<_> = rows().map(|row| (row.condition, row.reason.as_str())).collect();
+        assert_eq!(distinct.len(), rows().count());
+        assert!(rows().all(|row| CONDITION_TYPES.contains(&row.condition)));
+    }
+
+    #[test]
+    fn every_reason_has_a_row() {
+        for reason in ConditionReason::VARIANTS {
+            assert!(rows().any(|row| row.reason == *reason), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn every_event_of_a_reason_is_described() {
+        let described: BTreeSet<_> = EVENTS.iter().map(|[_, reason, ..]| *reason).collect();
+        assert_eq!(described.len(), EVENTS.len());
+        for (began, ended) in rows().filter_map(|row| row.events) {
+            for event in [Some(began), ended].into_iter().flatten() {
+                assert!(described.contains(event), "{event}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_entry_has_two_sentences() {
+        let Reference { conditions, events, problems } = reference();
+        for entry in conditions.iter().chain(&events).chain(&problems) {
+            for sentence in [entry.cause, entry.next] {
+                assert!(sentence.ends_with('.'), "{entry:?}");
+                assert!(sentence.split(' ').count() <= 22, "{entry:?}");
+            }
+        }
+    }
+}

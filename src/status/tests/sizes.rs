@@ -1,0 +1,90 @@
+//! How large statuses are: every client that lists profiles reads them.
+
+use super::fixtures::{World, declared, key, message, target};
+use crate::status::{Observed, compute};
+use kubewarm_api::{
+    manifests::Access,
+    model::{CellKey, Declared, Extent, Identity, Subject, Watched},
+    v1alpha1::CacheProfileStatus,
+};
+use kubewarm_cache::informer::{CellReport, Quantiles, Relist, RelistReason};
+use std::{sync::Arc, time::Duration};
+
+const KINDS: [&str; 8] = [
+    "pods",
+    "services",
+    "configmaps",
+    "serviceaccounts",
+    "endpoints",
+    "persistentvolumeclaims",
+    "resourcequotas",
+    "limitranges",
+];
+
+fn cell(resource: &str, namespace: &str) -> CellKey {
+    let identity = Identity::ServiceAccount { namespace: "shop".into(), name: "reader".into() };
+    CellKey { identity, ..key(resource, Extent::Namespace(namespace.into())) }
+}
+
+/// A profile that reads as an account, with the `targets` of such cells.
+fn profile(targets: impl IntoIterator<Item = (String, Vec<CellKey>)>) -> Declared {
+    let targets = targets.into_iter().map(|(name, cells)| target(&name, &cells)).collect();
+    Declared { service_account: Some("reader".into()), ..declared(targets) }
+}
+
+/// As kubewarm would write it, with the manifests of all cells.
+fn status(world: &World, profile: &Declared) -> CacheProfileStatus {
+    let operator =
+        Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
+    let access = Access::of_cells(profile, &operator, &Watched::Everywhere).unwrap().status();
+    let access = Some(Arc::new(access));
+    let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
+    compute(&observed, None, world.clock, &|key| world.cells.get(key).cloned().unwrap_or_default())
+}
+
+fn bytes(status: &CacheProfileStatus) -> usize {
+    serde_json::to_vec(status).unwrap().len()
+}
+
+#[test]
+fn a_typical_status_has_less_than_16_kib() {
+    let mut world = World::new();
+    let quantiles =
+        Some(Quantiles { p50: Duration::from_millis(12), p99: Duration::from_millis(345) });
+    let report = CellReport {
+        list_latency: quantiles,
+        event_latency: quantiles,
+        read_latency: quantiles,
+        last_relist: Some(Relist {
+            at: world.clock.wall,
+            reason: RelistReason::Gone,
+            replaced: 3,
+            deleted_objects: 2,
+        }),
+        ..world.watching()
+    };
+    for kind in KINDS {
+        world.runs(cell(kind, "shop"), report.clone());
+    }
+    let targets = KINDS.map(|kind| (kind.to_owned(), vec![cell(kind, "shop")]));
+    let status = status(&world, &profile(targets));
+    assert!(status.access.as_ref().unwrap().manifests.is_some());
+    assert!(status.targets.iter().all(|target| target.last_relist.is_some()));
+    assert!(bytes(&status) < 16 << 10, "{} bytes", bytes(&status));
+}
+
+#[test]
+fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
+    let namespaces: Vec<_> = (0..300).map(|number| format!("team-{number}")).collect();
+    let target = |number: usize| -> (String, Vec<CellKey>) {
+        let kind = KINDS[number % KINDS.len()];
+        let cells = namespaces.iter().map(|namespace| cell(kind, namespace));
+        (format!("target-{number}"), cells.collect())
+    };
+    let status = status(&World::new(), &profile((0..32).map(target)));
+    let access = status.access.as_ref().unwrap();
+    assert_eq!((&access.manifests, &access.manifests_elevated), (&None, &None));
+    let told = message(&status.conditions, "Accepted");
+    assert!(told.ends_with("print them with `kubectl warm rbac checkout -n shop`"), "{told}");
+    assert!(bytes(&status) < 64 << 10, "{} bytes", bytes(&status));
+}
