@@ -1,4 +1,4 @@
-//! `CacheProfile` and its spec; the comments on fields are what `kubectl explain` prints.
+//! `CacheProfile` and its spec. `kubectl explain` prints the doc comments of the fields.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is to be kept warm, and how.
+/// Resources to keep warm, and settings for lists, freshness, reads and limits.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "kubewarm.io",
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     kind = "CacheProfile",
     plural = "cacheprofiles",
     namespaced,
-    doc = "A CacheProfile declares which kinds, in which namespaces, are to be warm. kubewarm lists and watches exactly those, keeps the objects in memory, and says in status how warm, how fresh and how large they are, and which permissions that takes.",
+    doc = "A CacheProfile lists resources that kubewarm keeps in memory. kubewarm lists and watches them, and reports their state, their size and the required permissions in status.",
     status = "CacheProfileStatus",
     derive = "PartialEq",
     shortname = "cprof",
@@ -84,12 +84,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
-    /// Who reads upstream: a ServiceAccount in the namespace of the profile. kubewarm then reads
-    /// with tokens of that account, its RBAC decides, and targets may have any scope. Unset (the
-    /// default): kubewarm reads as itself, and outside of its own namespace a profile may only name
-    /// the namespace that it is in. Whoever writes a profile that names an account must be allowed
-    /// to `use` it, or to `create` its `serviceaccounts/token`. When it changes, what was
-    /// read before is let go, and nothing answers until it has been read anew as the other account.
+    /// ServiceAccount in the profile's namespace that reads the targets. The admission policy
+    /// requires your permission to `use` it, or to `create` its `serviceaccounts/token`. After a
+    /// change, kubewarm drops all objects and lists again. Default: the operator's permissions; a
+    /// profile outside the operator's namespace can then read only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -97,51 +95,49 @@ pub struct CacheProfileSpec {
     )]
     pub service_account_name: Option<String>,
 
-    /// Whether anything is watched. `Active` (the default): lists and watches what the targets
-    /// name. `Plan`: watches and holds nothing, but looks at a sample of what the targets name and
-    /// says in `status.plan` what warming them would cost. `Paused`: keeps and serves what is
-    /// already there, opens no watch, and says so in the conditions; what is held grows old
-    /// meanwhile.
+    /// Activity of the profile. `Active` (the default): kubewarm lists and watches the targets.
+    /// `Plan`: kubewarm stores no objects, and estimates the cost from a sample in `status.plan`.
+    /// `Paused`: kubewarm opens no watch and serves the stored objects, which become stale.
     #[serde(default)]
     pub mode: Mode,
 
-    /// Namespaces to list and watch, for each target that has no scope of its own. Default: type
-    /// `OwnNamespace`, the profile's namespace. Without a ServiceAccount, a profile outside the
-    /// operator's namespace may only name its own namespace.
+    /// Namespaces to list and watch, for targets without their own scope. Default: type
+    /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator's namespace can
+    /// name only its own namespace.
     #[serde(default)]
     pub scope: Scope,
 
-    /// What is to be warm, 1 to 32 entries, each with a name of its own. Editing one target does
-    /// not disturb the others: its new state is fetched beside the old, which goes on answering
-    /// until the new is complete. The old is let go at once where another account read it, or where
-    /// it holds secrets whole and the new does not.
+    /// Resources to keep warm, 1 to 32 entries with unique names. An edited target serves its old
+    /// objects until its new list is complete, unless the account changed or Secret data is no
+    /// longer allowed.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<Target>,
 
-    /// How the first state is fetched.
+    /// Settings for the first list of each target.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub warmup: Warmup,
 
-    /// When data counts as stale.
+    /// Settings for freshness and consistency checks.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub freshness: Freshness,
 
-    /// How kubewarm answers reads of this profile's data.
+    /// Settings for reads of the profile's objects.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub reads: ReadSettings,
 
-    /// How much may be held. Unset (the default): as much as there is memory for in the process, and
-    /// in the share of it that the namespace has. What an edited target answers with until its new
-    /// state is complete counts too. If old and new do not fit together, the old is dropped.
+    /// Object and memory limits of all targets together. kubewarm stops a target that does not fit,
+    /// and retries after an edit or about 10 minutes. An edited target's old objects count too;
+    /// kubewarm drops them if both do not fit. Default: only the limits of the namespace and the
+    /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// Whether anything is watched.
+/// Value of `spec.mode`.
 #[derive(
     Clone,
     Copy,
@@ -157,103 +153,100 @@ pub struct CacheProfileSpec {
 )]
 #[schemars(inline)]
 pub enum Mode {
-    /// Lists and watches.
+    /// kubewarm lists and watches the targets.
     #[default]
     Active,
-    /// Says what that would cost, and watches nothing.
+    /// kubewarm estimates the cost of `Active` and opens no watch.
     Plan,
-    /// Keeps and serves what is there, opens no watch.
+    /// kubewarm serves the stored objects and opens no watch.
     Paused,
 }
 
-/// How the first state is fetched.
+/// Value of `spec.warmup`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Warmup {
-    /// Deadline for all required targets to be warm, in seconds after the spec was accepted, 1 to
-    /// 86400. The condition `WarmupDeadlineMet` shows whether they were. Default: no deadline.
+    /// Deadline for warming all required targets, in seconds after kubewarm accepts the spec, 1 to
+    /// 86400. The condition `WarmupDeadlineMet` reports the result. Default: no deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub deadline_seconds: Option<i32>,
 
-    /// How many first lists of this profile may be under way at once, 1 to 64, default 4. The
-    /// whole process has a bound of its own. Higher values warm many small targets sooner and load
-    /// the API server more.
+    /// Largest number of concurrent first lists of the profile, 1 to 64, within the limit of the
+    /// process. Higher values warm many small targets sooner, and load the API server more.
+    /// Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
 }
 
-/// When data counts as stale.
+/// Value of `spec.freshness`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Freshness {
-    /// How old data may be, in seconds, 10 to 3600, default 120. A watch that has brought neither
-    /// an event nor a bookmark for so long is probed, and reconnected if the probe is ahead; until
-    /// that is settled the condition `Fresh` is not `True`.
+    /// Staleness limit, in seconds, 10 to 3600. After this time without an event or bookmark,
+    /// kubewarm probes the watch, and reconnects it if it is behind. Until then, the condition
+    /// `Fresh` is not `True`. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
-    /// Period of consistency checks, in seconds, 1 to 86400. A check lists the names, UIDs and versions
-    /// of all objects at the resource version of the data. If they differ, kubewarm lists the objects
-    /// again, counts the difference, and sends the Event `CacheInconsistent`. Data with objects that
-    /// could not be decoded is not checked. Default: no checks.
+    /// Period of consistency checks, in seconds, 1 to 86400. kubewarm compares names, UIDs and
+    /// versions with a list of the same resource version. After a difference, it lists again and
+    /// sends the Event `CacheInconsistent`. Informers with undecodable objects are not checked.
+    /// Default: no checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub consistency_check_period_seconds: Option<i32>,
 }
 
-/// How kubewarm answers reads.
+/// Value of `spec.reads`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ReadSettings {
-    /// How new an answer is that asks for no `resourceVersion`. `Bounded` (the default): known to
-    /// be current within `freshness.maxStalenessSeconds`; where that is not known, the API server is
-    /// asked before anything is answered. `Strict`: of the moment of the request or later, which is
-    /// proved by a request upstream that all who wait for it share; reads take as long as that does.
-    /// `Eventual`: whatever is held, however old. Of several profiles that keep what is read the
-    /// strictest counts.
+    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): current within
+    /// `freshness.maxStalenessSeconds`; otherwise kubewarm checks with the API server first.
+    /// `Strict`: not older than the request; each read waits for a shared request to the API
+    /// server. `Eventual`: the stored objects, however old. With several profiles, the strictest
+    /// value applies.
     pub consistency: Consistency,
 
-    /// Time for which a read waits for data that is not warm yet, in seconds, 0 to 60. After that
-    /// kubewarm rejects the read with 429; with 0 it rejects the read at once. The shortest timeout
-    /// of all profiles that keep the data counts. Default: 5.
+    /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. Then kubewarm
+    /// returns 429. With several profiles, the shortest timeout applies. Default: 5.
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 
-    /// What becomes of data that the identity may no longer read. `Reject` (the default): kubewarm
-    /// stops serving it and drops it. `ServeStale`: kubewarm serves what it held when it noticed the
-    /// loss, and the data grows old. Data whose access nobody can verify for 10 minutes is not served
-    /// either, and is kept. The conditions show both. Access that returns makes the target warm again
-    /// without help.
+    /// Effect of lost access. `Reject` (the default): kubewarm rejects reads and drops the objects.
+    /// `ServeStale`: kubewarm serves the stored objects, which become stale. After 10 minutes
+    /// without verified access, kubewarm rejects reads in both cases, and keeps the objects. When
+    /// access returns, kubewarm warms the target again.
     pub on_access_lost: OnAccessLost,
 }
 
-/// How new an answer is. Ordered by strictness.
+/// Value of `spec.reads.consistency`, ordered by strictness: `Eventual` < `Bounded` < `Strict`.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 #[schemars(inline)]
 pub enum Consistency {
-    /// Known to be current within the bound.
+    /// Objects are current within `freshness.maxStalenessSeconds`.
     #[default]
     Bounded = 1,
-    /// Of the moment of the request or later.
+    /// Objects are not older than the request.
     Strict = 2,
-    /// Whatever is held.
+    /// Objects can have any age.
     Eventual = 0,
 }
 
-/// What becomes of data that may not be read any more.
+/// Value of `spec.reads.onAccessLost`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnAccessLost {
-    /// kubewarm drops it and rejects reads.
+    /// kubewarm drops the objects and rejects reads.
     #[default]
     Reject,
-    /// kubewarm goes on serving it.
+    /// kubewarm continues to serve the objects.
     ServeStale,
 }
 
