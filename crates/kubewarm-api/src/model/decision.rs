@@ -1,23 +1,24 @@
-//! What is decided about a caller, and who says so.
+//! Result of authentication and authorization of a client, and its source. Metrics use both as
+//! labels.
 
-/// Who says so.
+/// Source of a [`Decision`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecidedBy {
-    /// What the API server said a moment ago: it is not asked.
+    /// A cached answer of the API server; kubewarm sends no request.
     Cache,
-    /// The API server, asked now.
+    /// A new request to the API server.
     Api,
 }
 
-/// What is decided about a caller.
+/// Result of authenticating and authorizing one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Decision {
-    /// It may.
+    /// The client is authenticated, and RBAC permits the request.
     Allow,
-    /// Nobody knows it, or it may not.
+    /// The client is not authenticated, or RBAC does not permit the request.
     Deny,
-    /// Nobody can say.
+    /// kubewarm could not decide: too many reviews in progress, or no answer from the API server.
     Error,
 }
