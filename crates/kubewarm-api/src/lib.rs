@@ -1,11 +1,11 @@
-//! The resource `CacheProfile` and what follows from it alone: its checked form, and the manifests that
-//! it needs. Pure: no I/O, no clock.
+//! The resource `CacheProfile`, its validated form, and the manifests that it needs. No module does
+//! I/O or reads a clock.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`v1alpha1`] | the resource as users write it, and as `kubectl` shows it |
-//! | [`model`] | the same, checked, and the vocabulary that all other crates share |
-//! | [`manifests`] | the CRD, and the roles that a profile and the operator need |
+//! | [`v1alpha1`] | the resource as stored by the API server |
+//! | [`model`] | the validated profile, and the types that all other crates use |
+//! | [`manifests`] | the CRD, and the RBAC objects for profiles and for the operator |
 
 pub mod manifests;
 pub mod model;

@@ -1,23 +1,23 @@
-//! The CRD as YAML.
+//! The CRD of `CacheProfile` as YAML.
 
 use super::{HEADER, Unwritable, yaml};
 use crate::v1alpha1::CacheProfile;
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-/// The CRD as YAML, byte for byte what `crds/` holds and `kubewarm crd` prints.
+/// Returns the CRD as YAML: the content of `crds/` and the output of `kubewarm crd`.
 ///
 /// # Errors
 ///
-/// [`Unwritable`] if serialization fails, which the drift test would show.
+/// [`Unwritable`] if serialization fails, which tests exclude.
 pub fn crd_yaml() -> Result<String, Unwritable> {
     let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(Unwritable::Json)?;
     tidy(&mut crd);
     Ok(format!("{HEADER}{}", yaml(&crd)?))
 }
 
-/// Bounds are floats in the CRD's types, and the derive lets `status` be null and gives the root a
-/// title: nothing that a reader of the file needs.
+/// Removes `nullable: true` and titles, and converts float bounds to integers. The derive and the
+/// types of the CRD produce them, and the API server does not need them.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -36,7 +36,7 @@ fn tidy(value: &mut Value) {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // Formatting is exact where a cast would have to be argued about.
+    // Formatting is exact for integers; a cast from `f64` could truncate.
     (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
     #[test]
-    fn the_text_is_the_type() {
+    fn the_yaml_matches_the_derived_definition() {
         let text = crd_yaml().unwrap();
         let read: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
         let mut expected = serde_json::to_value(CacheProfile::crd()).unwrap();
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_of_excess_is_named() {
+    fn the_description_of_excess_names_the_ignored_resource() {
         let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         let excess = crd.pointer(&format!("{status}/access/properties/excess/description"));
         let text = excess.and_then(Value::as_str).unwrap();
-        // The one kind that the default roles let everybody list and watch.
+        // The only resource that the default ClusterRoles permit all users to list and watch.
         assert!(text.contains("only `clustertrustbundles`"), "{text}");
     }
 

@@ -1,4 +1,5 @@
-//! Who may do what by roles and bindings, and what applying manifests would change of it. Pure.
+//! Permissions that RBAC objects grant, and their difference between a cluster and new manifests.
+//! Does no I/O.
 
 use super::Document;
 use crate::model::{ProfileRef, Subject};
@@ -8,59 +9,59 @@ use std::{
     sync::Arc,
 };
 
-/// Grants that one binding is taken apart into. Ours have some hundred; one that somebody wrote to
-/// drown the reader in them is shown as one for each subject.
+/// Largest number of grants that one binding is split into. Bindings of kubewarm grant about a
+/// hundred. For a larger role, the reader sees one grant for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
-/// One thing that one subject may do.
+/// One verb on one resource or URL that RBAC permits one subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
-    /// Who.
+    /// The permitted subject.
     pub subject: Subject,
-    /// The namespace that it holds in; `None`: the whole cluster.
+    /// Namespace of the grant; `None`: the whole cluster.
     pub namespace: Option<Arc<str>>,
-    /// With what.
+    /// Permitted resource, URL or role.
     pub object: Object,
-    /// The verb; empty for all that a role or a rule grants.
+    /// The verb; empty for `Role` and `Rules`, which include all their verbs.
     pub verb: String,
 }
 
-/// What a grant is about.
+/// Resource, URL or role of a [`Grant`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// A kind, or one object of it.
+    /// All objects of a resource, or one of them.
     Resource {
-        /// The API group; empty is the core group.
+        /// The API group; empty for the core group.
         group: String,
-        /// The plural, `*`, or with a subresource behind a `/`.
+        /// The plural name, `*`, or `<plural>/<subresource>`.
         resource: String,
-        /// The one object; `None` for all.
+        /// Name of the object; `None` for all objects.
         name: Option<String>,
     },
-    /// A path of the API server that is no resource.
+    /// A URL path of the API server that is not a resource.
     Url(String),
-    /// All that a role grants which is not ours, such as `ClusterRole admin`.
+    /// All rules of a role that kubewarm does not manage, such as `ClusterRole admin`.
     Role(String),
-    /// All that a role grants whose rules are too many to take apart.
+    /// All rules of a role with more than `GRANTS_PER_BINDING` grants.
     Rules(String),
 }
 
-/// What applying manifests would change.
+/// Difference that applying manifests would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Grants that would come, each with the binding that it comes by.
+    /// New grants, each with its binding.
     pub gained: BTreeMap<Grant, String>,
-    /// Grants that would go, each with the binding that it holds by now.
+    /// Removed grants, each with its current binding.
     pub lost: BTreeMap<Grant, String>,
-    /// Grants that would stay though the manifests do not name them, each with its binding.
+    /// Existing grants that the manifests do not contain and do not remove, each with its binding.
     pub kept: BTreeMap<Grant, String>,
-    /// Bindings that cannot be applied, since the role of a binding is immutable: the binding, and
-    /// the role that it has.
+    /// Bindings that cannot be applied, because `roleRef` is immutable: the binding and its current
+    /// role.
     pub stuck: Vec<(String, String)>,
 }
 
 impl Change {
-    /// Whether the cluster is what the manifests say.
+    /// Whether the cluster already matches the manifests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
@@ -68,8 +69,8 @@ impl Change {
     }
 }
 
-/// What applying `wanted` to a cluster would change that holds `live`: the objects of the same
-/// names, the leftovers of the same profile, and all bindings to their roles.
+/// Computes the effect of applying `wanted`. `live` must contain the objects of the same names,
+/// older objects of the same profile, and all bindings to their roles.
 #[must_use]
 pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
     let id = |document: &Document| {
@@ -101,8 +102,8 @@ pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
     change
 }
 
-/// What `documents` grant, each with the first binding that it comes by. A role that nobody is
-/// bound to grants nothing, and neither does a binding to a role of ours that is not there.
+/// Returns the grants of `documents`, each with its first binding. A role without a binding grants
+/// nothing; neither does a binding to a missing role of kubewarm.
 #[must_use]
 pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
@@ -127,7 +128,8 @@ pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Whom `documents` let mint tokens of the account that a profile names: the operator.
+/// Returns the subject that `documents` permit to mint tokens of the profile's ServiceAccount: the
+/// operator.
 #[must_use]
 pub fn token_minter(profile: &ProfileRef, documents: &[Document]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
@@ -135,7 +137,7 @@ pub fn token_minter(profile: &ProfileRef, documents: &[Document]) -> Option<Subj
     bindings.flat_map(Document::subjects).next().map(subject)
 }
 
-/// What a bound role allows, objects and verbs; if that is more than `most`, as one.
+/// Returns the objects and verbs of a bound role, or a single entry if they are more than `most`.
 fn powers(
     role: &RoleRef,
     namespace: &str,
@@ -151,7 +153,8 @@ fn powers(
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
         Some(found) => found.rules(),
-        // A name of ours that is not there. Roles of other names were not read.
+        // The role of kubewarm does not exist. Roles with other names are not read from the
+        // cluster.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
         None => return [(Object::Role(title), String::new())].into(),
     };
@@ -161,7 +164,7 @@ fn powers(
     rules.iter().flat_map(parts).collect()
 }
 
-/// How many grants a rule is, for one subject.
+/// Returns the number of grants of a rule for one subject.
 fn size(rule: &PolicyRule) -> usize {
     let of = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
     let resources = of(&rule.api_groups).saturating_mul(of(&rule.resources));
@@ -169,7 +172,7 @@ fn size(rule: &PolicyRule) -> usize {
     objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
-/// A rule taken apart.
+/// Splits a rule into objects and verbs.
 fn parts(rule: &PolicyRule) -> Vec<(Object, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
@@ -197,12 +200,12 @@ fn subject(subject: &v1::Subject) -> Subject {
             name: subject.name.as_str().into(),
         },
         "Group" => Subject::Group(subject.name.as_str().into()),
-        // Of a ServiceAccount it may be the user name.
+        // A `User` can be a ServiceAccount by its user name.
         _ => Subject::from_username(&subject.name),
     }
 }
 
-/// `RoleBinding shop/kubewarm:shop:web`.
+/// Formats a document as `RoleBinding shop/kubewarm:shop:web`.
 fn title(document: &Document) -> String {
     match document.namespace() {
         "" => format!("{} {}", document.kind(), document.name()),
@@ -238,7 +241,7 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         parse(&format!("{ROLE}{BINDING}"))
     }
 
-    fn said(grants: &BTreeMap<Grant, String>) -> Vec<String> {
+    fn rows(grants: &BTreeMap<Grant, String>) -> Vec<String> {
         let line = |Grant { subject, namespace, object, verb }: &Grant| {
             let object = match object {
                 Object::Resource { group, resource, name } => {
@@ -246,41 +249,41 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
                 }
                 Object::Url(text) | Object::Role(text) | Object::Rules(text) => text.clone(),
             };
-            let place = namespace.as_deref().unwrap_or("everywhere");
-            format!("{subject} {verb} {object} {place}")
+            let namespace = namespace.as_deref().unwrap_or("everywhere");
+            format!("{subject} {verb} {object} {namespace}")
         };
         grants.keys().map(line).collect()
     }
 
     #[test]
-    fn on_an_empty_cluster_everything_is_gained_and_then_nothing() {
+    fn applying_to_an_empty_cluster_gains_all_grants_and_a_second_time_none() {
         let change = compare(&both(), &[]);
-        let ours = "system:serviceaccount:ops:kubewarm";
-        let gained = ["list", "watch"].map(|verb| format!("{ours} {verb} pods./* shop"));
-        assert_eq!(said(&change.gained), gained);
+        let operator = "system:serviceaccount:ops:kubewarm";
+        let gained = ["list", "watch"].map(|verb| format!("{operator} {verb} pods./* shop"));
+        assert_eq!(rows(&change.gained), gained);
         assert!(compare(&both(), &both()).is_empty());
-        // A role that nobody is bound to grants nothing, nor does a binding to no role.
+        // A role without a binding grants nothing; neither does a binding to a missing role.
         for half in [ROLE, BINDING] {
-            assert_eq!(said(&compare(&both(), &parse(half)).gained), gained);
+            assert_eq!(rows(&compare(&both(), &parse(half)).gained), gained);
         }
     }
 
     #[test]
-    fn rules_that_somebody_added_are_lost() {
+    fn applying_manifests_removes_rules_that_a_user_added() {
         let wide = ROLE.replace("[list, watch]", "[list, watch, '*']");
         let urls = "rules: [{nonResourceURLs: [/metrics], verbs: [get]}, ";
         let wide = wide.replace("rules: [", urls);
         let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
-        let ours = "system:serviceaccount:ops:kubewarm";
+        let operator = "system:serviceaccount:ops:kubewarm";
         assert_eq!(
-            said(&change.lost),
-            [format!("{ours} * pods./* shop"), format!("{ours} get /metrics shop")]
+            rows(&change.lost),
+            [format!("{operator} * pods./* shop"), format!("{operator} get /metrics shop")]
         );
         assert!(change.gained.is_empty() && change.kept.is_empty());
     }
 
     #[test]
-    fn another_binding_to_our_role_gains_too() {
+    fn another_binding_to_the_role_gains_the_same_grants() {
         let other = BINDING
             .replace("metadata: {name: 'kubewarm:shop:web'", "metadata: {name: mine")
             .replace(
@@ -299,12 +302,12 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         assert!(mallory.iter().all(|(_, by)| **by == "RoleBinding shop/mine"), "{mallory:?}");
 
         let change = compare(&both(), &parse(&format!("{ROLE}{BINDING}{other}")));
-        assert_eq!(said(&change.kept), ["mallory list pods./* shop", "mallory watch pods./* shop"]);
+        assert_eq!(rows(&change.kept), ["mallory list pods./* shop", "mallory watch pods./* shop"]);
         assert!(!change.is_empty() && change.gained.is_empty());
     }
 
     #[test]
-    fn what_is_no_longer_needed_stays_until_it_is_deleted() {
+    fn objects_that_are_no_longer_needed_keep_their_grants_until_deleted() {
         let old = format!("{ROLE}{BINDING}").replace("namespace: shop", "namespace: west");
         let live: Vec<_> = both().into_iter().chain(parse(&old)).collect();
         let change = compare(&both(), &live);
@@ -320,26 +323,26 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
         let binding = "RoleBinding shop/kubewarm:shop:web".to_owned();
         assert_eq!(change.stuck, [(binding, "ClusterRole admin".to_owned())]);
         assert_eq!(
-            said(&change.lost),
+            rows(&change.lost),
             ["system:serviceaccount:ops:kubewarm  ClusterRole admin shop"]
         );
     }
 
     #[test]
-    fn a_role_of_a_million_grants_is_one() {
+    fn a_role_of_a_million_grants_is_shown_as_one_grant() {
         let many: Vec<_> = (0..100).map(|n| format!("r{n}")).collect();
         let many = many.join(", ");
         let wide =
             ROLE.replace("['']", &format!("[{many}]")).replace("[pods]", &format!("[{many}]"));
         let change = compare(&both(), &parse(&format!("{wide}{BINDING}")));
         assert_eq!(
-            said(&change.lost),
+            rows(&change.lost),
             ["system:serviceaccount:ops:kubewarm  Role kubewarm:shop:web shop"]
         );
     }
 
     #[test]
-    fn other_objects_are_no_roles() {
+    fn other_kinds_and_invalid_rules_are_rejected() {
         let error = Document::parse("kind: Pod\n").unwrap_err().to_string();
         assert_eq!(error, "it holds a \"Pod\", which is no role or binding");
         let broken = ROLE.replace("verbs: [list, watch]", "verbs: 7");

@@ -1,13 +1,15 @@
-//! The label by which all manifests of a profile are found.
+//! Label that selects all manifests of a profile.
 
 use crate::model::ProfileRef;
 
-/// The label on every manifest. Its value is `<namespace>.<profile>` where that is at most 63 bytes
-/// long, else its first 46 bytes, `-`, and 16 hexadecimal digits of its FNV-1a hash. It is for
-/// finding them; names tell them apart.
+/// Label of every manifest of a profile.
+///
+/// Its value is `<namespace>.<profile>` up to 63 bytes. A longer value is cut to 46 bytes, followed
+/// by `-` and the 16 hexadecimal digits of its FNV-1a hash. The label only finds the objects; their
+/// names identify them.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
-/// See [`PROFILE_LABEL`].
+/// Returns the value of [`PROFILE_LABEL`] for `profile`.
 pub(super) fn label_value(profile: &ProfileRef) -> String {
     let full = format!("{}.{}", profile.namespace, profile.name);
     if full.len() <= 63 {
@@ -29,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_profile_still_has_a_valid_label() {
+    fn a_long_name_has_a_valid_unique_label() {
         assert_eq!(label_value(&profile("shop", "web.v2")), "shop.web.v2");
         let long = [&"a".repeat(63), &"a".repeat(64)].map(|name| label_value(&profile("s", name)));
         for value in &long {

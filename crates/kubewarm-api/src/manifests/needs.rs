@@ -1,4 +1,4 @@
-//! What a profile must be allowed to do, and where.
+//! Permissions that a profile needs, by namespace.
 
 use crate::model::{
     Declared, Extent, GroupResource, LabelSelector, ProfileRef, Subject, TargetScope,
@@ -9,39 +9,41 @@ use std::{
     sync::Arc,
 };
 
-/// Kinds to be listed and watched in one place.
+/// Resources to list and watch in one namespace or in the cluster.
 pub(super) type Kinds = BTreeSet<GroupResource>;
 
-/// The namespaces that selectors find, as far as somebody has asked. Bounded by the targets.
+/// Namespaces by selector, for selectors that were looked up in the cluster. It has at most one
+/// entry for each target.
 pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
 
-/// The least that lets every cell of a profile be listed and watched.
+/// The minimal permissions that permit kubewarm to list and watch all targets of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// Which profile.
+    /// Namespace and name of the profile.
     pub(super) profile: ProfileRef,
-    /// The ServiceAccount of its namespace that reads; `None`: the operator.
+    /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
     pub(super) account: Option<Arc<str>>,
-    /// By namespace, of those that the spec names or implies.
+    /// Resources by namespace, for namespaces that the spec names or implies.
     pub(super) named: BTreeMap<Arc<str>, Kinds>,
-    /// Of namespaces that a selector finds.
+    /// Resources in the namespaces that selectors match.
     pub(super) selected: Vec<Selected>,
-    /// Across all namespaces, and of kinds that live in none.
+    /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: Kinds,
-    /// Namespaces that are asked for by name, to tell one that is absent from one that is closed.
+    /// Namespaces to `get` by name, which shows whether a namespace does not exist or RBAC does not
+    /// permit access.
     pub(super) looked_up: BTreeSet<Arc<str>>,
 }
 
-/// Kinds that are needed in every namespace that a selector finds.
+/// Resources that are necessary in every namespace of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selected {
-    /// The first target with this selector; it gives the role its name.
+    /// The first target with this selector, whose name is part of the role's name.
     pub(super) target: Arc<str>,
-    /// The selector.
+    /// The namespace selector.
     pub(super) labels: LabelSelector,
-    /// What the selector finds now; `None` offline, where nobody knows.
+    /// Namespaces that the selector matches now; `None` without a cluster.
     pub(super) namespaces: Option<BTreeSet<Arc<str>>>,
-    /// What is needed there.
+    /// Resources to list and watch in these namespaces.
     pub(super) kinds: Kinds,
 }
 
@@ -57,7 +59,8 @@ impl Needs {
         }
     }
 
-    /// From the declared cells. A target that is not accepted has none and needs nothing.
+    /// Collects the permissions for the declared informers. A rejected target has no informers and
+    /// needs no permissions.
     pub(super) fn of_cells(declared: &Declared, watched: &Watched) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
@@ -75,8 +78,8 @@ impl Needs {
         needs.limited(watched)
     }
 
-    /// From the spec: kinds as it writes them, and of each selector the namespaces that it finds,
-    /// where those are known.
+    /// Collects the permissions from the spec. Resources are taken as written. Namespaces of a
+    /// selector come from `found`, and stay `None` if the selector is absent there.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         found: &FoundNamespaces,
@@ -95,7 +98,7 @@ impl Needs {
         needs.limited(watched)
     }
 
-    /// Who reads, if the operator is `operator`.
+    /// Returns the subject that reads: the profile's ServiceAccount, or `operator`.
     pub(super) fn reader(&self, operator: &Subject) -> Subject {
         match &self.account {
             None => operator.clone(),
@@ -106,8 +109,9 @@ impl Needs {
         }
     }
 
-    /// Whether what is granted in `namespace`, or everywhere, leaves the namespace of an account that
-    /// the profile names: whoever may act there would gain what is elsewhere.
+    /// Whether a grant in `namespace`, or in the cluster if it is `None`, is outside the namespace
+    /// of the profile's ServiceAccount. Anyone who can act as the account would then gain access to
+    /// other namespaces.
     pub(super) fn leaves_home(&self, namespace: Option<&str>) -> bool {
         self.account.is_some() && namespace != Some(&*self.profile.namespace)
     }
@@ -127,7 +131,8 @@ impl Needs {
         }
     }
 
-    /// Targets with the same selector that find the same namespaces share a role.
+    /// Adds permissions for a selector. Targets with equal selectors and equal namespaces share a
+    /// role.
     fn select<'a>(
         &mut self,
         target: &Arc<str>,
@@ -148,8 +153,8 @@ impl Needs {
         }
     }
 
-    /// Without what only a ClusterRole grants, where the operator has none: to ask for namespaces by name. A
-    /// Role goes with its namespace.
+    /// Removes `looked_up` if the operator has no ClusterRole. A Role cannot replace it, because
+    /// the API server deletes a Role with its namespace.
     fn limited(mut self, watched: &Watched) -> Self {
         if matches!(watched, Watched::Namespaces(_)) {
             self.looked_up.clear();
@@ -158,7 +163,7 @@ impl Needs {
     }
 }
 
-/// The core group's `namespaces`.
+/// The resource `namespaces` of the core group.
 pub(super) fn namespaces() -> Option<GroupResource> {
     GroupResource::new("", "namespaces").ok()
 }

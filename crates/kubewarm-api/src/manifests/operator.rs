@@ -1,23 +1,23 @@
-//! What the operator needs whatever the profiles say, for all namespaces or for some.
+//! RBAC objects of the operator itself, for all namespaces or for a list of namespaces.
 
 use super::Unwritable;
 use serde_json::{Value, json};
 
-/// For all namespaces: the one place where these permissions stand.
+/// Permissions for all namespaces. Every other form is derived from this file.
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
-/// What it needs besides to tell apart who reads metrics.
+/// Additional permissions to authenticate and authorize readers of metrics.
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
-/// What it needs besides for the read API.
+/// Additional permissions of the read API.
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
-/// The operator's namespace there.
+/// The operator's namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
-/// The Lease that decides which replica writes statuses.
+/// Name of the Lease of the replica that writes statuses.
 pub const LEASE: &str = "kubewarm";
-/// The name of the roles in the namespaces that are watched. `kubewarm` is taken in the operator's
-/// own, and with a `:` it cannot be the one of a profile's.
+/// Name of the Roles in watched namespaces. The operator's namespace already has a Role `kubewarm`.
+/// The `:` excludes collisions with role names of profiles.
 const NAME: &str = "kubewarm:operator";
 
-/// What the operator is to do that not every one does. Only a ClusterRole grants what it takes.
+/// Optional features of the operator whose permissions need a ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
     /// `kubewarm run --metrics-auth`.
@@ -26,12 +26,12 @@ pub enum More {
     ReadApi,
 }
 
-/// The manifests of the operator in `namespace`. If `watched` names namespaces, the ClusterRole
-/// becomes a Role in each.
+/// Returns the YAML of the operator's RBAC objects in `namespace`. If `watched` is not empty, a
+/// Role in each of these namespaces replaces the ClusterRole.
 ///
 /// # Errors
 ///
-/// None in practice: the shipped manifests are YAML.
+/// [`Unwritable`] if a file of `deploy/` is not valid YAML, which tests exclude.
 pub fn operator(namespace: &str, watched: &[String], more: &[More]) -> Result<String, Unwritable> {
     let mut shipped = SHIPPED.to_owned();
     for more in more {
@@ -66,7 +66,7 @@ pub fn operator(namespace: &str, watched: &[String], more: &[More]) -> Result<St
     Ok(text)
 }
 
-/// Has everything that names the shipped namespace name `namespace`.
+/// Replaces the shipped namespace by `namespace` in all strings.
 fn move_to(value: &mut Value, namespace: &str) {
     match value {
         Value::String(text) if text == NAMESPACE => namespace.clone_into(text),
@@ -87,7 +87,7 @@ fn role(cluster: &Value, namespace: &str) -> Value {
     })
 }
 
-/// The rules that a Role can grant: those of kinds that have namespaces.
+/// Returns the rules for namespaced resources, which a Role can grant.
 fn in_namespaces(rules: &Value) -> Vec<&Value> {
     let is_clusters = |rule: &&Value| rule["apiGroups"] == json!(["admissionregistration.k8s.io"]);
     rules.as_array().into_iter().flatten().filter(|rule| !is_clusters(rule)).collect()
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn for_all_namespaces_it_is_what_is_shipped() {
+    fn manifests_for_all_namespaces_are_the_shipped_files() {
         assert_eq!(operator(NAMESPACE, &[], &[]).unwrap(), SHIPPED);
         let moved = operator("ops", &[], &[]).unwrap();
         assert!(!moved.contains(NAMESPACE));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_are_granted_where_they_are_asked_for() {
+    fn features_add_the_permissions_that_they_need() {
         let plain = operator("ops", &[], &[]).unwrap();
         assert!(!plain.contains("tokenreviews"));
         let all = parse(&operator("ops", &[], &[More::MetricsAuth]).unwrap());

@@ -1,4 +1,4 @@
-//! Roles and bindings as typed objects.
+//! Roles and bindings as typed objects: parsed from YAML, and built for profiles.
 
 use super::{
     Unwritable,
@@ -17,27 +17,28 @@ use std::{
     sync::Arc,
 };
 
-/// What the names of all roles begin with.
+/// Prefix of all role names.
 pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// The longest name, in bytes.
+/// Longest name of a Kubernetes object, in bytes.
 const MAX_NAME: usize = 253;
-/// The most names in one rule, as in the schema of `status.access`.
+/// Largest number of `resourceNames` in one rule, as in the schema of `status.access.roles`.
 const MAX_NAMES: usize = 64;
 
-/// Which of the two manifests a grant belongs to.
+/// Manifest of `status.access` that a grant belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// Everything else.
+    /// `manifests`: all grants that are not elevated.
     Plain,
-    /// Secrets, and what lies outside the namespace of an account that the profile names.
+    /// `manifestsElevated`: secrets, and grants outside the namespace of the profile's
+    /// ServiceAccount.
     Elevated,
 }
 
 const KINDS: [&str; 4] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 
-/// An object of RBAC: a role or a binding, of a namespace or of the cluster.
+/// A Role, RoleBinding, ClusterRole or ClusterRoleBinding.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Document {
@@ -52,32 +53,32 @@ pub struct Document {
     subjects: Option<Vec<v1::Subject>>,
 }
 
-/// A text that should hold objects of RBAC and nothing else.
+/// Error of parsing YAML that must contain only RBAC objects.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// Not YAML.
+    /// The text is not YAML.
     #[error("it is not YAML")]
     Yaml(#[source] serde_saphyr::Error),
-    /// Not the fields of its kind.
+    /// An object has invalid fields.
     #[error("it holds a {kind} that is none")]
     Fields {
-        /// As written.
+        /// Kind of the object, as written.
         kind: String,
-        /// What is wrong.
+        /// Error of the first invalid field.
         #[source]
         source: serde_json::Error,
     },
-    /// Another kind.
+    /// An object is not a role or binding.
     #[error("it holds a {0:?}, which is no role or binding")]
     Kind(String),
 }
 
 impl Document {
-    /// The objects of `text`, in its order.
+    /// Parses all objects of `text` in order.
     ///
     /// # Errors
     ///
-    /// [`Unreadable`] for the first that is no role or binding.
+    /// [`Unreadable`] for the first object that is not a valid role or binding.
     pub fn parse(text: &str) -> Result<Vec<Self>, Unreadable> {
         let all: Vec<serde_json::Value> =
             serde_saphyr::from_multiple(text).map_err(Unreadable::Yaml)?;
@@ -92,60 +93,62 @@ impl Document {
         serde_json::from_value(value).map_err(|source| Unreadable::Fields { kind, source })
     }
 
-    /// An object as a list of its `kind` holds it, where it says no kind itself.
+    /// Converts an item of a list of `kind`. Items of a list have no `kind` of their own.
     ///
     /// # Errors
     ///
-    /// That of a field which is not what its kind has there.
+    /// The error of the first invalid field.
     pub fn of_item(kind: &str, object: DynamicObject) -> Result<Self, serde_json::Error> {
         let DynamicObject { metadata, data, .. } = object;
         Ok(Self { kind: kind.to_owned(), metadata, ..serde_json::from_value(data)? })
     }
 
-    /// Its kind.
+    /// The kind, such as `RoleBinding`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Its name; empty where it has none.
+    /// The name; empty if absent.
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; empty where it has none.
+    /// The namespace; empty for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The rules of a role; of a binding, none.
+    /// The rules of a role; empty for a binding.
     #[must_use]
     pub fn rules(&self) -> &[PolicyRule] {
         self.rules.as_deref().unwrap_or_default()
     }
 
-    /// The role that it binds, if it is a binding.
+    /// The `roleRef` of a binding; `None` for a role.
     #[must_use]
     pub fn binds(&self) -> Option<&RoleRef> {
         self.role_ref.as_ref()
     }
 
-    /// The subjects of a binding; of a role, none.
+    /// The subjects of a binding; empty for a role.
     pub(super) fn subjects(&self) -> &[v1::Subject] {
         self.subjects.as_deref().unwrap_or_default()
     }
 
-    /// The object as one YAML document, without a separator.
+    /// Writes the object as one YAML document without `---`.
     pub(super) fn yaml(&self) -> Result<String, Unwritable> {
-        // Names go through the serializer's quoting only, never into a block scalar.
+        // Without block scalars, the serializer quotes every name. A block scalar could contain a
+        // line `---`.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         serde_saphyr::to_string_with_options(self, options).map_err(Unwritable::Yaml)
     }
 }
 
-/// The rules for `kinds`, one for each API group, and for looking up namespaces by name.
+/// Builds one `list` and `watch` rule for each API group of `kinds`, and `get` rules for the
+/// namespaces `looked_up`.
 pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
     let mut by_group = BTreeMap::<&str, Vec<String>>::new();
     for kind in kinds {
@@ -162,7 +165,7 @@ pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<Policy
     by_group.into_iter().map(of_group).chain(lookup).collect()
 }
 
-/// One verb on objects of these names, of a kind of the core group.
+/// Builds a rule with one verb for named objects of a core resource.
 fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -173,9 +176,10 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
     }
 }
 
-/// The objects that grant `tier` of `needs` to whoever reads: namespaces by name, then the cluster,
-/// then selectors in the order of their targets; and to `operator` the tokens of the account that
-/// the profile names.
+/// Builds the objects that grant the part `tier` of `needs`: for named namespaces, for the cluster,
+/// then for selectors in the order of their targets.
+///
+/// The plain part also permits `operator` to mint tokens of the profile's ServiceAccount.
 pub(super) fn documents(
     needs: &Needs,
     operator: &Subject,
@@ -215,7 +219,7 @@ pub(super) fn documents(
     }
     if let (Some(account), Tier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
         let name = named(token_role_name(&needs.profile))?;
-        // To mint tokens of one account, and of no other.
+        // `resourceNames` restricts the grant to the tokens of one account.
         let mint = rule("serviceaccounts/token", vec![account.to_string()], "create");
         let writer = Writer { subject: operator, ..writer };
         all.extend(writer.granted(&name, Some(&needs.profile.namespace), vec![mint]));
@@ -223,12 +227,13 @@ pub(super) fn documents(
     Ok(all)
 }
 
-/// No part of `name` can hold a `:`, so no two names are equal that differ in a part.
+/// Checks the length of a name. The parts of a name contain no `:`, so different parts give
+/// different names.
 fn named(name: String) -> Result<String, Unwritable> {
     if name.len() > MAX_NAME { Err(Unwritable::NameTooLong(name)) } else { Ok(name) }
 }
 
-/// All of `needs` by namespace, sorted; the empty one is the whole cluster.
+/// Returns all rules of `needs` by namespace, sorted. The empty namespace stands for the cluster.
 pub(super) fn roles(needs: &Needs) -> Vec<v1alpha1::NamespaceRules> {
     let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
     let everywhere = rules(&needs.everywhere, &needs.looked_up);
@@ -260,7 +265,8 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
 }
 
 impl Tier {
-    /// Those of `kinds` that belong to it, `away` from the namespace of an account or not.
+    /// Returns the resources of `kinds` that belong to this part. `away`: the grant is outside the
+    /// namespace of the profile's ServiceAccount.
     pub(super) fn of(self, kinds: &Kinds, away: bool) -> Kinds {
         let elevated = self == Self::Elevated;
         let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
@@ -268,14 +274,14 @@ impl Tier {
     }
 }
 
-/// What all objects of one profile have in common.
+/// Builder of the objects of one profile for one subject.
 struct Writer<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,
 }
 
 impl Writer<'_> {
-    /// A role with `rules`, of a namespace or of the cluster, and its binding there.
+    /// Builds a role with `rules` and its binding, for a namespace or for the cluster.
     fn granted(
         &self,
         name: &str,
@@ -326,13 +332,14 @@ impl Writer<'_> {
     }
 }
 
-/// The name of a profile's roles; others of its roles have it too, a `:` and more behind it.
+/// Returns the name of a profile's roles. Further roles of the profile add `:` and a suffix.
 #[must_use]
 pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)
 }
 
-/// The name of the role that lets the operator mint tokens of the account that a profile names.
+/// Returns the name of the role that permits the operator to mint tokens of the profile's
+/// ServiceAccount.
 pub(super) fn token_role_name(profile: &ProfileRef) -> String {
     format!("{}:token", role_name(profile))
 }
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_fit_is_an_error() {
+    fn a_name_of_more_than_253_bytes_is_an_error() {
         let names = |name: &str| {
             let role = role_name(&profile("shop", name));
             named(role).map(|role| role.len())
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn names_looked_up_are_split_over_rules() {
+    fn rules_have_at_most_64_resource_names() {
         let names: BTreeSet<_> = (0..130).map(|n| Arc::from(format!("n{n}"))).collect();
         let counts: Vec<_> = rules(&Kinds::new(), &names)
             .into_iter()

@@ -1,4 +1,4 @@
-//! Limits on what stores hold, as counters that the stores charge while they grow.
+//! Memory and object limits of stores, as counters that the stores update while they grow.
 
 use super::{Bound, Limits, Measure};
 use parking_lot::Mutex;
@@ -7,16 +7,17 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// What an informer takes beside its store: its task, its watch and the connection of the watch.
+/// Estimated memory of an informer without its store, in bytes: its task, its watch and the
+/// connection.
 pub const INFORMER_BYTES: u64 = 64 << 10;
 
-/// No limit, in a counter's unit.
+/// A limit with this value means "no limit".
 const UNLIMITED: u64 = u64::MAX;
 
-/// A limit, what is used of it, and the budget above it: process → namespace → profile.
+/// Limit and usage of a profile, a namespace or the process, with the next level as parent.
 ///
-/// A profile's budget counts what its stores hold. The budgets above also count [`INFORMER_BYTES`] for each
-/// informer. Two budgets are equal only if they are the same one.
+/// A profile's budget counts only stores. The budgets above it also count [`INFORMER_BYTES`] for
+/// each informer. Two budgets are equal only if they are the same allocation.
 #[derive(Debug)]
 pub struct Budget {
     bound: Bound,
@@ -31,7 +32,8 @@ struct Counter {
     used: AtomicU64,
 }
 
-/// What one cell holds. Its store writes it, everybody may read it, and budgets pay for it by [`Charge`]s.
+/// Objects and memory of one informer. Its store writes them, every task can read them, and each
+/// [`Charge`] counts them against a budget.
 #[derive(Debug, Default)]
 pub struct Gauge(Mutex<Usage>);
 
@@ -39,15 +41,16 @@ pub struct Gauge(Mutex<Usage>);
 struct Usage {
     objects: u64,
     bytes: u64,
-    /// What it takes beside its store, for all budgets but those of profiles.
+    /// Memory of the informer without its store, in bytes. Profile budgets do not count it.
     beside: u64,
-    /// The budget of each charge.
+    /// Budget of each charge; several charges can name one budget.
     payers: Vec<Arc<Budget>>,
-    /// These and the budgets above them, each once: a cell of two profiles counts once for their namespace.
+    /// Budgets of `payers` and their ancestors without duplicates. An informer of two profiles
+    /// counts once for their namespace.
     charged: Vec<Arc<Budget>>,
 }
 
-/// Has a budget, and those above it, pay for what a gauge says, until it is dropped. Several charges of one
+/// Counts a gauge against a budget and its ancestors until it is dropped. Several charges of one
 /// gauge to one budget count once.
 #[derive(Debug)]
 pub struct Charge {
@@ -73,7 +76,8 @@ impl Counter {
         self.limit.store(limit.unwrap_or(UNLIMITED), Ordering::Relaxed);
     }
 
-    /// Adds the difference, which wraps where it is negative: sums of such differences come out right.
+    /// Adds `to - from` with wrapping. The sum of all differences is exact, although single ones
+    /// can wrap.
     fn change(&self, from: u64, to: u64) {
         self.used.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
     }
@@ -84,49 +88,49 @@ impl Counter {
 }
 
 impl Budget {
-    /// Nothing is used of it yet.
+    /// Creates a budget with zero usage.
     #[must_use]
     pub fn new(bound: Bound, limits: Limits, parent: Option<Arc<Self>>) -> Self {
         let objects = Counter::new(limits.max_objects);
         Self { bound, objects, bytes: Counter::new(limits.max_bytes), parent }
     }
 
-    /// Whose limit it is.
+    /// The level of this budget.
     #[must_use]
     pub fn bound(&self) -> Bound {
         self.bound
     }
 
-    /// The budget above it.
+    /// The budget of the next level; `None` for the process.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
     }
 
-    /// How much may be held; `None` is no limit.
+    /// The limit in objects or bytes; `None` is no limit.
     #[must_use]
     pub fn limit(&self, measure: Measure) -> Option<u64> {
         self.counter(measure).limit()
     }
 
-    /// How much is held.
+    /// The current usage in objects or bytes.
     #[must_use]
     pub fn used(&self, measure: Measure) -> u64 {
         self.counter(measure).used()
     }
 
-    /// Changes the limits. What is used stays.
+    /// Replaces the limits. The usage stays.
     pub fn set_limits(&self, limits: Limits) {
         self.objects.set_limit(limits.max_objects);
         self.bytes.set_limit(limits.max_bytes);
     }
 
-    /// This budget and those above it.
+    /// Iterates over this budget and its ancestors.
     pub fn chain(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(Some(self), |budget| budget.parent())
     }
 
-    /// Whether more is held than this budget or one above it allows. Cost: a few nanoseconds.
+    /// Whether the usage of this budget or an ancestor exceeds its limit. Takes a few nanoseconds.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         let own = self.objects.is_exceeded() || self.bytes.is_exceeded();
@@ -150,7 +154,7 @@ impl PartialEq for Budget {
 impl Eq for Budget {}
 
 impl Usage {
-    /// What counts for a limit of `bound`.
+    /// Returns the part that counts against a limit of `bound`.
     fn size(&self, bound: Bound, measure: Measure) -> u64 {
         match (measure, bound) {
             (Measure::Objects, _) => self.objects,
@@ -171,7 +175,7 @@ impl Usage {
         budget.bytes.change(self.size(budget.bound, Measure::Memory), 0);
     }
 
-    /// Charges the budgets of the payers, and those above them.
+    /// Recomputes `charged` from `payers`, and updates the budgets that were added or removed.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::chain) {
@@ -190,7 +194,7 @@ impl Usage {
 }
 
 impl Charge {
-    /// Begins to charge `budget` for what `gauge` says.
+    /// Counts `gauge` against `budget` from now on.
     #[must_use]
     pub fn new(gauge: Arc<Gauge>, budget: Arc<Budget>) -> Self {
         let mut usage = gauge.0.lock();
@@ -203,13 +207,13 @@ impl Charge {
         Self { gauge, budget }
     }
 
-    /// What is paid for.
+    /// The counted usage.
     #[must_use]
     pub fn gauge(&self) -> &Gauge {
         &self.gauge
     }
 
-    /// The budget that pays.
+    /// The budget that counts the usage.
     #[must_use]
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
@@ -229,13 +233,13 @@ impl Drop for Charge {
 }
 
 impl Gauge {
-    /// Of a cell with an informer, which takes [`INFORMER_BYTES`].
+    /// Creates a gauge for an informer, which also uses [`INFORMER_BYTES`].
     #[must_use]
     pub fn of_informer() -> Self {
         Self(Mutex::new(Usage { beside: INFORMER_BYTES, ..Usage::default() }))
     }
 
-    /// Says what the store holds now.
+    /// Sets the current size of the store, and updates all charged budgets.
     pub fn set(&self, objects: u64, bytes: u64) {
         let mut usage = self.0.lock();
         for budget in &usage.charged {
@@ -245,39 +249,40 @@ impl Gauge {
         (usage.objects, usage.bytes) = (objects, bytes);
     }
 
-    /// Objects held.
+    /// Number of objects in the store.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.0.lock().objects
     }
 
-    /// Bytes that the store holds.
+    /// Size of the store in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.lock().bytes
     }
 
-    /// What of it counts for a limit of `bound`.
+    /// Returns the part that counts against a limit of `bound`, in objects or bytes.
     #[must_use]
     pub fn size(&self, bound: Bound, measure: Measure) -> u64 {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether anybody pays: else no informer is running, or none that counts.
+    /// Whether any budget counts this gauge. If none does, no informer runs, or none that has
+    /// limits.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()
     }
 
-    /// Whether the cell may hold more: while one of those who declare it has room. A limit is the business of
-    /// the profile that sets it, and ends nobody else's cell.
+    /// Whether the store may grow: at least one declaring profile is within its limits. A profile's
+    /// limit must not stop an informer that another profile uses.
     #[must_use]
     pub fn may_grow(&self) -> bool {
         let usage = self.0.lock();
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
-    /// Whether all of those who declare the cell have room.
+    /// Whether all profiles that declare the informer are within their limits.
     #[must_use]
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
@@ -300,7 +305,7 @@ mod tests {
         Limits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
     }
 
-    /// A process of 1 MiB, a namespace of it, and two profiles of 10 and 100 objects there.
+    /// A process of 1 MiB, one namespace, and two profiles of 10 and 100 objects.
     fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
         let megabyte = Limits { max_objects: None, max_bytes: Some(1 << 20) };
         let process = Arc::new(Budget::new(Bound::Process, megabyte, None));
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_two_profiles_counts_for_both_and_once_for_what_is_above_them() {
+    fn an_informer_of_two_profiles_counts_once_per_profile_and_once_for_the_namespace() {
         let (process, namespace, [small, large]) = budgets();
         let gauge = Arc::new(Gauge::of_informer());
         gauge.set(3, 1_000);
@@ -335,21 +340,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_goes_on_while_one_profile_lets_it() {
+    fn an_informer_continues_while_one_profile_is_within_its_limit() {
         let (_, _, [small, large]) = budgets();
         let gauge = Arc::new(Gauge::default());
-        assert!(gauge.may_grow() && gauge.is_within_all(), "nobody limits it");
+        assert!(gauge.may_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
         gauge.set(11, 0);
         let _small = Charge::new(Arc::clone(&gauge), Arc::clone(&small));
         assert!(!gauge.may_grow() && !gauge.is_within_all());
         let _large = Charge::new(Arc::clone(&gauge), large);
         assert!(gauge.may_grow() && !gauge.is_within_all());
         small.set_limits(limits(11, 1 << 20));
-        assert!(gauge.is_within_all(), "just the limit fits");
+        assert!(gauge.is_within_all(), "usage equal to the limit is within it");
     }
 
     #[test]
-    fn an_exceeded_process_leaves_no_profile_room() {
+    fn no_store_may_grow_while_the_process_limit_is_exceeded() {
         let (_, namespace, [small, _]) = budgets();
         let (gauge, other) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
         let _small = Charge::new(Arc::clone(&gauge), small);

@@ -1,4 +1,4 @@
-//! A set in one canonical form: cheap to clone, to compare and to hash, however large it is.
+//! A set that is cheap to clone, compare and hash, independent of its size.
 
 use std::{
     cmp::Ordering,
@@ -8,11 +8,11 @@ use std::{
     sync::Arc,
 };
 
-/// Items in order, with the text that they are written as, separated by commas. Equal texts must
-/// mean equal items.
+/// Sorted items with their comma-separated text. Items with equal texts must be equal.
 ///
-/// Keys of cells hold selectors of some KiB and are looked up all the time: a clone is a reference
-/// count, unequal sets mostly differ in their hash, and equal ones are mostly the same allocation.
+/// Informer keys contain selectors of several KiB and are often looked up in maps. A clone only
+/// increments a reference count. Most unequal sets differ in their hash, and most equal sets share
+/// one allocation.
 pub(super) struct Canonical<T>(Option<Arc<Form<T>>>);
 
 struct Form<T> {
@@ -22,7 +22,7 @@ struct Form<T> {
 }
 
 impl<T> Canonical<T> {
-    /// The items, in order.
+    /// Iterates over the items in order.
     pub(super) fn items(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|form| &form.items)
     }
@@ -57,7 +57,7 @@ impl<T: Ord + fmt::Display> FromIterator<T> for Canonical<T> {
         let mut text = String::new();
         for item in &items {
             let comma = if text.is_empty() { "" } else { "," };
-            // Writing to a string does not fail.
+            // `write!` to a `String` cannot fail.
             let _written = write!(text, "{comma}{item}");
         }
         let mut hasher = DefaultHasher::new();
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_shares_its_allocation() {
+    fn a_clone_shares_the_allocation() {
         let set: Canonical<u8> = [3, 1, 2, 3].into_iter().collect();
         let clone = set.clone();
         assert!(set.is_same(&clone) && set == clone);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_sets_are_equal_and_hash_alike_wherever_they_were_made() {
+    fn equal_sets_with_different_allocations_are_equal_and_have_equal_hashes() {
         let hash = |set: &Canonical<u8>| {
             let mut hasher = DefaultHasher::new();
             set.hash(&mut hasher);

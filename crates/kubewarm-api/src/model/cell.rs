@@ -1,4 +1,4 @@
-//! A cell: one list-and-watch, and what its profiles ask of it.
+//! Keys and settings of informers. A cell is one informer: a list-and-watch and its store.
 
 use super::{
     FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListPolicy, ManagedFields,
@@ -11,116 +11,120 @@ use std::{
     time::Duration,
 };
 
-/// Where a cell looks.
+/// Namespaces that an informer lists and watches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Extent {
     /// One namespace.
     Namespace(Arc<str>),
-    /// Every namespace, of a namespaced kind.
+    /// All namespaces, of a namespaced resource.
     AllNamespaces,
-    /// A cluster-scoped kind.
+    /// The cluster, of a cluster-scoped resource.
     Cluster,
 }
 
-/// Which part of each object is fetched and stored.
+/// Part of each object that an informer requests and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Projection {
     /// The whole object.
     Full(ManagedFields),
-    /// `metadata` only, and only that is asked of the server.
+    /// Only `metadata`, requested as `PartialObjectMetadata`.
     Metadata(ManagedFields),
 }
 
-/// What makes two cells the same one. Equal cells of the profiles of one namespace share an informer and a
-/// table; profiles of different namespaces share none.
+/// Identity of an informer. Profiles of one namespace with equal keys share one informer and store;
+/// profiles of different namespaces never share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellKey {
-    /// What is listed and watched.
+    /// Resource to list and watch.
     pub resource: Resource,
-    /// Where.
+    /// Namespaces to list and watch.
     pub extent: Extent,
-    /// Sent to the server.
+    /// `labelSelector` of the list and the watch.
     pub labels: LabelSelector,
-    /// Sent to the server.
+    /// `fieldSelector` of the list and the watch.
     pub fields: FieldSelector,
-    /// What of each object.
+    /// Part of each object.
     pub projection: Projection,
-    /// Only for secrets; [`SecretData::Deny`] for every other kind, so that it splits nothing.
+    /// `secretData` of a target for secrets. Always [`SecretData::Deny`] for other resources, so
+    /// that it does not separate their informers.
     pub secret_data: SecretData,
-    /// Who reads it.
+    /// Identity of the requests.
     pub identity: Identity,
-    /// The namespace whose profiles declare it; `None`: no profile does, kubewarm itself reads it.
+    /// Namespace of the declaring profiles. `None`: kubewarm itself needs the informer.
     pub declared_in: Option<Arc<str>>,
 }
 
-/// A profile that declares a cell.
+/// Namespace and name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProfileRef {
-    /// Its namespace.
+    /// Namespace of the profile.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name of the profile.
     pub name: Arc<str>,
 }
 
-/// A profile's share in a cell: whose list slots the cell takes while it warms.
+/// The profile whose list slot an informer uses for its first list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemberOf {
     /// The profile.
     pub profile: ProfileRef,
-    /// How many first lists the profile may have under way at once; at least 1.
+    /// Largest number of concurrent first lists of the profile, at least 1.
     pub max_concurrent_lists: usize,
-    /// 0..=1000; higher warms first.
+    /// Order of the first lists within the profile, 0 to 1000; higher values first.
     pub priority: u16,
 }
 
-/// What may be changed on a running cell. Where several profiles of a namespace declare it, the active one
-/// with the highest priority decides. The staleness bound and the namespace check are the strictest of the
-/// active profiles.
+/// Settings that can change while the informer runs.
+///
+/// With several profiles, the active profile with the highest priority decides. For `max_staleness`
+/// and `namespace_check` the strictest value of all active profiles applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// The profile whose list slots it takes.
+    /// Profile whose list slot the informer uses.
     pub member_of: MemberOf,
-    /// How the objects are listed.
+    /// Settings for list requests.
     pub lists: ListPolicy,
-    /// Without an event or a bookmark for so long, the table is no longer fresh; the watch is probed
-    /// shortly before.
+    /// Time without an event or a bookmark after which the store is stale. The informer probes the
+    /// watch shortly before.
     pub max_staleness: Duration,
     /// Period of consistency checks. `None`: no checks.
     pub consistency_check_period: Option<Duration>,
-    /// Whether an empty or refused namespace is asked for by name.
+    /// Whether to read the namespace by name if a list is empty or refused.
     pub namespace_check: NamespaceCheck,
-    /// What becomes of its store when access is lost: it stays if any of its profiles wants that.
+    /// Effect of lost access on the store. `ServeStale` applies if any profile of the informer sets
+    /// it.
     pub on_access_lost: OnAccessLost,
-    /// What it holds, charged to the budgets of its profiles.
+    /// Objects and memory of the informer, which the budgets of its profiles count.
     pub gauge: Arc<Gauge>,
 }
 
-/// Whether the existence of a cell's namespace is in question.
+/// Whether the informer must check that its namespace exists.
 ///
-/// A list in a namespace that does not exist answers 200 and nothing, and a deleted one often
-/// answers 403, because its roles went first.
+/// A list in a namespace that does not exist returns 200 without objects. A list in a deleted
+/// namespace often returns 403, because the API server deletes the roles first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamespaceCheck {
-    /// It exists: the profile lives in it, or a selector matched it.
+    /// The namespace exists: it is the profile's own, or a namespace selector matched it.
     #[default]
     Known,
-    /// Some profile names it, so it may be misspelt, deleted or not made yet.
+    /// A profile names the namespace, so it can be misspelled, deleted or not yet created.
     Ask,
 }
 
-/// A cell as declared: its key, and what its profiles want of it.
+/// A declared informer: key, settings and indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellSpec {
-    /// What it is.
+    /// Identity of the informer.
     pub key: CellKey,
-    /// How it runs.
+    /// Settings that can change while the informer runs.
     pub tuning: Tuning,
-    /// Declared indexes of all its profiles together; labels are indexed always.
+    /// Indexes that its profiles declare. Labels are always indexed.
     pub indexes: BTreeSet<FieldPath>,
 }
 
 impl CellSpec {
-    /// A cell of `profile` that runs by the defaults, is compared with no list, and has no declared indexes.
+    /// Creates an informer of `profile` with the default settings, without consistency checks and
+    /// indexes.
     #[must_use]
     pub fn new(key: CellKey, profile: ProfileRef) -> Self {
         Self {
@@ -140,7 +144,7 @@ impl CellSpec {
 }
 
 impl Extent {
-    /// The namespace, where it is one.
+    /// The namespace, or `None` for cluster-wide scopes.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         match self {
@@ -161,7 +165,8 @@ impl Projection {
 }
 
 impl CellKey {
-    /// All objects of a kind there, for kubewarm itself; no payload of secrets.
+    /// Creates the key of an informer that kubewarm itself needs: the operator's identity, no
+    /// selectors, no Secret data.
     #[must_use]
     pub fn all(resource: Resource, extent: Extent, projection: Projection) -> Self {
         Self {
@@ -176,21 +181,21 @@ impl CellKey {
         }
     }
 
-    /// Whether kubewarm reads it for itself. No profile declares such a cell.
+    /// Whether kubewarm itself needs the informer. No profile declares such an informer.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.declared_in.is_none()
     }
 
-    /// Whether its objects hold the payload of Secrets. Their bodies are not compressed, and lists of earlier
-    /// versions are refused.
+    /// Whether the store contains whole Secrets. Such a store does not compress bodies, and rejects
+    /// reads of earlier resource versions.
     #[must_use]
     pub fn holds_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
     }
 
-    /// Whether the key asks for the payload of Secrets although its profile does not allow that.
+    /// Whether the key requests whole Secrets without `secretData: Allow`.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.holds_secrets() && self.secret_data == SecretData::Deny
@@ -208,8 +213,8 @@ impl fmt::Display for Extent {
 }
 
 impl fmt::Display for CellKey {
-    /// For people: `pods.v1 in namespace shop`, with what narrows it behind. What a terminal would
-    /// act on is escaped.
+    /// Writes for example `pods.v1 in namespace shop, labels app=web`, for messages. Control
+    /// characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = format!("{} in {}", self.resource, self.extent);
         if !self.labels.is_empty() {
@@ -241,7 +246,7 @@ mod tests {
     use crate::model::GroupResource;
 
     #[test]
-    fn a_key_reads_as_one_line() {
+    fn a_key_is_written_on_one_line() {
         let mut key = CellKey::all(
             Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
             Extent::Namespace("a\n2026 INFO forged".into()),

@@ -1,10 +1,11 @@
-//! The source of a decision about a caller.
+//! Result of authentication and authorization of a client, and its source. Metrics use both as
+//! labels.
 
-/// The source of a decision about a caller.
+/// Source of a [`Decision`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum DecisionSource {
-    /// A review that kubewarm remembers.
+    /// A cached answer of the API server; kubewarm sends no request.
     Cache,
     /// A review that kubewarm sent for this decision.
     ApiServer,

@@ -1,7 +1,7 @@
-//! What a profile comes to on this cluster: its targets, resolved into cells.
+//! A profile resolved against the cluster: its targets with their informers.
 //!
-//! Sync state is always computed from these, never from what happens to run: nothing started must
-//! not look like everything synced.
+//! Sync state is computed from these declarations, never from the running informers. Otherwise a
+//! profile without started informers would count as synced.
 
 use super::{
     CellSpec, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
@@ -9,113 +9,121 @@ use super::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Whether the API server lets only those name a ServiceAccount in a profile who may act as it.
+/// State of the admission policy that restricts `spec.serviceAccountName` to accounts that the
+/// author can act as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AuthorCheck {
-    /// The shipped admission policy is in force.
+    /// The policy of `deploy/account-policy.yaml` is in force.
     Enforced,
-    /// It is not: whoever may write profiles reads as any account that kubewarm has tokens of.
+    /// No policy is in force: an author of a profile can read as every account that kubewarm can
+    /// mint tokens for.
     Missing,
-    /// Not asked yet, or the operator may not see it.
+    /// kubewarm has not read the policy yet, or RBAC does not permit it.
     #[default]
     Unknown,
 }
 
-/// Why a profile or one of its targets is not accepted: the closed set of `Accepted=False` reasons.
+/// Reasons of the condition `Accepted=False`, for a profile or one target.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
 )]
 pub enum RefusalReason {
-    /// The kind is not served; it may appear.
+    /// The API server does not serve the resource. It can appear later.
     UnknownResource,
-    /// The kind has no list or no watch.
+    /// The resource does not support `list` or `watch`.
     NotListable,
-    /// A namespaced scope for a cluster-scoped kind, or the reverse.
+    /// The scope is namespaced and the resource is cluster-scoped, or the reverse.
     ScopeMismatch,
-    /// Other namespaces than the profile's own, from outside the operator's namespace.
+    /// The scope includes another namespace, the profile is outside the operator's namespace, and
+    /// it names no ServiceAccount.
     CrossNamespaceNotAllowed,
-    /// Only a ClusterRole could allow it, and the operator runs without any.
+    /// The scope needs a ClusterRole, and the operator runs without one (`--watch-namespaces`).
     ScopeNotAvailable,
-    /// The ServiceAccount that the profile names does not exist; it may be created.
+    /// The ServiceAccount of the profile does not exist. It can be created later.
     ServiceAccountNotFound,
-    /// The server does not select by that field.
+    /// The API server does not support a field of `fieldSelector` for this resource.
     UnsupportedField,
-    /// More cells than one profile, or the profiles of one namespace together, may have.
+    /// The profile, or all profiles of its namespace together, need more informers than permitted.
     TooManyInformers,
-    /// Something else in the spec that the schema cannot see.
+    /// Another error in the spec that the CRD's schema does not detect.
     InvalidSpec,
 }
 
-/// A refusal, with the message its author reads.
+/// A rejected profile or target, with a message for the author of the profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Which.
+    /// `reason` of the condition.
     pub reason: RefusalReason,
-    /// Names the field as the user wrote it, what was expected and what to do next.
+    /// Message of the condition: the field as written, the expected value, and what to do.
     pub message: String,
 }
 
-/// The cells that answer for a target now.
+/// Informers whose stores answer reads of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
-    /// The generation of the profile that declared them.
+    /// Generation of the profile that declared these informers.
     pub generation: i64,
-    /// What discovery said of their kind then.
+    /// Discovery's description of the resource at that generation.
     pub kind: ResourceInfo,
-    /// The declared cells once all are synced; until then those of the last generation that was.
+    /// The declared informers when all are synced; until then those informers of the last
+    /// generation that was synced.
     pub cells: Arc<[CellSpec]>,
 }
 
-/// One target of a profile, resolved.
+/// One target of a profile, resolved against the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredTarget {
     /// `targets[].name`.
     pub name: Arc<str>,
-    /// Whether it counts for `Ready`.
+    /// Whether the condition `Ready` depends on the target.
     pub requirement: Requirement,
-    /// `<plural>.<group>` as declared, for messages.
+    /// `<plural>.<group>` as written in the spec, for messages.
     pub declared_as: Arc<str>,
-    /// What discovery says, or why the target is not accepted. `None`: discovery has not answered
-    /// yet.
+    /// Discovery's description of the resource, or the reason for its rejection. `None` until
+    /// discovery answers.
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
-    /// The declared cells, in order. Empty if not accepted, or if the selector matches nothing.
+    /// The declared informers in order. Empty if the target is rejected, or if its namespace
+    /// selector matches no namespace.
     pub cells: Arc<[CellSpec]>,
-    /// For a namespace selector: the cell that watches namespaces for it. The target's own cells
-    /// are not known, and the target is not warm, before this one is synced.
+    /// Informer that watches namespaces for a namespace selector. Until it is synced, `cells` is
+    /// unknown and the target is not warm.
     pub namespaces: Option<CellSpec>,
-    /// Which cells answer; `None` before the first sync.
+    /// Informers that answer reads; `None` before the first sync.
     pub serving: Option<Serving>,
-    /// What its cells are selected by beside fields of the API server's: all indexes of the spec, whether
-    /// or not a table keeps them.
+    /// All indexes of the spec by name, which clients can select by. The store need not keep each
+    /// index.
     pub named: Arc<[Index]>,
-    /// Declared indexes that a table of its cells has no room for, in order; reads by them scan.
+    /// Indexes of the target that exceed the index limit of a store, in order. Reads that select by
+    /// them scan all objects.
     pub left_out: Arc<[FieldPath]>,
-    /// Which limit it does not fit into. While it is stopped, `cells` are those that it would have.
+    /// The exceeded limit, if any. For a stopped target, `cells` lists the informers that do not
+    /// run.
     pub limited: Option<Limited>,
 }
 
-/// A profile as it is to be run.
+/// A profile resolved against the cluster: input of the status and of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// Which profile.
+    /// Namespace and name of the profile.
     pub profile: ProfileRef,
-    /// `metadata.uid` of the profile: a re-created one starts anew.
+    /// `metadata.uid` of the profile. A profile with the same name and another UID starts without
+    /// the earlier state.
     pub uid: Arc<str>,
-    /// The generation that this was computed from.
+    /// Generation of the spec that this value describes.
     pub generation: i64,
-    /// Why the newest generation is refused as a whole; then everything else here is still that of
-    /// the last valid one, which keeps serving.
+    /// Rejection of the newest generation. All other fields then describe the last valid
+    /// generation, which continues to serve.
     pub refused: Option<Refusal>,
-    /// The ServiceAccount of its namespace that reads; `None`: the operator.
+    /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
     pub service_account: Option<Arc<str>>,
-    /// Whether its author was held to the accounts that they may act as.
+    /// Whether the admission policy restricted the author's choice of `service_account`.
     pub authors: AuthorCheck,
-    /// Whether it watches.
+    /// `spec.mode`.
     pub mode: Mode,
-    /// Its targets, in the order of the spec.
+    /// Targets in the order of the spec.
     pub targets: Vec<DeclaredTarget>,
-    /// `warmup.deadlineSeconds`.
+    /// `warmup.deadlineSeconds`; `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
     /// `freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
@@ -125,13 +133,14 @@ pub struct Declared {
     pub reads: ReadTerms,
     /// `spec.limits`.
     pub limits: Limits,
-    /// When this generation was accepted, or the process started, whichever was later; on the
-    /// monotonic clock of the process, as time since its start.
+    /// Time of acceptance of this generation, or zero if the process started later. Measured from
+    /// the start of the process by the monotonic clock.
     pub accepted_at: Duration,
 }
 
 impl Declared {
-    /// What `profile` comes to, whose targets are these: just accepted, as the process starts.
+    /// Combines `profile` with its resolved targets. `accepted_at` is the start of the process, and
+    /// `authors` is unknown.
     #[must_use]
     pub fn of(profile: &ValidatedProfile, targets: Vec<DeclaredTarget>) -> Self {
         Self {
@@ -154,7 +163,8 @@ impl Declared {
 }
 
 impl Serving {
-    /// Whether the cells that answer are these, however they are tuned.
+    /// Whether the serving informers have the same keys as `cells`, in order. Their settings can
+    /// differ.
     #[must_use]
     pub fn is_of(&self, cells: &[CellSpec]) -> bool {
         self.cells.iter().map(|cell| &cell.key).eq(cells.iter().map(|cell| &cell.key))
@@ -162,19 +172,19 @@ impl Serving {
 }
 
 impl DeclaredTarget {
-    /// The declared cells, and the one that watches namespaces for the selector.
+    /// Iterates over the declared informers and the namespace informer.
     pub fn all_cells(&self) -> impl Iterator<Item = &CellSpec> {
         self.cells.iter().chain(&self.namespaces)
     }
 
-    /// Whether a limit keeps its cells from running.
+    /// Whether an exceeded limit stops the target's informers.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 }
 
-/// Whether these targets declare the same cells under the same names.
+/// Whether two lists of targets have the same names and the same informers, in order.
 #[must_use]
 pub fn same_cells<'a>(
     targets: impl IntoIterator<Item = &'a DeclaredTarget>,
@@ -185,7 +195,7 @@ pub fn same_cells<'a>(
 }
 
 impl Refusal {
-    /// A refusal with its message.
+    /// Creates a refusal.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
@@ -199,7 +209,8 @@ impl RefusalReason {
         self.into()
     }
 
-    /// Whether only an edit of the profile helps: these set `Stalled`.
+    /// Whether only an edit of the profile can resolve the refusal. Such reasons set the condition
+    /// `Stalled`.
     #[must_use]
     pub const fn needs_author(self) -> bool {
         !matches!(

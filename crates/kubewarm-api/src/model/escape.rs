@@ -1,9 +1,10 @@
-//! Text of others made safe for one line of a log or a terminal.
+//! Escaping of untrusted text for one line of a log or a terminal.
 
 use std::borrow::Cow;
 
-/// `text` with everything that could end a line, steer a terminal or hide in a line written visibly, as `\n` or
-/// `\u{1b}`: control characters, line separators, direction marks and characters without width.
+/// Escapes characters of `text` that can end a line, control a terminal or be invisible, such as
+/// `\n` or `\u{1b}`. These are control characters, line separators, direction marks and zero-width
+/// characters.
 ///
 /// # Examples
 ///
@@ -26,7 +27,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether [`escape`] writes `c` in another form.
+/// Whether [`escape`] replaces `c`.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_steer_a_terminal_is_written_visibly() {
+    fn terminal_control_characters_are_escaped() {
         for (text, safe) in [
             ("plain, ünïcode 日本", "plain, ünïcode 日本"),
             (r#"größer "als" \ 'hier' …"#, r#"größer "als" \ 'hier' …"#),
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_unsafe_is_left() {
+    fn escaped_text_contains_no_unsafe_character() {
         for c in ('\0'..=char::MAX).filter(|&c| is_unsafe(c)) {
             assert!(!escape(&c.to_string()).contains(is_unsafe), "{:x}", u32::from(c));
         }

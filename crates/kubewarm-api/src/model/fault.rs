@@ -1,12 +1,12 @@
-//! Why a request to the API server did not do what it was for.
+//! Failed requests to the API server, classified by cause.
 
 use super::escape;
 use std::time::Duration;
 
-/// The longest message kept, in bytes: enough for the API server's own sentences.
+/// Longest stored message, in bytes. Messages of the API server itself are shorter.
 const MAX_MESSAGE: usize = 400;
 
-/// The closed set of causes: condition reasons, metric labels and retry rules follow from it.
+/// Causes of a failed request. Condition reasons, metric labels and retry rules depend on them.
 #[derive(
     Clone,
     Copy,
@@ -21,68 +21,68 @@ const MAX_MESSAGE: usize = 400;
     strum::VariantArray,
 )]
 pub enum Reason {
-    /// 403: the verb is not granted. Only a changed role helps.
+    /// 403: RBAC does not permit the verb. Only a changed role helps.
     Forbidden,
-    /// 401: the credentials are not accepted.
+    /// 401: the API server does not accept the credentials.
     Unauthorized,
-    /// 404 on a list or watch: the kind is not served.
+    /// 404 for a list or watch: the API server does not serve the resource.
     #[strum(serialize = "ResourceNotFound")]
     NotServed,
     /// The namespace does not exist.
     NamespaceNotFound,
-    /// 405: the kind is served, but has no such verb.
+    /// 405: the resource does not support the verb.
     NotListable,
-    /// 410, as status or as event: the version or the continue token is too old.
+    /// 410 as HTTP status or watch event: the resource version or continue token is too old.
     Gone,
-    /// 400 or 422: the server does not understand the request, such as a streaming list.
+    /// 400 or 422: the API server does not support the request, for example a watch list.
     Unsupported,
-    /// 429.
+    /// 429: the API server throttles requests.
     Throttled,
-    /// 5xx, or any other status that should not occur.
+    /// 5xx, or another unexpected status.
     ServerError,
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     #[strum(serialize = "ServerUnreachable")]
     Unreachable,
-    /// No headers, or no data, in time; or data below the rate that counts as progress.
+    /// No response headers or no data in time, or data below the minimum rate.
     TimedOut,
-    /// The answer is not what the protocol says: HTML, truncated JSON, no resource version.
+    /// The response violates the protocol: HTML, truncated JSON, or no resource version.
     Malformed,
-    /// One line or object is larger than the cap.
+    /// A watch event or an object exceeds the size limit.
     TooLarge,
-    /// The watch ended at once, again and again.
+    /// The watch ended immediately, several times in a row.
     ClosedAtOnce,
-    /// The operator may not ask for tokens of the ServiceAccount that a profile names.
+    /// RBAC does not permit the operator to request tokens of the profile's ServiceAccount.
     TokenRequestDenied,
-    /// The ServiceAccount that a profile names does not exist.
+    /// The profile's ServiceAccount does not exist.
     ServiceAccountNotFound,
-    /// For too long no real request has shown that there is still access.
+    /// No successful request has confirmed access for too long.
     Unverified,
-    /// A task panicked, such as an informer's own: a bug in kubewarm.
+    /// A task of kubewarm panicked, which is a bug.
     #[strum(serialize = "InternalError")]
     Internal,
 }
 
-/// Which request failed.
+/// Kind of the failed request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {
-    /// `list`, whole, streamed or in pages.
+    /// A list, a watch list or a paged list.
     List,
-    /// `watch`.
+    /// A watch.
     Watch,
 }
 
 impl Verb {
-    /// As RBAC writes it.
+    /// The verb in lower case, as in RBAC rules.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
-/// A failed request: cause, the server's words, and when it says to come back.
+/// A failed request: cause, message, HTTP status and `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
@@ -93,10 +93,10 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault without an HTTP status.
+    /// Creates a fault without an HTTP status.
     ///
-    /// In `message` what a terminal would act on is escaped, and it is cut at 400 bytes; it must come from a Status, a transport error or from
-    /// ourselves, never from the body of an object.
+    /// Control characters in `message` are escaped, and the message is cut at 400 bytes. It must
+    /// come from a `Status`, a transport error or kubewarm, never from the body of an object.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message: String = message.into();
@@ -109,19 +109,19 @@ impl Fault {
         Self { reason, message, retry_after: None, code: None }
     }
 
-    /// The task that asked panicked: a bug in kubewarm.
+    /// Creates the fault for a request whose task panicked, which is a bug in kubewarm.
     #[must_use]
     pub fn broke_off() -> Self {
         Self::new(Reason::Internal, "the question broke off")
     }
 
-    /// Adds the HTTP status code.
+    /// Sets the HTTP status code.
     #[must_use]
     pub fn with_code(self, code: u16) -> Self {
         Self { code: Some(code), ..self }
     }
 
-    /// Adds the server's `Retry-After`.
+    /// Sets the server's `Retry-After`.
     #[must_use]
     pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
@@ -133,19 +133,19 @@ impl Fault {
         self.reason
     }
 
-    /// What happened, in the server's words where it gave any.
+    /// The escaped message, from the API server if it sent one.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// How long the server asked to be left alone.
+    /// The `Retry-After` of the response.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The HTTP status, where there was one; that of a Status in a watch event too.
+    /// The HTTP status of the response, or the code of a `Status` in a watch event.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         self.code
@@ -153,8 +153,8 @@ impl Fault {
 }
 
 impl Reason {
-    /// Whether the identity is refused, as far as such an answer goes: without access, nothing that
-    /// was read as it may be served for long.
+    /// Whether the API server refused the identity. Objects that were read with this identity must
+    /// not be served much longer.
     #[must_use]
     pub const fn refuses_identity(self) -> bool {
         matches!(
@@ -166,7 +166,8 @@ impl Reason {
         )
     }
 
-    /// A stable `CamelCase` word. Never derived from `Debug` or from a server message.
+    /// A stable word in `CamelCase` for conditions and metrics, independent of `Debug` and of
+    /// server messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -180,13 +181,13 @@ mod tests {
     use strum::VariantArray as _;
 
     #[test]
-    fn reasons_are_distinct_words() {
+    fn reasons_are_unique() {
         let words: BTreeSet<_> = Reason::VARIANTS.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::VARIANTS.len());
     }
 
     #[test]
-    fn a_message_is_one_line() {
+    fn a_message_is_written_on_one_line() {
         let fault = Fault::new(Reason::ServerError, "down\n2026 INFO forged\u{1b}[2J");
         assert_eq!(fault.to_string(), r"down\n2026 INFO forged\u{1b}[2J");
     }

@@ -1,15 +1,15 @@
-//! Field labels: the fields by which the API server selects objects of its own kinds.
+//! Field labels: the fields that the API server supports in field selectors of built-in resources.
 
 use super::{FieldPath, GroupResource};
 
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// The kinds for which the API server compiles in field labels, as `kubectl` writes them, each with the labels that are
-/// the path of their field. Every kind also has `metadata.name`.
+/// Built-in resources with their own field labels, in the notation of `kubectl`. Each label here is
+/// also the path of its field. Every resource also has `metadata.name`.
 ///
-/// `AddFieldLabelConversionFunc` of each version in kubernetes/pkg/apis, and `ToSelectableFields` of each kind's
-/// strategy in kubernetes/pkg/registry, 1.36.
+/// Source: kubernetes 1.36, `AddFieldLabelConversionFunc` in pkg/apis and `ToSelectableFields` in
+/// pkg/registry.
 const OWN_LABELS: &[(&str, &str)] = &[
     (
         "pods",
@@ -38,7 +38,8 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
 ];
 
-/// Labels of these kinds that have another path, or a value where an object has nothing there: kind, label, path, value.
+/// Other field labels: resource, label, path, and the value that the API server uses if the field
+/// is absent.
 const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.host", "spec.nodeName", ""),
     ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),
@@ -48,15 +49,16 @@ const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
 ];
 
 impl GroupResource {
-    /// Whether the API server compiles in the field labels of this kind. Other kinds have `metadata.name`,
-    /// `metadata.namespace` and what a `CustomResourceDefinition` adds.
+    /// Whether the resource has field labels in the API server's code. Other resources have
+    /// `metadata.name`, `metadata.namespace` and the selectable fields of their
+    /// `CustomResourceDefinition`.
     #[must_use]
     pub fn has_own_field_labels(&self) -> bool {
         own_labels(&self.to_string()).is_some()
     }
 
-    /// The path of a field label, and the value that the API server takes where an object has nothing there. `None`
-    /// where there is no such label.
+    /// Returns the path of a field label, and the value that the API server uses if the field is
+    /// absent. Returns `None` if the resource has no such label.
     #[must_use]
     pub fn field_label(&self, label: &str) -> Option<(FieldPath, &'static str)> {
         let kind = self.to_string();
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_label_leads_to_a_field() {
+    fn every_label_has_a_valid_field_path() {
         let own =
             OWN_LABELS.iter().flat_map(|(of, own)| own.split_whitespace().map(|it| (*of, it)));
         let others = OTHER_LABELS.iter().map(|(of, label, ..)| (*of, *label));
@@ -90,11 +92,11 @@ mod tests {
             assert!(of.has_own_field_labels() && of.field_label(label).is_some(), "{of} {label}");
         }
         let events = GroupResource::new("", "events").unwrap();
-        assert_eq!(events.field_label("source"), None, "several fields make it up");
+        assert_eq!(events.field_label("source"), None, "its value comes from several fields");
     }
 
     #[test]
-    fn a_label_may_lead_elsewhere_and_mean_a_value_that_is_not_written() {
+    fn labels_can_have_another_path_and_a_default_value() {
         let found = |group: &str, plural: &str, label: &str| {
             let (path, absent) = GroupResource::new(group, plural).unwrap().field_label(label)?;
             Some((path.to_string(), absent))

@@ -1,23 +1,24 @@
-//! Field paths of declared indexes: `spec.nodeName`, `spec.containers[*].image`.
+//! Field paths of declared indexes, such as `spec.nodeName` or `spec.containers[*].image`.
 
 use super::Invalid;
 use std::{fmt, sync::Arc};
 
-/// A checked path from the root of an object, as `targets[].indexes[].fieldPath` writes it.
+/// A valid path from the root of an object, as in `targets[].indexes[].fieldPath`.
 ///
-/// Each step is a field name, optionally followed by `[*]` for every element of a list. Two equal
-/// paths are one index, whatever the profiles call it.
+/// Each step is a field name, with `[*]` for every element of a list. Indexes with equal paths are
+/// one index, also under different names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: Arc<str>,
 }
 
 impl FieldPath {
-    /// Checks `text`: 1 to 128 bytes, steps `[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?` between dots.
+    /// Checks `text`: 1 to 128 bytes, with steps `[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?` separated by
+    /// dots.
     ///
     /// # Errors
     ///
-    /// [`Invalid`], with the path as the user wrote it.
+    /// [`Invalid`] with the path as written.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let invalid = || {
             let examples = r#""spec.nodeName" or "spec.containers[*].image""#;
@@ -35,8 +36,7 @@ impl FieldPath {
         Ok(Self { text: text.into() })
     }
 
-    /// The steps from the root: the name of a field, and whether the path goes on into every element of the list
-    /// that the field holds.
+    /// Iterates over the steps from the root: the field name, and whether the step ends with `[*]`.
     pub fn steps(&self) -> impl Iterator<Item = (&str, bool)> {
         self.text.split('.').map(|step| match step.strip_suffix("[*]") {
             Some(field) => (field, true),
@@ -44,7 +44,8 @@ impl FieldPath {
         })
     }
 
-    /// Whether the path is below `metadata`, the only part that a metadata-only cell holds.
+    /// Whether the path starts with `metadata.`, which is all that informers with projection
+    /// `Metadata` store.
     #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.text.starts_with("metadata.")
@@ -62,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_its_steps() {
+    fn a_path_is_split_into_steps() {
         let path = FieldPath::parse("spec.containers[*].image").unwrap();
         let steps: Vec<_> = path.steps().collect();
         assert_eq!(steps, [("spec", false), ("containers", true), ("image", false)]);
     }
 
     #[test]
-    fn what_the_schema_refuses_is_refused_here_too() {
+    fn paths_that_the_schema_rejects_are_rejected() {
         let long = "a".repeat(129);
         for text in ["", ".", ".spec", "spec.", "a..b", "a[0]", "a[*][*]", "1a", "a b", &long] {
             assert!(FieldPath::parse(text).is_err(), "{text:?}");

@@ -1,16 +1,18 @@
-//! Field selectors, checked, and in one canonical form so that equal selectors are equal.
+//! Validated field selectors in a canonical form, so that selectors with equal meaning compare as
+//! equal.
 
 use super::{Invalid, canonical::Canonical};
 use std::{fmt, sync::Arc};
 
-/// Longer operators first: `!=` and `==` contain `=`.
+/// Operators and whether they mean equality. Longer operators come first, because `!=` and `==`
+/// contain `=`.
 const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
 
-/// What a field label of a declared index begins with. The API server has no such label: its labels are paths, and no path
-/// has a slash.
+/// Prefix of a field that selects by a declared index. It cannot collide with a field of the API
+/// server, because field paths contain no slash.
 const INDEX_PREFIX: &str = "index.kubewarm.io/";
 
-/// One requirement of a [`FieldSelector`].
+/// One requirement of a [`FieldSelector`]: a field with `=` or `!=` and a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldRequirement {
     field: Arc<str>,
@@ -18,72 +20,73 @@ pub struct FieldRequirement {
     value: Arc<str>,
 }
 
-/// A field selector; the empty one selects everything. Which fields can be selected the server
-/// decides; it answers 400 for others.
+/// A field selector; the empty selector matches every object. The API server decides which fields
+/// it supports, and returns 400 for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldSelector {
     requirements: Canonical<FieldRequirement>,
 }
 
-/// Limits for the text of a field selector.
+/// Size limits for the text of a field selector.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldSelectorLimits {
-    /// The largest number of requirements.
+    /// Largest number of requirements.
     pub requirements: usize,
-    /// The largest length of a value, without escapes, in bytes.
+    /// Largest length of a value without escapes, in bytes.
     pub value_bytes: usize,
 }
 
-/// The text of a field selector is not valid.
+/// Syntax error or exceeded limit of a field selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
-    /// There are more requirements than the limit.
+    /// The selector has more requirements than the limit.
     #[error("there are {found} requirements; give it at most {limit}")]
     Count {
-        /// The number of requirements.
+        /// Number of requirements in the text.
         found: usize,
-        /// The limit.
+        /// Largest number of requirements.
         limit: usize,
     },
-    /// This term has no operator.
+    /// The term has no operator.
     #[error("{0:?} has no operator (=, == or !=)")]
     Operator(String),
-    /// Only a backslash, a comma and an equals sign can be escaped.
+    /// The escape sequence is not a backslash followed by a backslash, a comma or an equals sign.
     #[error("{0} is not an escape sequence; write a backslash as \\\\")]
     Escape(String),
-    /// This character of a value must be escaped.
+    /// A value contains this character without an escape.
     #[error("a value has an unescaped {0}; write \\{0}")]
     Character(char),
     /// A value is longer than the limit.
     #[error("a value has more than {limit} bytes")]
     Length {
-        /// The limit, in bytes.
+        /// Largest length of a value, in bytes.
         limit: usize,
     },
-    /// This field or its value is not valid.
+    /// The field or its value is not valid.
     #[error("{invalid}")]
     Requirement {
-        /// The field.
+        /// Field as in the text.
         field: String,
-        /// From [`FieldRequirement::new`].
+        /// Error of [`FieldRequirement::new`].
         invalid: Invalid,
     },
 }
 
 impl FieldSelector {
-    /// Parses the text as the API server does: terms such as `a=b`, `a==b` or `a!=b` between
-    /// commas. Empty terms and `=` alone select everything.
+    /// Parses the text as the API server does: terms such as `a=b`, `a==b` or `a!=b`, separated by
+    /// commas. Empty terms and `=` alone match every object.
     ///
     /// # Errors
     ///
-    /// [`FieldSelectorError`], where the API server refuses the text, and beyond `limits`.
+    /// [`FieldSelectorError`] for text that the API server rejects, and for text that exceeds
+    /// `limits`.
     pub fn parse(text: &str, limits: FieldSelectorLimits) -> Result<Self, FieldSelectorError> {
         let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
         if all.len() > limits.requirements {
             let (found, limit) = (all.len(), limits.requirements);
             return Err(FieldSelectorError::Count { found, limit });
         }
-        // The API server sorts, too: of several faults it names the same one.
+        // The API server sorts the terms too, so that both report the same one of several errors.
         all.sort_unstable();
         let mut parts = Vec::new();
         for term in all {
@@ -106,32 +109,33 @@ impl FieldSelector {
         Ok(Self { requirements: requirements.collect::<Result<_, _>>()? })
     }
 
-    /// All of `requirements`; repeated ones count once.
+    /// Creates a selector of all `requirements`; duplicates count once.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = FieldRequirement>) -> Self {
         Self { requirements: requirements.into_iter().collect() }
     }
 
-    /// The requirements, in canonical order.
+    /// Iterates over the requirements in canonical order.
     pub fn requirements(&self) -> impl Iterator<Item = &FieldRequirement> {
         self.requirements.items()
     }
 
-    /// The one name that is selected by `metadata.name=`, if there is one: such a request is
-    /// authorized as one for that name.
+    /// Returns the name that `metadata.name=` selects, if present. RBAC authorizes such a request
+    /// for that name only.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
         self.requirements.items().find(is_name).map(|found| &*found.value)
     }
 
-    /// The requirements about fields of the API server: all but those about declared indexes.
+    /// Returns the selector without requirements on declared indexes, which the API server does not
+    /// support.
     #[must_use]
     pub fn without_indexes(&self) -> Self {
         Self::new(self.requirements().filter(|it| it.index_name().is_none()).cloned())
     }
 
-    /// Whether everything is selected.
+    /// Whether the selector matches every object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
@@ -145,30 +149,31 @@ impl FieldRequirement {
         &self.field
     }
 
-    /// The name of the declared index, of a field such as `index.kubewarm.io/by-image`.
+    /// Returns the index name of a field such as `index.kubewarm.io/by-image`, and `None` for other
+    /// fields.
     #[must_use]
     pub fn index_name(&self) -> Option<&str> {
         self.field.strip_prefix(INDEX_PREFIX)
     }
 
-    /// Whether the field must have the value; else it must have another one, or none.
+    /// Whether the operator is `=`. With `!=` the field must be absent or have another value.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.equals
     }
 
-    /// The value.
+    /// The value without escapes.
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// `field=value` or `field!=value`.
+    /// Checks `field=value`, or `field!=value` if `equals` is false.
     ///
     /// # Errors
     ///
-    /// [`Invalid`]: part `field` for anything except letters, digits, `.`, `_`, `-`, `/`, `[`, `]`; part `value`
-    /// for a value with control characters.
+    /// [`Invalid`] with part `field` for characters except letters, digits, `.`, `_`, `-`, `/`,
+    /// `[`, `]`; with part `value` for control characters.
     pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, Invalid> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
@@ -186,7 +191,7 @@ impl FieldRequirement {
 impl fmt::Display for FieldRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.field, if self.equals { "=" } else { "!=" })?;
-        // The server's own escapes: https://github.com/kubernetes/apimachinery fields.EscapeValue.
+        // The escapes of `fields.EscapeValue` in https://github.com/kubernetes/apimachinery.
         for c in self.value.chars() {
             if matches!(c, '\\' | ',' | '=') {
                 f.write_str("\\")?;
@@ -198,13 +203,13 @@ impl fmt::Display for FieldRequirement {
 }
 
 impl fmt::Display for FieldSelector {
-    /// The `fieldSelector` query parameter, before percent-encoding.
+    /// Writes the `fieldSelector` query parameter before percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.requirements.text())
     }
 }
 
-/// The terms between commas that are not escaped.
+/// Splits the text at commas that are not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |c| {
@@ -214,7 +219,7 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A term at its first operator.
+/// Splits a term at its first operator.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.char_indices().find_map(|(at, _)| {
         let rest = term.get(at..)?;
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_beyond_the_limits_or_without_a_meaning_is_refused() {
+    fn invalid_text_and_exceeded_limits_are_rejected() {
         let limits = FieldSelectorLimits { requirements: 2, value_bytes: 3 };
         for (text, expected) in [
             (r"b!=\\,a==y", r"a=y,b!=\\"),
@@ -268,16 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_refuses_is_refused() {
+    fn fields_and_values_that_the_api_server_rejects_are_rejected() {
         assert!(FieldRequirement::new("a,b", true, "c").is_err());
         for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
-            let refused = FieldRequirement::new("a", true, value).unwrap_err();
-            assert_eq!(refused.part, "value", "{refused}");
+            let error = FieldRequirement::new("a", true, value).unwrap_err();
+            assert_eq!(error.part, "value", "{error}");
         }
     }
 
     #[test]
-    fn field_values_are_escaped_as_the_server_reads_them() {
+    fn values_are_escaped_as_in_apimachinery() {
         let requirement = FieldRequirement::new("status.phase", false, r"a,b=c\d").unwrap();
         assert_eq!(requirement.to_string(), r"status.phase!=a\,b\=c\\d");
     }

@@ -1,41 +1,42 @@
-//! Where the operator lives, whose profiles it runs, and what cannot work without a ClusterRole.
+//! The operator's namespace, the namespaces of its profiles, and the scopes that it must refuse.
 
 use super::{Refusal, RefusalReason, Target, TargetScope, ValidatedProfile};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Where the operator lives, and whose profiles it runs.
+/// The operator's namespace and the namespaces whose profiles it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The operator's namespace: profiles there may name other namespaces than their own.
+    /// The operator's namespace. Profiles in it can name other namespaces.
     pub namespace: Arc<str>,
-    /// Whose profiles are run.
+    /// Namespaces whose profiles the operator runs.
     pub watched: Watched,
 }
 
-/// The namespaces whose profiles are run.
+/// Namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Watched {
-    /// All of them: a ClusterRole lets the operator list profiles everywhere.
+    /// All namespaces. A ClusterRole permits the operator to list profiles in all of them.
     #[default]
     Everywhere,
-    /// These: every permission of the operator is a Role.
+    /// Only these namespaces. All permissions of the operator are Roles.
     Namespaces(BTreeSet<Arc<str>>),
 }
 
 impl Home {
-    /// Refuses a target that looks beyond the namespace of its profile. Without a ServiceAccount of its own, a
-    /// profile reads with the operator's permissions: outside the operator's namespace it may only name its own.
+    /// Returns a refusal if the target reads outside the profile's namespace with the operator's
+    /// permissions. Profiles in the operator's namespace and profiles with a ServiceAccount are
+    /// never refused.
     #[must_use]
     pub fn scope_refusal(&self, profile: &ValidatedProfile, target: &Target) -> Option<Refusal> {
         let (own, operator) = (&profile.profile.namespace, &self.namespace);
-        let stays_home = match &target.scope {
+        let is_own_namespace = match &target.scope {
             TargetScope::OwnNamespace => true,
             TargetScope::Namespaces(names) => names.iter().all(|name| name == own),
             TargetScope::NamespaceSelector(_)
             | TargetScope::AllNamespaces
             | TargetScope::Cluster => false,
         };
-        if stays_home || own == operator || profile.service_account.is_some() {
+        if is_own_namespace || own == operator || profile.service_account.is_some() {
             return None;
         }
         let message = format!(
@@ -49,7 +50,7 @@ impl Home {
 }
 
 impl Watched {
-    /// Those with these names; without any, all.
+    /// Creates the set of these names; an empty list means all namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {
@@ -58,7 +59,7 @@ impl Watched {
         Self::Namespaces(names.iter().map(|name| name.as_str().into()).collect())
     }
 
-    /// Whether the profiles of this namespace are run.
+    /// Whether the operator runs the profiles of this namespace.
     #[must_use]
     pub fn includes(&self, namespace: &str) -> bool {
         match self {
@@ -67,8 +68,8 @@ impl Watched {
         }
     }
 
-    /// Refuses a target whose scope only a ClusterRole of the operator could allow. Of a profile that
-    /// names a ServiceAccount, that account's permissions count instead.
+    /// Returns a refusal if the target's scope needs a ClusterRole of an operator without one.
+    /// Targets that a ServiceAccount reads are not refused, because its permissions apply.
     #[must_use]
     pub fn refusal(&self, profile: &ValidatedProfile, target: &Target) -> Option<Refusal> {
         let scope = match (self, &target.scope) {

@@ -1,25 +1,25 @@
-//! Who a cell is read as.
+//! Identity with which an informer reads from the API server.
 
 use std::{fmt, sync::Arc};
 
-/// Whose permissions upstream reads have. Part of what a cell is, so that data never crosses from
-/// one identity to another.
+/// Identity of requests to the API server. It is part of the informer's key, so that identities
+/// never share objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
-    /// The operator itself.
+    /// The operator's own account.
     #[default]
     Operator,
-    /// A ServiceAccount that a profile of its namespace names.
+    /// The ServiceAccount that a profile of the same namespace names in `spec.serviceAccountName`.
     ServiceAccount {
-        /// Its namespace.
+        /// Namespace of the account.
         namespace: Arc<str>,
-        /// Its name.
+        /// Name of the account.
         name: Arc<str>,
     },
 }
 
 impl fmt::Display for Identity {
-    /// For people: `the operator`, or `ServiceAccount shop/reader`.
+    /// Writes `the operator` or `ServiceAccount shop/reader`, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operator => f.write_str("the operator"),

@@ -1,4 +1,4 @@
-//! Declared indexes: the name and the field path of each.
+//! Indexes that a target declares: their names and field paths.
 
 use super::{
     FieldPath, GroupResource, Invalid, Projection,
@@ -8,16 +8,17 @@ use super::{
 use crate::v1alpha1;
 use std::sync::Arc;
 
-/// A declared index.
+/// One declared index of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// A DNS label, unique within the target. Readers select by `index.kubewarm.io/` and this name.
+    /// DNS label, unique within the target. Clients select with the field
+    /// `index.kubewarm.io/<name>`.
     pub name: Arc<str>,
-    /// The field whose values the index has.
+    /// Field whose values are indexed.
     pub path: FieldPath,
 }
 
-/// Checks the indexes at the JSON path `path`.
+/// Checks the indexes at the JSON path `path` for the target's resource and projection.
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::Index],
@@ -46,7 +47,7 @@ fn field_path(
             "with projection Metadata, index paths must start with metadata.; index another field, or set \
              projection.type to Full"
         }
-        // The values of an index are asked for by name.
+        // A client sends the value of an index in a field selector, which would reveal Secret data.
         Projection::Full(_) if of.is_secrets() => {
             "the payload of secrets is not indexed; index paths must start with metadata."
         }

@@ -1,13 +1,13 @@
-//! Why a value is refused, in the words of the person who wrote it.
+//! Validation errors, with messages for the author of a profile or request.
 
 use std::{fmt::Display, ops::RangeInclusive};
 
-/// What is wrong with a value. For a `CacheProfile`, the message begins with the JSON path of the field, since
-/// that is what its author edits, and says what to do.
+/// A validation error. For a `CacheProfile` the message begins with the JSON path of the field, and
+/// ends with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Invalid {
-    /// The part of the value that is refused, such as `group` of a resource. Empty for a `CacheProfile`.
+    /// The invalid part of the value, such as `group` of a resource. Empty for a `CacheProfile`.
     pub part: &'static str,
     message: String,
 }
@@ -21,13 +21,13 @@ impl Invalid {
         Self { part, message: message.into() }
     }
 
-    /// The text at `path` is not of the required form.
+    /// Reports that the text at `path` does not have the required form.
     pub(super) fn malformed(path: &str, problem: impl Display) -> Self {
         Self::new(format!("{path}: {problem}; correct it"))
     }
 }
 
-/// Checks a number against its range, which fits into `N`.
+/// Checks a number against `range`, which must fit into `N`.
 pub(super) fn in_range<N: TryFrom<i32>>(
     path: &str,
     found: i32,
@@ -38,7 +38,7 @@ pub(super) fn in_range<N: TryFrom<i32>>(
     within.ok_or_else(|| Invalid::new(format!("{path} is {found}; set it to {min} to {max}")))
 }
 
-/// Checks how many entries a list or a map has.
+/// Checks the number of entries of a list or a map.
 pub(super) fn counted(
     path: &str,
     found: usize,
@@ -59,8 +59,8 @@ pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), Invalid> {
     Err(Invalid::new(format!("{path} has {} bytes; shorten it to at most {max}", text.len())))
 }
 
-/// Checks that no entry of the list at `path` has the key of an earlier one. Each comes with how the author
-/// wrote its `field`. Compares each pair: the list must be short.
+/// Checks that the keys of the list at `path` are unique. Each entry is a key and the text that the
+/// author wrote in `field`. Takes quadratic time, so the list must be short.
 pub(super) fn distinct<'a, K: PartialEq>(
     path: &str,
     field: &str,

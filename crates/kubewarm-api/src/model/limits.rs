@@ -1,10 +1,11 @@
-//! How much may be held, and the targets that do not fit.
+//! Object and memory limits of profiles, namespaces and the process, and the targets that exceed
+//! them.
 
 use super::{Invalid, parse_quantity};
 use crate::v1alpha1::{self, mebibytes};
 use std::{fmt, time::Duration};
 
-/// What a profile may hold; `None` is no limit.
+/// Validated `spec.limits`; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// `spec.limits.maxObjects`, at least 1.
@@ -13,56 +14,56 @@ pub struct Limits {
     pub max_bytes: Option<u64>,
 }
 
-/// Whose limit it is.
+/// Level that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bound {
-    /// The profile's own `spec.limits`.
+    /// All targets of one profile, limited by `spec.limits`.
     Profile,
-    /// What the profiles of one namespace may hold together.
+    /// All profiles of one namespace.
     Namespace,
-    /// What the process may hold.
+    /// The whole process.
     Process,
 }
 
-/// What there is too much of.
+/// Quantity that a limit counts. Metrics use it as a label.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Measure {
-    /// Objects.
+    /// Number of objects.
     Objects,
-    /// Bytes.
+    /// Memory in bytes.
     #[strum(serialize = "bytes")]
     Memory,
 }
 
-/// A limit that was exceeded, and by which target.
+/// An exceeded limit, and the usage of the target that stopped for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun {
-    /// Whose limit.
+    /// Level of the limit.
     pub bound: Bound,
-    /// Of what.
+    /// Quantity that the limit counts.
     pub measure: Measure,
-    /// How much may be held, in objects or bytes.
+    /// The limit, in objects or bytes.
     pub limit: u64,
-    /// How much the target held when that was noticed.
+    /// Usage of the target when it exceeded the limit, in objects or bytes.
     pub reached: u64,
-    /// How much everything else held that the limit is for.
+    /// Usage of everything else under the same limit, in objects or bytes.
     pub others: u64,
-    /// Objects that the target held then.
+    /// Number of objects of the target when it exceeded the limit.
     pub objects: u64,
-    /// How many objects the target has, where the server has said so.
+    /// Total number of objects of the target, if the API server reported it.
     pub expected: Option<u64>,
 }
 
-/// A target that does not fit into a limit.
+/// A target that exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
-    /// Which limit.
+    /// The exceeded limit.
     pub overrun: Overrun,
-    /// When it is tried again at the latest, as time since the start of the process. Room, or an edit of the
-    /// profile, may come earlier. `None`: it is being tried.
+    /// Latest time of the next try, measured from the start of the process. Free memory or an edit
+    /// of the profile can start it earlier. `None`: the target runs as a try.
     pub retry_at: Option<Duration>,
 }
 
@@ -71,7 +72,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] for a count below 1 or a text that is no quantity.
+    /// [`Invalid`] for a count below 1, or for text that is not a positive quantity.
     pub(super) fn parse(limits: Option<&v1alpha1::Limits>) -> Result<Self, Invalid> {
         let Some(v1alpha1::Limits { max_objects, max_memory }) = limits else {
             return Ok(Self::default());
@@ -95,7 +96,7 @@ impl Limits {
         })
     }
 
-    /// Whether there is any limit.
+    /// Whether the profile has any limit.
     #[must_use]
     pub fn are_set(&self) -> bool {
         self.max_objects.is_some() || self.max_bytes.is_some()
@@ -103,7 +104,7 @@ impl Limits {
 }
 
 impl Limited {
-    /// Whether its cells are stopped now.
+    /// Whether the target's informers are stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.retry_at.is_some()
@@ -120,7 +121,7 @@ impl Measure {
         }
     }
 
-    /// So much of it, for people: `10000 objects`, `200Mi`.
+    /// Formats a count for messages: `10000 objects` or `200Mi`.
     #[must_use]
     pub fn amount(self, count: u64) -> String {
         match self {
@@ -131,7 +132,7 @@ impl Measure {
 }
 
 impl fmt::Display for Overrun {
-    /// The held and the allowed, for people: `10013 objects beside 500 objects of others, 10000 objects allowed`.
+    /// Writes the usage and the limit, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
         let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));

@@ -1,32 +1,33 @@
-//! How the process lists.
+//! Settings of the operator's flags for list requests.
 
 use std::time::Duration;
 
 /// Settings for the lists of all profiles, from the operator's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPolicy {
-    /// The requests that are tried, and their order.
+    /// List requests to try, and their order.
     pub strategy: ListStrategy,
-    /// Objects per page of a paged list; 50..=5000.
+    /// Objects per page of a paged list, 50 to 5000.
     pub page_size: u32,
-    /// Time without the end bookmark of a watch list, after which pages are tried; 5 s to 10 minutes.
+    /// Timeout of a watch list, 5 s to 10 minutes. Without the final bookmark in this time,
+    /// kubewarm uses a paged list.
     pub watch_list_timeout: Duration,
 }
 
-/// Which requests kubewarm tries for a list. A paged list is always the last.
+/// List requests to try. All strategies end with a paged list.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::VariantNames,
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum ListStrategy {
-    /// By the API server's version: a list, then a watch list.
+    /// API servers before 1.33: only a paged list. Later: a list, a watch list, then a paged list.
     #[default]
     Auto,
-    /// One list request.
+    /// One list request without pages, then a paged list.
     List,
-    /// A watch that sends the objects first.
+    /// A watch with `sendInitialEvents`, then a paged list.
     WatchList,
-    /// Pages alone.
+    /// Only a paged list.
     PagedList,
 }
 

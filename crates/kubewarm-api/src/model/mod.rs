@@ -1,4 +1,4 @@
-//! Vocabulary shared by every layer: checked, immutable, free of I/O and of the clock.
+//! Validated, immutable types that all crates use. Nothing here does I/O or reads a clock.
 
 mod budget;
 mod canonical;

@@ -1,10 +1,10 @@
-//! What travels from an informer to a table.
+//! Objects and events that an informer sends to a store.
 
 use super::ResourceVersion;
 use std::{borrow::Cow, cmp::Ordering, fmt, iter::once, time::Instant};
 
-/// Name of one object within a resource. Ordered as the API server lists them: by the bytes of
-/// `<namespace>/<name>`, which are their keys in etcd.
+/// Namespace and name of one object, ordered as in lists of the API server: by the bytes of
+/// `<namespace>/<name>`, the end of the etcd key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// Empty for cluster-scoped objects.
@@ -13,8 +13,8 @@ pub struct ObjectKey {
     pub name: Box<str>,
 }
 
-/// The order of two namespaces in a list: `team-a` comes before `team`, since `-` comes before the `/`
-/// behind it.
+/// Compares two namespaces by their order in a list: `team-a` precedes `team`, because `-` sorts
+/// before the `/` after `team`.
 #[must_use]
 pub fn namespace_order(one: &str, other: &str) -> Ordering {
     one.bytes().chain(once(b'/')).cmp(other.bytes().chain(once(b'/')))
@@ -32,10 +32,9 @@ impl PartialOrd for ObjectKey {
     }
 }
 
-/// `metadata.uid`: which object this is, beyond its name.
+/// `metadata.uid`, which differs between an object and a later object of the same name.
 ///
-/// Sixteen bytes where it is a lower-case UUID, as the API server makes them; anything else is kept
-/// as it came.
+/// A lower-case UUID, as the API server creates it, takes 16 bytes. Other text is kept unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uid(UidRepr);
 
@@ -45,24 +44,24 @@ enum UidRepr {
     Text(Box<str>),
 }
 
-/// One decoded object, borrowed from the bytes that came from the server.
+/// One decoded object, borrowed from the bytes of a response.
 #[derive(Clone)]
 pub struct Item<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
-    /// `metadata.name`; never empty.
+    /// `metadata.name`, never empty.
     pub name: Cow<'a, str>,
-    /// Which object it is.
+    /// `metadata.uid`.
     pub uid: Uid,
-    /// Its version; `None` from servers that give none.
+    /// `metadata.resourceVersion`; `None` if the server sends no version.
     pub version: Option<ResourceVersion>,
-    /// The projected object: JSON without `apiVersion`, `kind` and, unless kept,
-    /// `metadata.managedFields`; every other byte as the server sent it.
+    /// JSON of the projected object without `apiVersion` and `kind`, and by default without
+    /// `metadata.managedFields`. All other bytes are unchanged.
     pub body: &'a [u8],
 }
 
 impl fmt::Debug for Item<'_> {
-    /// Which object, never what it says: it may be a secret.
+    /// Omits the body, which can contain a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, name, uid, version, body } = self;
         let length = body.len();
@@ -70,19 +69,18 @@ impl fmt::Debug for Item<'_> {
     }
 }
 
-/// What is left of an object that is gone. Carries no body, so a deletion cannot fail to decode
-/// because of what the object held.
+/// A deleted object. It has no body, so a deletion cannot fail because of an undecodable body.
 #[derive(Clone, Debug)]
 pub struct Tombstone<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
-    /// `metadata.name`; never empty.
+    /// `metadata.name`, never empty.
     pub name: Cow<'a, str>,
-    /// The version of the deletion, newer than the object's last.
+    /// Resource version of the deletion, newer than the last version of the object.
     pub version: Option<ResourceVersion>,
 }
 
-/// Which object is held, and in which version.
+/// Name, UID and version of one stored object, without its body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Named<'a> {
     /// Empty for cluster-scoped objects.
@@ -95,79 +93,83 @@ pub struct Named<'a> {
     pub version: Option<ResourceVersion>,
 }
 
-/// Whether a list may read differently at the same resource version.
+/// Whether a list can return other bytes for an object at the same resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reread {
-    /// No: an object whose version did not change is not stored again.
+    /// It cannot: the store skips an object whose version is unchanged.
     Changed,
-    /// Yes, as after the edit of a CRD (defaults, conversion): every object is stored again.
+    /// It can, for example after an edit of a CRD (defaults, conversion): the store replaces every
+    /// object.
     Everything,
 }
 
-/// One step of the protocol between an informer and a table.
+/// One event from an informer to its store.
 ///
-/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. It is a consistent read, sent
-/// after everything before it had arrived: what it says of an object counts even against a version that
-/// is held and seems newer. That one is of a past that an etcd restore took back. Whatever the table held
-/// before `ListStarted` and did not see again by `ListDone` no longer exists in the cluster. A list
-/// that breaks off is followed by another `ListStarted`.
+/// A full list is `ListStarted`, any number of `Upsert`, then `ListDone`. An interrupted list is
+/// followed by another `ListStarted`. At `ListDone` the store removes each object without an
+/// `Upsert` since `ListStarted`.
+///
+/// A list is a consistent read, sent after all earlier responses arrived. So its objects replace
+/// stored objects even if the stored version is higher: such a version precedes an etcd restore.
 #[derive(Clone, Debug)]
 pub enum Delta<'a> {
-    /// A full list begins; the previous contents are served on.
+    /// A full list begins. The store continues to serve the previous objects.
     ListStarted(Reread),
-    /// The object exists and looks like this.
+    /// The object exists with this content.
     Upsert(Item<'a>),
-    /// The object is gone.
+    /// The object is deleted.
     Remove(Tombstone<'a>),
-    /// The full list is complete and was true at this version.
+    /// The full list is complete, and was current at this version.
     ListDone(ResourceVersion),
-    /// Everything up to this version has been delivered: a bookmark.
+    /// A bookmark: the watch has sent every change up to this version.
     Progress(ResourceVersion),
-    /// Nothing that is held can be trusted or exists any more: all rows and the version go.
+    /// The store drops all objects and its version, because they are no longer valid.
     Purge,
-    /// What follows arrived at this time: what happened is remembered for watches for a while.
+    /// Arrival time of the next events. The event log keeps events for a limited time from then on.
     Arrived(Instant),
 }
 
-/// What a [`Delta`] did.
+/// Effect of a [`Delta`] on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A new object.
+    /// The store has a new object.
     Added,
-    /// A newer version of a known object.
+    /// The store has a newer version of a known object.
     Modified,
-    /// Same key, other UID: the old object was deleted and a new one added, in this order.
+    /// The object has a known key with a new UID. The store treats it as a deletion followed by an
+    /// addition.
     Replaced,
-    /// An object went.
+    /// The store has one object less.
     Removed,
-    /// Already known at this version.
+    /// The store already has this version of the object.
     Unchanged,
-    /// An event that is older than what is held, or the deletion of an object that is not held; not
-    /// applied.
+    /// Not applied: the event is older than the stored object, or it deletes an object that is not
+    /// stored.
     Outdated,
-    /// A list began, or a bookmark was noted.
+    /// The delta changed no object directly: a list started, or a bookmark, a purge or an arrival
+    /// time.
     Noted,
-    /// A list ended; `removed` objects were not in it.
+    /// A list ended.
     Swept {
-        /// Objects that had gone unseen.
+        /// Number of stored objects that were absent from the list.
         removed: u64,
     },
 }
 
-/// Receives deltas in order: a store, or what stands in front of one.
+/// Receiver of deltas in order: a store, or a wrapper of a store.
 pub trait DeltaSink: Send + 'static {
-    /// Applies one delta. Must not block: it runs on the informer's task.
+    /// Applies one delta. It must not block, because it runs on the informer's task.
     fn apply(&mut self, delta: Delta<'_>) -> Outcome;
 }
 
 impl Uid {
-    /// Takes a UID as the server wrote it; the empty string is a UID like any other.
+    /// Parses the UID as the server wrote it. Every text is valid, also the empty string.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(parse_uuid(text.as_bytes()).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
     }
 
-    /// The sixteen bytes of a lower-case UUID.
+    /// Returns the 16 bytes of a lower-case UUID, otherwise `None`.
     #[must_use]
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match self.0 {
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_takes_sixteen_bytes_and_comes_back_as_written() {
+    fn a_uuid_takes_16_bytes_and_is_written_unchanged() {
         let text = "0f8fad5b-d9cb-469f-a165-70867728950e";
         let uid = Uid::parse(text);
         assert!(uid.as_uuid().is_some());
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn other_uids_are_kept_as_they_came() {
+    fn other_uids_are_kept_unchanged() {
         for text in [
             "",
             "x",

@@ -1,4 +1,4 @@
-//! A profile whose every field has been checked.
+//! Validation of a `CacheProfile` without a cluster.
 
 use super::{
     Identity, Invalid, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
@@ -10,33 +10,33 @@ use crate::v1alpha1;
 use kube::api::ObjectMeta;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-/// A `CacheProfile` whose every field has been checked.
+/// A `CacheProfile` with all fields checked; [`ValidatedProfile::parse`] is its only constructor.
 ///
-/// The only way to get one is [`ValidatedProfile::parse`]; code past that point never looks at the
-/// raw spec again and has no validation errors to report. What depends on the cluster (whether a
-/// kind is served, its scope, which fields it selects by) or on the operator (its namespace) is not
-/// known here.
+/// Later code does not read the raw spec, and reports no validation errors. Checks that need the
+/// cluster (served resources, their scope, their selectable fields) or the operator's namespace
+/// follow later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidatedProfile {
-    /// Which profile.
+    /// Namespace and name of the profile.
     pub profile: ProfileRef,
-    /// `metadata.uid`; empty when read from a file.
+    /// `metadata.uid`; empty for a profile from a file.
     pub uid: Arc<str>,
-    /// `metadata.generation`; 0 when read from a file.
+    /// `metadata.generation`; 0 for a profile from a file.
     pub generation: i64,
-    /// `spec.serviceAccountName`: a ServiceAccount in the profile's namespace.
+    /// `spec.serviceAccountName`, a ServiceAccount in the profile's namespace. `None`: the operator
+    /// reads.
     pub service_account: Option<Arc<str>>,
     /// `spec.mode`.
     pub mode: Mode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
     pub targets: Vec<Target>,
-    /// `spec.warmup.deadlineSeconds`; 1 s to a day.
+    /// `spec.warmup.deadlineSeconds`, 1 s to 1 day. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
-    /// `spec.warmup.maxConcurrentLists`; 1..=64.
+    /// `spec.warmup.maxConcurrentLists`, 1 to 64.
     pub max_concurrent_lists: usize,
-    /// `spec.freshness.maxStalenessSeconds`; 10 s to an hour.
+    /// `spec.freshness.maxStalenessSeconds`, 10 s to 1 hour.
     pub max_staleness: Duration,
-    /// `spec.freshness.consistencyCheckPeriodSeconds`; 1 s to a day.
+    /// `spec.freshness.consistencyCheckPeriodSeconds`, 1 s to 1 day. `None`: no checks.
     pub consistency_check_period: Option<Duration>,
     /// `spec.reads.onAccessLost`.
     pub on_access_lost: OnAccessLost,
@@ -47,12 +47,12 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks `profile`: what the CRD's schema and rules check, because files and older servers
-    /// have not been through them, and what they cannot see.
+    /// Checks every field of `profile`. This repeats the checks of the CRD, because files and
+    /// objects from older CRDs have not passed them.
     ///
     /// # Errors
     ///
-    /// The first [`Invalid`] field, in the order of the spec.
+    /// [`Invalid`] for the first invalid field.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
@@ -89,7 +89,7 @@ impl ValidatedProfile {
         })
     }
 
-    /// Who reads its cells.
+    /// Returns the identity that reads from the API server for this profile.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match &self.service_account {
@@ -123,7 +123,7 @@ fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, Invalid> {
     Ok(ProfileRef { namespace, name })
 }
 
-/// Checks a name of an object, such as `example`.
+/// Checks the name of an object with `is_valid`. `example` is a valid name for the error message.
 fn named(
     path: &str,
     (name, is_valid): (&str, fn(&str) -> bool),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn absent_fields_have_their_defaults() {
         let profile = parse("{targets: [{name: pods, resource: pods}]}").unwrap();
         assert_eq!(profile.profile.to_string(), "shop/web");
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_written_arrives() {
+    fn every_field_of_the_spec_is_parsed() {
         let profile = parse(
             "{mode: Paused, warmup: {deadlineSeconds: 60, maxConcurrentLists: 8},
               freshness: {maxStalenessSeconds: 30},
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
         assert_eq!(target.projection, Projection::Metadata(ManagedFields::Keep));
-        // Of no meaning but for secrets, where it tells cells apart.
+        // `secretData` applies only to secrets. For other resources it must not separate informers.
         assert_eq!(target.secret_data, SecretData::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
         assert_eq!(*target.indexes, [Index { name: "owner".into(), path }]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_may_expect_is_read() {
+    fn read_settings_are_parsed() {
         let profile = |reads| {
             parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"))
         };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_a_name_or_a_namespace_says_so() {
+    fn a_missing_name_or_namespace_is_an_error_with_its_path() {
         let mut profile = v1alpha1::CacheProfile::new(
             "web",
             serde_json::from_value(serde_json::json!({

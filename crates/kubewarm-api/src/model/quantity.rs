@@ -1,16 +1,17 @@
-//! Kubernetes quantities, such as `200Mi`, `1.5Gi` or `2e9`.
+//! Parser of Kubernetes quantities, such as `200Mi`, `1.5Gi` or `2e9`.
 
-/// The whole number that a quantity stands for. Fractions are rounded up, as in Kubernetes.
+/// Parses a quantity to an integer. Fractions are rounded up, as in `resource.Quantity.Value`.
 ///
-/// `None` for text that Kubernetes rejects, for negative quantities, and above `u64::MAX`.
+/// Returns `None` for text that Kubernetes rejects, for negative quantities, and above `u64::MAX`.
 #[must_use]
 pub fn parse_quantity(text: &str) -> Option<u64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let is_of_number = |at: char| at.is_ascii_digit() || at == '.';
-    let (number, suffix) = text.split_at(text.find(|at: char| !is_of_number(at)).unwrap_or(text.len()));
+    let is_numeric = |at: char| at.is_ascii_digit() || at == '.';
+    let (number, suffix) =
+        text.split_at(text.find(|at: char| !is_numeric(at)).unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
         return None;
@@ -24,7 +25,7 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
     let value = match power {
         _ if units == 0 => 0,
         Some(power) if exponent < 0 => units.div_ceil(power),
-        // The power is above all that `units` can be.
+        // The power of ten does not fit into a `u128`, so it is greater than `units`.
         None if exponent < 0 => 1,
         power => units.checked_mul(power?)?,
     };
@@ -34,7 +35,8 @@ pub fn parse_quantity(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// A factor and a power of ten.
+/// Returns a factor and a decimal exponent for the suffix, or `None` if Kubernetes has no such
+/// suffix.
 fn multiplier(suffix: &str) -> Option<(u128, i32)> {
     Some(match suffix {
         "" => (1, 0),
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_have_signs_fractions_and_units() {
+    fn signs_fractions_suffixes_and_exponents_are_parsed() {
         for (text, expected) in [
             ("0", 0),
             ("-0", 0),
@@ -99,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_value_is_refused() {
-        let refused = [
+    fn invalid_negative_and_too_large_quantities_are_rejected() {
+        let rejected = [
             "", ".", "-", "Mi", "-1", "-1m", "1 Mi", " 1", "1.2.3", "1mi", "1Ki2", "1e", "1e1.5",
             "1e99999999999", "1e60", "16Ei", "18446744073709551616", "9999999999E", "+-1", "\u{b2}",
             "lots", "NaN", "0x10",
         ];
-        for text in refused {
+        for text in rejected {
             assert_eq!(parse_quantity(text), None, "{text}");
         }
     }

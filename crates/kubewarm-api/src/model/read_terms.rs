@@ -1,14 +1,16 @@
-//! A profile's requirements of reads: how new answers must be, and how long reads of cold data wait.
+//! Consistency and cold-read timeout of a profile's reads.
 
 use super::Consistency;
 use std::time::Duration;
 
-/// What a profile wants of answers from its cells. Of several the strictest of each counts.
+/// `spec.reads` of a profile. With several profiles, the strictest consistency and the shortest
+/// timeout apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTerms {
     /// `reads.consistency`.
     pub consistency: Consistency,
-    /// `reads.coldReadTimeoutSeconds`, up to a minute. With zero, reads of cold data are rejected at once.
+    /// `reads.coldReadTimeoutSeconds`, at most 1 minute. With zero, kubewarm rejects reads of an
+    /// informer that is not warm at once.
     pub cold_read_timeout: Duration,
 }
 

@@ -1,48 +1,48 @@
-//! Names of API resources, checked so that they can be put into a URL path as they are.
+//! Names of API resources, validated so that they are safe in a URL path.
 
 use super::Invalid;
 use std::{fmt, sync::Arc};
 
-/// A resource without its version: what a target names, and what RBAC rules name.
+/// Group and plural name of a resource, as in a target and in RBAC rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     group: Arc<str>,
     resource: Arc<str>,
 }
 
-/// A resource of one version: group, version and plural name.
+/// Group, version and plural name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     of: GroupResource,
     version: Arc<str>,
 }
 
-/// A resource as discovery describes it.
+/// Discovery's description of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceInfo {
     /// Group, version and plural name.
     pub resource: Resource,
     /// Kind of one object, such as `Deployment`.
     pub kind: Arc<str>,
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Verbs of the API server, sorted.
+    /// Supported verbs, sorted.
     pub verbs: Arc<[Arc<str>]>,
-    /// Name of one object in lower case; empty where discovery has none.
+    /// Singular name in lower case; empty if discovery has none.
     pub singular: Arc<str>,
-    /// Abbreviations, such as `deploy`.
+    /// Short names, such as `deploy`.
     pub short_names: Arc<[Arc<str>]>,
-    /// Names of sets that the resource belongs to, such as `all`.
+    /// Categories, such as `all`.
     pub categories: Arc<[Arc<str>]>,
 }
 
 impl GroupResource {
-    /// Checks both names: `group` is empty (the core group) or a DNS subdomain of at most 253
-    /// bytes, `resource` a DNS label of at most 63.
+    /// Checks both names. `group` must be empty (the core group) or a DNS subdomain of at most 253
+    /// bytes, `resource` a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
-    /// [`Invalid`], with the name as the user wrote it. Its part is `group` or `resource`.
+    /// [`Invalid`] with the name as written. Its part is `group` or `resource`.
     pub fn new(group: &str, resource: &str) -> Result<Self, Invalid> {
         if !group.is_empty() && !is_dns_subdomain(group) {
             return Err(Invalid::part(
@@ -76,7 +76,7 @@ impl GroupResource {
         &self.resource
     }
 
-    /// Whether these are the core group's `secrets`.
+    /// Whether this is the resource `secrets` of the core group.
     #[must_use]
     pub fn is_secrets(&self) -> bool {
         self.group.is_empty() && &*self.resource == "secrets"
@@ -84,11 +84,11 @@ impl GroupResource {
 }
 
 impl Resource {
-    /// Adds a version, a DNS label of at most 63 bytes.
+    /// Adds a version, which must be a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
-    /// [`Invalid`], whose part is `version`.
+    /// [`Invalid`] with part `version`.
     pub fn new(of: GroupResource, version: &str) -> Result<Self, Invalid> {
         if !is_dns_label(version) {
             return Err(Invalid::part(
@@ -123,7 +123,7 @@ impl Resource {
         self.of.resource()
     }
 
-    /// The `apiVersion` of an object: `v1` or `apps/v1`.
+    /// The `apiVersion` of an object, such as `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.group() {
@@ -132,7 +132,7 @@ impl Resource {
         }
     }
 
-    /// The path of the group and version: `/api/v1` or `/apis/apps/v1`.
+    /// The URL path of the group and version, such as `/api/v1` or `/apis/apps/v1`.
     #[must_use]
     pub fn api_path(&self) -> String {
         if self.group().is_empty() {
@@ -144,7 +144,7 @@ impl Resource {
 }
 
 impl ResourceInfo {
-    /// A namespaced resource of this kind, without verbs and further names.
+    /// Creates a namespaced resource without verbs, short names and categories.
     #[must_use]
     pub fn new(resource: Resource, kind: &str) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl ResourceInfo {
         }
     }
 
-    /// Whether `name` is the plural, the singular, a short name or the kind, in any case.
+    /// Whether `name` is the plural, the singular, a short name or the kind, ignoring case.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         [self.resource.resource(), &self.kind, &self.singular]
@@ -169,7 +169,7 @@ impl ResourceInfo {
 }
 
 impl fmt::Display for GroupResource {
-    /// As `kubectl` writes it: `pods`, `deployments.apps`.
+    /// Writes the name as `kubectl` does: `pods`, `deployments.apps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.group {
             "" => f.write_str(&self.resource),
@@ -179,8 +179,8 @@ impl fmt::Display for GroupResource {
 }
 
 impl fmt::Display for Resource {
-    /// As `kubectl` accepts it: `pods.v1.`, `deployments.v1.apps`; the core group's trailing dot is
-    /// left out.
+    /// Writes a name that `kubectl` accepts: `pods.v1`, `deployments.v1.apps`. `kubectl` writes a
+    /// trailing dot for the core group, which is omitted here.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group() {
             "" => write!(f, "{}.{}", self.resource(), self.version),
@@ -189,7 +189,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// RFC 1123 label, as the API server checks it: lower case, digits and inner hyphens, 1 to 63 bytes.
+/// Whether `text` is an RFC 1123 label: 1 to 63 lower-case letters, digits and inner hyphens.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -199,7 +199,7 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// RFC 1123 subdomain: labels joined by dots, at most 253 bytes.
+/// Whether `text` is an RFC 1123 subdomain: labels joined by dots, at most 253 bytes.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_would_change_the_path_are_refused() {
+    fn names_that_would_change_the_path_are_rejected() {
         for group in ["a/b", "..", "a..b", "A", "a%2Fb", "-a", "a b", "a\n", "*"] {
             assert!(GroupResource::new(group, "pods").is_err(), "group {group:?}");
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_read_as_kubectl_writes_them() {
+    fn resources_are_written_as_in_kubectl() {
         let pods = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
         let apps = Resource::new(GroupResource::new("apps", "deployments").unwrap(), "v1").unwrap();
         assert_eq!((pods.to_string(), pods.api_path()), ("pods.v1".into(), "/api/v1".into()));

@@ -1,9 +1,10 @@
-//! Label selectors, checked, and in one canonical form so that equal selectors are equal.
+//! Validated label selectors in a canonical form, so that selectors with equal meaning compare as
+//! equal.
 
 use super::{Invalid, Operator, canonical::Canonical, resource::is_dns_subdomain};
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
-/// One checked requirement of a [`LabelSelector`].
+/// One valid requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelRequirement {
     key: Arc<str>,
@@ -11,9 +12,9 @@ pub struct LabelRequirement {
     values: BTreeSet<Arc<str>>,
 }
 
-/// A label whose value must be a number above or below a bound: `weight>2`.
+/// A numeric comparison of a label value, such as `weight>2`.
 ///
-/// Only readers select by one: a `CacheProfile` cannot, and no index answers it.
+/// Only clients can select by it: a `CacheProfile` cannot, and no index supports it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelComparison {
     key: Arc<str>,
@@ -21,7 +22,7 @@ pub struct LabelComparison {
     bound: i64,
 }
 
-/// A label selector; the empty one selects everything.
+/// A label selector; the empty selector matches every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     requirements: Canonical<LabelRequirement>,
@@ -29,11 +30,11 @@ pub struct LabelSelector {
 }
 
 impl LabelRequirement {
-    /// Checks key, values and their number.
+    /// Checks the key, the values and their number.
     ///
     /// # Errors
     ///
-    /// [`Invalid`], where the API server would refuse them. Its part is `key` or `values`.
+    /// [`Invalid`] if the API server would reject them. Its part is `key` or `values`.
     pub fn new<'a>(
         key: &str,
         operator: Operator,
@@ -68,18 +69,19 @@ impl LabelRequirement {
         &self.key
     }
 
-    /// What is asked of it.
+    /// The comparison with `values`.
     #[must_use]
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// The values, in order; empty for `Exists` and `DoesNotExist`.
+    /// The values in order; empty for `Exists` and `DoesNotExist`.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(AsRef::as_ref)
     }
 
-    /// Whether an object whose label `key` has this value (`None`: no such label) meets it.
+    /// Whether an object with this value of the label matches. `None`: the object does not have the
+    /// label.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.contains(value));
@@ -97,7 +99,7 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`Invalid`], whose part is `key`.
+    /// [`Invalid`] with part `key`.
     pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, Invalid> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
@@ -111,8 +113,8 @@ impl LabelComparison {
         &self.key
     }
 
-    /// Whether an object whose label `key` has this value (`None`: no such label) meets it. A value that is no
-    /// number does not.
+    /// Whether an object with this value of the label matches. A missing label or a value that is
+    /// not an `i64` does not match.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let number = value.and_then(|value| value.parse::<i64>().ok());
@@ -121,30 +123,31 @@ impl LabelComparison {
 }
 
 impl LabelSelector {
-    /// All of `requirements`; repeated ones count once.
+    /// Creates a selector of all `requirements`; duplicates count once.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
         Self { requirements: requirements.into_iter().collect(), comparisons: Canonical::default() }
     }
 
-    /// The same requirements and all of `comparisons`; repeated ones count once.
+    /// Replaces the comparisons with `comparisons`; duplicates count once.
     #[must_use]
     pub fn with_comparisons(self, comparisons: impl IntoIterator<Item = LabelComparison>) -> Self {
         Self { comparisons: comparisons.into_iter().collect(), ..self }
     }
 
-    /// Whether everything is selected.
+    /// Whether the selector matches every object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && self.comparisons.is_empty()
     }
 
-    /// The requirements, in canonical order: a label index answers them.
+    /// Iterates over the requirements in canonical order. The label index of a store supports them.
     pub fn requirements(&self) -> impl Iterator<Item = &LabelRequirement> {
         self.requirements.items()
     }
 
-    /// The comparisons, in canonical order: each takes a look into every object.
+    /// Iterates over the comparisons in canonical order. No index supports them, so each needs a
+    /// scan.
     pub fn comparisons(&self) -> impl Iterator<Item = &LabelComparison> {
         self.comparisons.items()
     }
@@ -174,7 +177,7 @@ impl fmt::Display for LabelComparison {
 }
 
 impl fmt::Display for LabelSelector {
-    /// The `labelSelector` query parameter, before percent-encoding.
+    /// Writes the `labelSelector` query parameter before percent-encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = [self.requirements.text(), self.comparisons.text()];
         join(f, texts.into_iter().filter(|text| !text.is_empty()))
@@ -225,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_selectors_are_equal_however_they_are_written() {
+    fn order_and_duplicates_do_not_change_a_selector() {
         let a = LabelRequirement::new("app", Operator::In, ["web", "api"]).unwrap();
         let b = LabelRequirement::new("app", Operator::In, ["api", "web", "api"]).unwrap();
         let tier = LabelRequirement::new("x.io/tier", Operator::Exists, []).unwrap();
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_refuses_is_refused() {
+    fn keys_and_values_that_the_api_server_rejects_are_rejected() {
         for key in ["", "/a", "a/", "a b", "A B", "-a", "x/y/z", "UP.io/a", "a,b", "a=b"] {
             assert!(LabelRequirement::new(key, Operator::Exists, []).is_err(), "key {key:?}");
         }
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_are_of_numbers_and_stand_behind_the_requirements() {
+    fn comparisons_match_numbers_and_follow_the_requirements() {
         let above = LabelComparison::new("n", Ordering::Greater, 5).unwrap();
         let below = LabelComparison::new("n", Ordering::Less, 5).unwrap();
         for (value, expected) in [

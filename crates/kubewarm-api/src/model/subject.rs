@@ -1,26 +1,26 @@
-//! Who reads upstream, as RBAC names them.
+//! Subjects of RBAC bindings.
 
 use std::{fmt, sync::Arc};
 
-/// The subject of a role binding.
+/// Subject of a RoleBinding or ClusterRoleBinding.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
     /// A ServiceAccount.
     ServiceAccount {
-        /// Its namespace.
+        /// Namespace of the account.
         namespace: Arc<str>,
-        /// Its name.
+        /// Name of the account.
         name: Arc<str>,
     },
-    /// A user, such as the one of a client certificate.
+    /// A user, for example the common name of a client certificate.
     User(Arc<str>),
     /// A group.
     Group(Arc<str>),
 }
 
 impl Subject {
-    /// Reads the user name that a `SelfSubjectReview` answers:
-    /// `system:serviceaccount:<namespace>:<name>` is a ServiceAccount, anything else a user.
+    /// Parses the user name of a `SelfSubjectReview`. `system:serviceaccount:<namespace>:<name>` is
+    /// a ServiceAccount, every other name a user.
     #[must_use]
     pub fn from_username(username: &str) -> Self {
         username
@@ -37,7 +37,7 @@ impl Subject {
 }
 
 impl fmt::Display for Subject {
-    /// The user name as the API server's messages write it; a group as `group:<name>`.
+    /// Writes the user name as in messages of the API server, and a group as `group:<name>`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServiceAccount { namespace, name } => {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_names_of_service_accounts_are_recognised() {
+    fn user_names_of_service_accounts_are_parsed() {
         let account = Subject::from_username("system:serviceaccount:shop:kubewarm");
         let expected =
             Subject::ServiceAccount { namespace: "shop".into(), name: "kubewarm".into() };

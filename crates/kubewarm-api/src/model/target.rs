@@ -1,4 +1,4 @@
-//! A checked target of a profile.
+//! Validation of one entry of `spec.targets`.
 
 use super::{
     Extent, FieldSelector, FieldSelectorLimits, GroupResource, Index, Invalid, LabelRequirement,
@@ -9,60 +9,62 @@ use super::{
 use crate::v1alpha1;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Bytes of a label selector as it is sent. Every request carries it in its URL, and every cell in
-/// its key; proxies take some 8 KiB for both selectors, percent-encoded.
+/// Largest length of a label selector in a request, in bytes. Every request has it in the URL, and
+/// proxies often limit a URL to 8 KiB. Percent-encoding and the field selector need the rest.
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
-/// Bytes of a field selector.
+/// Largest length of a field selector in the spec, in bytes.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
-/// The length of a value is bounded by the length of the selector.
+/// The length of the selector also limits the length of each value.
 const FIELD_SELECTOR: FieldSelectorLimits =
     FieldSelectorLimits { requirements: 8, value_bytes: MAX_FIELD_SELECTOR };
 
-/// One entry of `spec.targets`, checked.
+/// One valid entry of `spec.targets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Unique within the profile.
+    /// DNS label, unique within the profile.
     pub name: Arc<str>,
-    /// What to list and watch.
+    /// Resource to list and watch.
     pub of: GroupResource,
-    /// `None`: the version that the server prefers.
+    /// API version. `None`: the version that the API server prefers.
     pub version: Option<Arc<str>>,
-    /// Where.
+    /// Namespaces to list and watch.
     pub scope: TargetScope,
-    /// Whether it counts for `Ready`.
+    /// Whether the condition `Ready` depends on the target.
     pub requirement: Requirement,
-    /// 0..=1000; higher warms first.
+    /// Order of the first lists within the profile, 0 to 1000; higher values first.
     pub priority: u16,
-    /// Only for secrets; [`SecretData::Deny`] for every other kind, whatever the spec says, so
-    /// that it tells no cells apart.
+    /// `secretData` of a target for secrets. Always [`SecretData::Deny`] for other resources, so
+    /// that it does not separate their informers.
     pub secret_data: SecretData,
-    /// Sent to the server; at most 4 KiB.
+    /// `labelSelector` of the requests, at most 4 KiB.
     pub labels: LabelSelector,
-    /// Sent to the server, which decides whether it supports them; at most 2 KiB.
+    /// `fieldSelector` of the requests, at most 2 KiB. The API server decides which fields it
+    /// supports.
     pub fields: FieldSelector,
-    /// What of each object.
+    /// Part of each object.
     pub projection: Projection,
-    /// At most 16, with unique names, in the order of the spec.
+    /// The indexes, at most 16, with unique names, in the order of the spec.
     pub indexes: Arc<[Index]>,
 }
 
-/// Where a target looks.
+/// Valid scope of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetScope {
-    /// The profile's namespace.
+    /// The namespace of the profile.
     OwnNamespace,
-    /// These, 1 to 64.
+    /// The listed namespaces, 1 to 64.
     Namespaces(BTreeSet<Arc<str>>),
-    /// Those whose labels match, as they come and go.
+    /// Namespaces whose labels match. The set changes with the cluster.
     NamespaceSelector(LabelSelector),
-    /// Every namespace, by one watch.
+    /// All namespaces, by one watch.
     AllNamespaces,
-    /// A cluster-scoped kind.
+    /// The cluster, for a cluster-scoped resource.
     Cluster,
 }
 
 impl TargetScope {
-    /// Where cells are, for a profile in namespace `own`; `None` where only a cluster knows.
+    /// Returns the scopes of the informers for a profile in namespace `own`. Returns `None` for a
+    /// namespace selector, which only the cluster can resolve.
     #[must_use]
     pub fn extents(&self, own: &Arc<str>) -> Option<Vec<Extent>> {
         Some(match self {
@@ -225,7 +227,7 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, Invalid> {
     Ok(selector)
 }
 
-/// Checks the length of a label selector as it is sent.
+/// Checks the length of a label selector as the informer sends it.
 fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, Invalid> {
     let found = selector.to_string().len();
     if found <= MAX_LABEL_SELECTOR {

@@ -1,17 +1,17 @@
-//! Resource versions: ordered where they are decimal, opaque where they are not.
+//! Resource versions: decimal versions have an order, opaque versions have none.
 
 use serde::{Serialize, Serializer};
 use std::{cmp::Ordering, fmt};
 
 /// `metadata.resourceVersion` of an object or of a list.
 ///
-/// Kubernetes says that versions of one resource are to be compared as decimal integers of any
-/// length (KEP-5504); what is not decimal is opaque: equal or not, but neither older nor newer, so
-/// [`PartialOrd`] answers `None` and every check that needs an order is off.
+/// KEP-5504 defines that versions of one resource compare as decimal integers of any length. A
+/// version that is not decimal is opaque: it can be equal to another version, but neither older nor
+/// newer. [`PartialOrd`] then returns `None`, and kubewarm skips each check that needs an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(Repr);
 
-/// Small versions, which are all that etcd gives out, take no allocation.
+/// Versions below 2^64, as etcd assigns them, need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Repr {
     Number(u64),
@@ -19,13 +19,14 @@ enum Repr {
 }
 
 impl ResourceVersion {
-    /// Takes a version as the server wrote it; `None` for the empty string, which means "unset".
+    /// Parses a version as the server wrote it. Returns `None` for the empty string, which means
+    /// "unset".
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
         }
-        // `+1` and `01` parse as numbers but would not come back as the server wrote them.
+        // Rust parses `+1` and `01` as numbers, but would write them as `1`.
         let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
         Some(Self(match text.parse() {
             Ok(number) if canonical => Repr::Number(number),
@@ -33,7 +34,7 @@ impl ResourceVersion {
         }))
     }
 
-    /// The version as a number, where it is decimal and fits.
+    /// Returns the version as a number if it is decimal, without leading zeros and below 2^64.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self.0 {
@@ -42,13 +43,13 @@ impl ResourceVersion {
         }
     }
 
-    /// Whether versions of this kind have no order.
+    /// Whether the version is not decimal, so it has no order.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
         matches!(&self.0, Repr::Text(text) if !is_decimal(text))
     }
 
-    /// Whether `self` is known to be older than `other`; `false` where there is no order.
+    /// Whether `self` is older than `other`; `false` if they have no order.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.partial_cmp(other) == Some(Ordering::Less)
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_compare_by_length_then_digits() {
+    fn decimal_versions_compare_as_integers_of_any_length() {
         let ascending =
             ["0", "9", "10", "18446744073709551615", "18446744073709551616", "9".repeat(40).leak()];
         for pair in ascending.windows(2) {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_decimal_has_no_order_but_equality() {
+    fn opaque_versions_are_equal_or_have_no_order() {
         for text in ["abc", "12-3", "v7", "1.5", "-1"] {
             let opaque = version(text);
             assert!(opaque.is_opaque(), "{text}");
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_is_written_back_as_it_came() {
+    fn versions_are_written_unchanged() {
         for text in ["0", "7", "007", "+1", "18446744073709551616", "x"] {
             assert_eq!(version(text).to_string(), text);
         }

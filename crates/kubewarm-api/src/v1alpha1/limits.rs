@@ -1,37 +1,45 @@
-//! `spec.limits`; the comments on fields are what `kubectl explain` prints.
+//! `spec.limits` of a `CacheProfile`. `kubectl explain` prints the doc comments of the fields.
 
 use super::schema;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Limits of a profile's data. kubewarm checks them while lists arrive. It stops a target that does
-/// not fit and frees its memory; other targets continue. A target that does not fit alone stops
-/// first, then one during its first list, then the lowest priority, then the largest. kubewarm tries
-/// it again at every edit, and after about 10 minutes.
+/// Object and memory limits of one profile. kubewarm checks them while lists arrive, before memory
+/// runs out.
+///
+/// If a limit is exceeded, kubewarm stops targets and frees their memory until the others fit. The
+/// order:
+/// 1. a target that alone exceeds the limit,
+/// 2. a target whose first list is incomplete,
+/// 3. the target with the lowest `priority`,
+/// 4. the largest target.
+///
+/// kubewarm tries a stopped target again at each edit, and after 10 to 12 minutes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Limits {
-    /// Maximum number of objects of all targets together, at least 1. Default: no limit.
+    /// Largest number of objects in all targets together, at least 1. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_objects: Option<i64>,
 
-    /// Maximum memory of all targets together, as a Kubernetes quantity above zero, such as `200Mi`
-    /// or `1.5Gi`. Indexes, and memory shared with other profiles, count too. Default: no limit.
+    /// Largest memory of all targets together: a Kubernetes quantity above zero, such as `200Mi` or
+    /// `1.5Gi`. Includes indexes, and memory shared with other profiles. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,
 }
 
-/// A quantity as people write it: a number, or a text with a unit.
+/// A Kubernetes quantity in YAML: an integer, or a string such as `200Mi`. `model::parse_quantity`
+/// checks it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Quantity {
-    /// A plain number.
+    /// An integer without a unit.
     Number(i64),
-    /// With a unit.
+    /// A string, usually with a unit.
     Text(String),
 }
 
@@ -44,7 +52,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// controller-gen's schema of `resource.Quantity`, and a length.
+/// The schema that controller-gen writes for `resource.Quantity`, with a `maxLength` of 32.
 fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,

@@ -1,4 +1,5 @@
-//! The custom resource `CacheProfile` as users write it, and as `kubectl` shows it.
+//! The custom resource `CacheProfile`, version `v1alpha1`: spec and status as the API server stores
+//! them.
 
 mod access;
 mod limits;
@@ -28,11 +29,11 @@ pub use self::{
     },
 };
 
-/// The API group of `CacheProfile`.
+/// API group of `CacheProfile`.
 pub const GROUP: &str = "kubewarm.io";
-/// Its version.
+/// API version of `CacheProfile`.
 pub const VERSION: &str = "v1alpha1";
-/// Who owns the fields that kubewarm applies.
+/// Field manager of every server-side apply by kubewarm.
 pub const FIELD_MANAGER: &str = "kubewarm";
 
 #[cfg(test)]
@@ -41,7 +42,7 @@ mod tests {
     use kube::Resource as _;
 
     #[test]
-    fn the_constants_are_those_of_the_type() {
+    fn group_and_version_match_the_derived_resource() {
         assert_eq!((&*CacheProfile::group(&()), &*CacheProfile::version(&())), (GROUP, VERSION));
     }
 }

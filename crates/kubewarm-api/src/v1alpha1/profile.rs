@@ -1,4 +1,4 @@
-//! `CacheProfile` and its spec; the comments on fields are what `kubectl explain` prints.
+//! `CacheProfile` and its spec. `kubectl explain` prints the doc comments of the fields.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is to be kept warm, and how.
+/// Resources to keep warm, and settings for lists, freshness, reads and limits.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "kubewarm.io",
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
     kind = "CacheProfile",
     plural = "cacheprofiles",
     namespaced,
-    doc = "A CacheProfile declares which kinds, in which namespaces, are to be warm. kubewarm lists and watches exactly those, keeps the objects in memory, and says in status how warm, how fresh and how large they are, and which permissions that takes.",
+    doc = "A CacheProfile lists resources that kubewarm keeps in memory. kubewarm lists and watches them, and reports their state, their size and the required permissions in status.",
     status = "CacheProfileStatus",
     derive = "PartialEq",
     shortname = "cprof",
@@ -92,11 +92,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct CacheProfileSpec {
-    /// ServiceAccount of the profile's namespace that kubewarm reads as, with tokens of that account.
-    /// Its RBAC decides, and targets may have any scope. To name an account, the profile's author
-    /// needs the verb `use` on it, or `create` on its `serviceaccounts/token`. After a change,
-    /// kubewarm drops the data and rejects reads until the new account has read it again. Default:
-    /// kubewarm reads as itself; outside its namespace a profile may then name only its own namespace.
+    /// ServiceAccount in the profile's namespace that reads the targets. The admission policy
+    /// requires your permission to `use` it, or to `create` its `serviceaccounts/token`. After a
+    /// change, kubewarm drops all objects and lists again. Default: the operator's permissions; a
+    /// profile outside the operator's namespace can then read only its own namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
@@ -104,50 +103,49 @@ pub struct CacheProfileSpec {
     )]
     pub service_account_name: Option<String>,
 
-    /// Mode of the profile. `Active`: kubewarm lists and watches the targets. `Plan`: kubewarm
-    /// watches nothing, reads a sample, and writes the expected cost to `status.plan`. `Paused`:
-    /// kubewarm serves the data that it has and opens no watch, so the data becomes stale. Default:
-    /// `Active`.
+    /// Activity of the profile. `Active` (the default): kubewarm lists and watches the targets.
+    /// `Plan`: kubewarm stores no objects, and estimates the cost from a sample in `status.plan`.
+    /// `Paused`: kubewarm opens no watch and serves the stored objects, which become stale.
     #[serde(default)]
     pub mode: Mode,
 
-    /// Namespaces to list and watch, for each target that has no scope of its own. Default: type
-    /// `OwnNamespace`, the profile's namespace. Without a ServiceAccount, a profile outside the
-    /// operator's namespace may only name its own namespace.
+    /// Namespaces to list and watch, for targets without their own scope. Default: type
+    /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator's namespace can
+    /// name only its own namespace.
     #[serde(default)]
     pub scope: Scope,
 
-    /// Targets to keep warm, 1 to 32 entries with unique names. An edit of one target does not
-    /// disturb the others: the old data answers until the new list is complete. kubewarm drops the
-    /// old data at once if another account read it, or if it has whole Secrets and the new data has
-    /// not.
+    /// Resources to keep warm, 1 to 32 entries with unique names. An edited target serves its old
+    /// objects until its new list is complete, unless the account changed or Secret data is no
+    /// longer allowed.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<Target>,
 
-    /// Settings of the first lists.
+    /// Settings for the first list of each target.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub warmup: Warmup,
 
-    /// Settings of the data's freshness.
+    /// Settings for freshness and consistency checks.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub freshness: Freshness,
 
-    /// Settings of reads of this profile's data.
+    /// Settings for reads of the profile's objects.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub reads: ReadSettings,
 
-    /// Limits of the data of all targets, with the old data of an edited target. If old and new data
-    /// do not fit together, kubewarm drops the old data. Default: the memory limits of the operator
-    /// and of the namespace alone.
+    /// Object and memory limits of all targets together. kubewarm stops a target that does not fit,
+    /// and retries after an edit or about 10 minutes. An edited target's old objects count too;
+    /// kubewarm drops them if both do not fit. Default: only the limits of the namespace and the
+    /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// Mode of a profile.
+/// Value of `spec.mode`.
 #[derive(
     Clone,
     Copy,
@@ -163,101 +161,100 @@ pub struct CacheProfileSpec {
 )]
 #[schemars(inline)]
 pub enum Mode {
-    /// Lists and watches.
+    /// kubewarm lists and watches the targets.
     #[default]
     Active,
-    /// Measures the expected cost, and watches nothing.
+    /// kubewarm estimates the cost of `Active` and opens no watch.
     Plan,
-    /// Serves the data that it has, and opens no watch.
+    /// kubewarm serves the stored objects and opens no watch.
     Paused,
 }
 
-/// Settings of the first lists.
+/// Value of `spec.warmup`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Warmup {
-    /// Deadline for all required targets to be warm, in seconds after the spec was accepted, 1 to
-    /// 86400. The condition `WarmupDeadlineMet` shows whether they were. Default: no deadline.
+    /// Deadline for warming all required targets, in seconds after kubewarm accepts the spec, 1 to
+    /// 86400. The condition `WarmupDeadlineMet` reports the result. Default: no deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub deadline_seconds: Option<i32>,
 
-    /// Maximum number of first lists of this profile at the same time, 1 to 64. The process has a
-    /// limit of its own. Higher values warm many small targets sooner and load the API server more.
+    /// Largest number of concurrent first lists of the profile, 1 to 64, within the limit of the
+    /// process. Higher values warm many small targets sooner, and load the API server more.
     /// Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,
 }
 
-/// Settings of the data's freshness.
+/// Value of `spec.freshness`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Freshness {
-    /// Maximum age of data that counts as fresh, in seconds, 10 to 3600. If a watch brings neither an
-    /// event nor a bookmark for this time, kubewarm probes it and opens it again if it is behind.
-    /// Until then the condition `Fresh` is not `True`. Default: 120.
+    /// Staleness limit, in seconds, 10 to 3600. After this time without an event or bookmark,
+    /// kubewarm probes the watch, and reconnects it if it is behind. Until then, the condition
+    /// `Fresh` is not `True`. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
-    /// Period of consistency checks, in seconds, 1 to 86400. A check lists the names, UIDs and versions
-    /// of all objects at the resource version of the data. If they differ, kubewarm lists the objects
-    /// again, counts the difference, and sends the Event `CacheInconsistent`. Data with objects that
-    /// could not be decoded is not checked. Default: no checks.
+    /// Period of consistency checks, in seconds, 1 to 86400. kubewarm compares names, UIDs and
+    /// versions with a list of the same resource version. After a difference, it lists again and
+    /// sends the Event `CacheInconsistent`. Informers with undecodable objects are not checked.
+    /// Default: no checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub consistency_check_period_seconds: Option<i32>,
 }
 
-/// Settings of reads.
+/// Value of `spec.reads`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct ReadSettings {
-    /// Consistency of reads without a `resourceVersion`. `Bounded`: the data is known to be current
-    /// within `freshness.maxStalenessSeconds`; otherwise kubewarm sends a request to the API server
-    /// first. `Strict`: the data is at least as new as the read; each read waits for a request to the
-    /// API server, which waiting reads share. `Eventual`: data of any age. The strictest value of all
-    /// profiles that keep the data counts. Default: `Bounded`.
+    /// Consistency of reads without a `resourceVersion`. `Bounded` (the default): current within
+    /// `freshness.maxStalenessSeconds`; otherwise kubewarm checks with the API server first.
+    /// `Strict`: not older than the request; each read waits for a shared request to the API
+    /// server. `Eventual`: the stored objects, however old. With several profiles, the strictest
+    /// value applies.
     pub consistency: Consistency,
 
-    /// Time for which a read waits for data that is not warm yet, in seconds, 0 to 60. After that
-    /// kubewarm rejects the read with 429; with 0 it rejects the read at once. The shortest timeout
-    /// of all profiles that keep the data counts. Default: 5.
+    /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. Then kubewarm
+    /// returns 429. With several profiles, the shortest timeout applies. Default: 5.
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 
-    /// Effect of a lost permission on the data. `Reject`: kubewarm rejects reads and drops the data.
-    /// `ServeStale`: kubewarm serves the data of the moment when it noticed the loss. If a permission
-    /// cannot be verified for 10 minutes, `Reject` rejects reads and keeps the data. The target
-    /// becomes warm again when the permission returns. Default: `Reject`.
+    /// Effect of lost access. `Reject` (the default): kubewarm rejects reads and drops the objects.
+    /// `ServeStale`: kubewarm serves the stored objects, which become stale. After 10 minutes
+    /// without verified access, kubewarm rejects reads in both cases, and keeps the objects. When
+    /// access returns, kubewarm warms the target again.
     pub on_access_lost: OnAccessLost,
 }
 
-/// Consistency of reads. Ordered by strictness.
+/// Value of `spec.reads.consistency`, ordered by strictness: `Eventual` < `Bounded` < `Strict`.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 #[schemars(inline)]
 pub enum Consistency {
-    /// Known to be current within the bound.
+    /// Objects are current within `freshness.maxStalenessSeconds`.
     #[default]
     Bounded = 1,
-    /// At least as new as the read.
+    /// Objects are not older than the request.
     Strict = 2,
-    /// Data of any age.
+    /// Objects can have any age.
     Eventual = 0,
 }
 
-/// Effect of a lost permission on the data.
+/// Value of `spec.reads.onAccessLost`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum OnAccessLost {
-    /// kubewarm drops the data and rejects reads.
+    /// kubewarm drops the objects and rejects reads.
     #[default]
     Reject,
-    /// kubewarm still serves the data.
+    /// kubewarm continues to serve the objects.
     ServeStale,
 }
 

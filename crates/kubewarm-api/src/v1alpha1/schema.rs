@@ -1,4 +1,4 @@
-//! The types of conditions, and what the derived schema of a CRD lacks.
+//! Corrections of the derived JSON schema, so that the API server accepts it as a CRD schema.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
@@ -15,10 +15,10 @@ pub const CONDITION_TYPES: [&str; 8] = [
     "Stalled",
 ];
 
-/// Makes optional properties merely optional, and lines of a description one paragraph.
+/// Removes `null` from optional properties, and joins the lines of each description paragraph.
 ///
-/// The derive lets every optional property be `null` too. A CRD property that is not nullable is
-/// better: the API server drops a `null` before it applies the default.
+/// The derive allows `null` in every optional property. In a property that is not nullable, the API
+/// server drops a `null` before it applies the default.
 pub(super) fn for_crd(schema: &mut Schema) {
     one_paragraph(schema.ensure_object());
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
@@ -56,7 +56,8 @@ fn without_null(property: &mut Map<String, Value>) {
     if let [Value::Object(only)] = either.as_slice() {
         let only = only.clone();
         property.remove("anyOf");
-        // The property's own description wins over that of its type.
+        // `or_insert` keeps the description of the property rather than the description of its
+        // type.
         for (key, value) in only {
             property.entry(key).or_insert(value);
         }
@@ -71,7 +72,8 @@ fn one_paragraph(schema: &mut Map<String, Value>) {
     }
 }
 
-/// The schema of a list of conditions, as in the API conventions, with bounds.
+/// Schema of a list of `metav1.Condition` with the bounds of the API conventions, and at most 16
+/// entries.
 pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -80,28 +82,28 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
-            "description": "One aspect of the current state.",
+            "description": "One condition of the object.",
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
                 "type": {
-                    "description": "Type of the condition, such as `Ready`.",
+                    "description": "Condition type, such as `Ready`.",
                     "type": "string",
                     "maxLength": 316,
                 },
                 "status": {
-                    "description": "Status of the condition: `True`, `False`, or `Unknown`.",
+                    "description": "`True`, `False`, or `Unknown` while kubewarm cannot decide.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Reason for the status, as one word of a closed set.",
+                    "description": "Reason for the status: one word of a fixed set.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Explanation for people, with the next step.",
+                    "description": "Details for people: the cause and the next step.",
                     "type": "string",
                     "maxLength": 32768,
                 },

@@ -1,4 +1,4 @@
-//! One entry of `spec.targets`; the comments on fields are what `kubectl explain` prints.
+//! One entry of `spec.targets`. `kubectl explain` prints the doc comments of the fields.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
 use super::schema;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A kind, where to look for it, and what to keep of it.
+/// Resource with its namespaces, its selectors and the part of each object to keep.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
         .message("with projection Metadata, index paths must start with metadata.")
 )]
 pub struct Target {
-    /// Name of the target in the profile, its status and messages: a DNS label of at most 63
-    /// characters, such as `orders`.
+    /// Name of the target in status and messages, unique within the profile: a DNS label of at most
+    /// 63 characters, such as `orders`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// API group of the resource, such as `apps`. Default: empty, the core group. Immutable.
+    /// API group of the resource, such as `apps`. Immutable. Default: empty, the core group.
     #[serde(default)]
     #[schemars(
         length(max = 253),
@@ -33,65 +33,61 @@ pub struct Target {
     )]
     pub group: String,
 
-    /// API version of the resource, such as `v1`. Default: the version that the API server prefers,
-    /// also when that changes. Immutable.
+    /// API version of the resource, such as `v1`. Immutable. Default: the version that the API
+    /// server prefers; kubewarm follows its changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub version: Option<String>,
 
-    /// Plural name of the resource in lower case, such as `deployments`, as
-    /// `kubectl api-resources` lists it. If the API server does not serve the resource yet, the
-    /// target warms as soon as it does. Immutable: to change the resource, remove the target and
-    /// add one with another name.
+    /// Plural name of the resource, as in `kubectl api-resources`, such as `deployments`.
+    /// Immutable: to change it, add a target with another name. kubewarm waits for a resource that
+    /// the API server does not serve yet.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub resource: String,
 
-    /// Namespaces to list and watch. Replaces `spec.scope` for this target. Default: `spec.scope`.
+    /// Namespaces to list and watch. Default: `spec.scope`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 
-    /// Effect of the target on `Ready`. `Required`: the profile is `Ready` only while this target is
-    /// warm and fresh. `Optional`: the target never blocks `Ready`. Default: `Required`.
+    /// Effect on the profile's condition `Ready`. `Required` (the default): `Ready` depends on the
+    /// target. `Optional`: the target does not change `Ready`.
     #[serde(default)]
     pub requirement: Requirement,
 
-    /// Priority of the first list within the profile, 0 to 1000. Higher priorities warm first.
-    /// Default: 500.
+    /// Order of first lists within the profile, 0 to 1000; higher values first. Default: 500.
     #[serde(default = "default_priority")]
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
 
-    /// Permission to keep the data of Secrets in kubewarm's memory. `Deny`: a target of secrets must
-    /// set `projection.type` to `Metadata`. `Allow`: the target may keep whole Secrets. Default:
-    /// `Deny`.
+    /// Permission to store the data of Secrets. `Deny` (the default): a target for secrets must set
+    /// `projection.type` to `Metadata`. `Allow`: the target can store whole Secrets.
     #[serde(default)]
     pub secret_data: SecretData,
 
-    /// Label selector of the objects. The API server filters. Default: all objects.
+    /// Labels of the objects; the API server filters. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 
-    /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`, with 1
-    /// to 8 requirements and at most 2048 bytes. The API server filters, and the resource decides
-    /// which fields are possible. Default: all objects.
+    /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`: 1 to 8
+    /// requirements, at most 2048 bytes. The API server filters, and accepts only some fields of
+    /// each resource. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub field_selector: Option<String>,
 
-    /// Part of each object to keep.
+    /// Part of each object to store.
     #[serde(default)]
     pub projection: Projection,
 
-    /// Indexes of fields, 1 to 16. Readers select with
-    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels need no entry: they are always
-    /// indexed. Default: none.
+    /// Indexes of fields, 1 to 16. Clients select with
+    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub indexes: Vec<Index>,
 }
 
-/// Where to look.
+/// Value of `spec.scope` and `spec.targets[].scope`.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
@@ -102,15 +98,15 @@ pub struct Target {
         .message("namespaceSelector is required for, and only for, type NamespaceSelector")
 )]
 pub struct Scope {
-    /// Type of the scope. `OwnNamespace`: the profile's namespace. `Namespaces`: the names in
-    /// `namespaces`. `NamespaceSelector`: all namespaces whose labels match `namespaceSelector`, also
-    /// later ones. `AllNamespaces`: every namespace, by one watch across the cluster. `Cluster`: for
-    /// cluster-scoped kinds, such as `nodes`.
+    /// Kind of scope. `OwnNamespace`: the profile's namespace. `Namespaces`: the entries of
+    /// `namespaces`. `NamespaceSelector`: namespaces whose labels match `namespaceSelector`, also
+    /// later ones. `AllNamespaces`: all namespaces, by one watch. `Cluster`: for cluster-scoped
+    /// resources, such as `nodes`.
     #[serde(rename = "type")]
     pub type_: ScopeType,
 
-    /// Names of the namespaces, 1 to 64, for type `Namespaces` only. kubewarm watches each namespace
-    /// separately and needs permissions only there. It reports a missing namespace and waits for it.
+    /// Namespaces, 1 to 64 names; only for type `Namespaces`. Each has its own watch and needs
+    /// permissions only there. kubewarm reports a namespace that does not exist, and waits for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(min = 1, max = 64),
@@ -119,42 +115,42 @@ pub struct Scope {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
 
-    /// Label selector of the namespaces, for type `NamespaceSelector` only. kubewarm watches each
-    /// namespace separately. An empty selector matches all namespaces. A target whose selector
-    /// matches none is warm.
+    /// Labels of the namespaces; only for type `NamespaceSelector`. Each namespace has its own
+    /// watch. Empty: all namespaces. A target whose selector matches no namespace is warm without
+    /// objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// Where to look.
+/// Value of `scope.type`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum ScopeType {
-    /// The profile's namespace.
+    /// The namespace of the profile.
     #[default]
     OwnNamespace,
-    /// Listed namespaces.
+    /// The namespaces that `scope.namespaces` lists.
     Namespaces,
-    /// Namespaces by label.
+    /// The namespaces whose labels match `scope.namespaceSelector`.
     NamespaceSelector,
-    /// Every namespace.
+    /// All namespaces, by one cluster-wide watch.
     AllNamespaces,
-    /// For kinds that live in no namespace.
+    /// The cluster, for cluster-scoped resources.
     Cluster,
 }
 
-/// Whether `Ready` depends on a target.
+/// Value of `spec.targets[].requirement`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum Requirement {
-    /// It does.
+    /// The condition `Ready` depends on the target.
     #[default]
     Required,
-    /// It does not.
+    /// The condition `Ready` ignores the target.
     Optional,
 }
 
-/// Whether the payload of secrets may be held.
+/// Value of `spec.targets[].secretData`.
 #[derive(
     Clone,
     Copy,
@@ -171,19 +167,19 @@ pub enum Requirement {
 )]
 #[schemars(inline)]
 pub enum SecretData {
-    /// Metadata only.
+    /// kubewarm stores only the metadata of Secrets.
     #[default]
     Deny,
-    /// Whole.
+    /// kubewarm can store whole Secrets.
     Allow,
 }
 
-/// Labels to match; all of `matchLabels` and `matchExpressions`.
+/// Label selector; an object must match all of `matchLabels` and `matchExpressions`.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd, extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LabelSelector {
-    /// Labels and the value that each must have, at most 16.
+    /// Required labels and their values, at most 16.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = 16,
@@ -198,28 +194,27 @@ pub struct LabelSelector {
     pub match_expressions: Vec<LabelSelectorTerm>,
 }
 
-/// A requirement on one label.
+/// Requirement on one label.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
 pub struct LabelSelectorTerm {
-    /// Key of the label: `[prefix/]name`, at most 317 characters.
+    /// Key of the label, `[prefix/]name`, at most 317 characters.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
 
-    /// Comparison. `In`: the label's value is one of `values`. `NotIn`: the value is none of
-    /// `values`, or the label is absent. `Exists`: the label is present. `DoesNotExist`: the label is
-    /// absent.
+    /// Comparison. `In`: the value is one of `values`. `NotIn`: the value is not one of `values`,
+    /// or the label is absent. `Exists`: the label is present. `DoesNotExist`: the label is absent.
     pub operator: Operator,
 
-    /// Values, at most 32; required for `In` and `NotIn`, not allowed otherwise.
+    /// Values, at most 32; required for `In` and `NotIn`, otherwise not allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub values: Vec<String>,
 }
 
-/// What a requirement asks of a label.
+/// Comparison of one label, as in `metav1.LabelSelectorOperator`.
 #[derive(
     Clone,
     Copy,
@@ -236,43 +231,43 @@ pub struct LabelSelectorTerm {
 )]
 #[schemars(inline)]
 pub enum Operator {
-    /// One of the values.
+    /// The value is in the list.
     In,
-    /// None of the values, or absent.
+    /// The value is not in the list, or the label is absent.
     NotIn,
-    /// There.
+    /// The label is present.
     Exists,
-    /// Absent.
+    /// The label is absent.
     DoesNotExist,
 }
 
-/// Which part of each object is kept.
+/// Value of `spec.targets[].projection`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Projection {
-    /// Part of each object to keep. `Full`: the whole object. `Metadata`: only `metadata`, which
-    /// kubewarm requests as PartialObjectMetadata; it takes less memory and traffic. Default: `Full`.
+    /// Stored part. `Full` (the default): the whole object. `Metadata`: only `metadata`, which
+    /// kubewarm requests as `PartialObjectMetadata`; it needs less memory and traffic.
     #[serde(rename = "type")]
     pub type_: ProjectionType,
 
-    /// Treatment of `metadata.managedFields`, often a third of an object. `Drop`: kubewarm does not
-    /// store it. `Keep`: kubewarm stores it. Default: `Drop`.
+    /// Treatment of `metadata.managedFields`. `Drop` (the default): kubewarm does not store them;
+    /// they are often a third of an object. `Keep`: kubewarm stores them.
     pub managed_fields: ManagedFields,
 }
 
-/// Which part of each object is kept.
+/// Value of `projection.type`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum ProjectionType {
-    /// The whole object.
+    /// kubewarm stores the whole object.
     #[default]
     Full,
-    /// `metadata` only.
+    /// kubewarm requests and stores only `metadata`.
     Metadata,
 }
 
-/// Whether `metadata.managedFields` is stored.
+/// Value of `projection.managedFields`.
 #[derive(
     Clone,
     Copy,
@@ -289,26 +284,26 @@ pub enum ProjectionType {
 )]
 #[schemars(inline)]
 pub enum ManagedFields {
-    /// Cut out before storing.
+    /// kubewarm removes `metadata.managedFields` before it stores an object.
     #[default]
     Drop,
-    /// Stored.
+    /// kubewarm stores `metadata.managedFields`.
     Keep,
 }
 
-/// Index of one field.
+/// Field to index, with a name for selectors.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct Index {
-    /// Name of the index, unique within the target: a DNS label of at most 63 characters. Readers
+    /// Name of the index, unique within the target: a DNS label of at most 63 characters. Clients
     /// select with `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// Path of the field from the root of the object, at most 128 characters, such as
-    /// `spec.nodeName`. `[*]` stands for every element of a list, as in
-    /// `spec.containers[*].image`. With projection `Metadata` it must start with `metadata.`.
+    /// Path of the field from the object's root, at most 128 characters, such as `spec.nodeName`.
+    /// `[*]` stands for every list element, as in `spec.containers[*].image`. With projection
+    /// `Metadata`, the path must start with `metadata.`.
     #[schemars(
         length(min = 1, max = 128),
         regex(

@@ -1,5 +1,5 @@
-//! A tenant who writes what he can into every string of a profile: no text of ours says more by that
-//! than the objects that it was made of.
+//! Tests with hostile strings in every field of a profile. The manifests must parse to exactly the
+//! objects that kubewarm built.
 
 use super::{tests::declared, *};
 use crate::v1alpha1::CacheProfile;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testbed::profiles::{AMBIGUOUS, Place, all_places, every_string, hostile, write};
 
-/// What kubewarm would run; `None` if it refuses the profile.
+/// Returns the validated profile; `None` if kubewarm rejects it.
 fn valid(profile: &Value) -> Option<ValidatedProfile> {
     let profile: CacheProfile = serde_json::from_value(profile.clone()).unwrap();
     ValidatedProfile::parse(&profile).ok()
 }
 
-/// The typed objects that the manifests of a profile are made of; `None` if it is refused.
+/// Returns the typed objects behind the manifests of a profile; `None` if kubewarm rejects it.
 fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
     let needs = Needs::of_profile(&valid(profile)?, &[].into(), &Watched::Everywhere);
     values(&needs, operator)
@@ -37,7 +37,7 @@ fn strings(of: &Value) -> Vec<&str> {
     of.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Nothing but what an informer needs.
+/// Whether the rule grants only permissions that informers need.
 fn is_narrow(rule: &Value) -> bool {
     let [verbs, kinds] = ["verbs", "resources"].map(|field| strings(&rule[field]));
     let names = strings(&rule["resourceNames"]);
@@ -51,7 +51,7 @@ fn check(access: &Access, typed: &[Value]) -> Result<(), TestCaseError> {
     let text = access.to_yaml();
     let parsed: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     prop_assert_eq!(&parsed, typed);
-    // kubectl splits the text by lines, before any parser sees it.
+    // kubectl splits the text at lines with `---` before a YAML parser reads it.
     let separators = text.lines().filter(|line| line.starts_with("---")).count();
     prop_assert_eq!(separators, typed.len());
     prop_assert!(!text.contains("free-text"), "{}", text);
@@ -64,22 +64,22 @@ fn check(access: &Access, typed: &[Value]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn no_string_of_a_profile_changes_what_its_manifests_say(profile in hostile()) {
+    fn no_string_of_a_profile_changes_its_parsed_manifests(profile in hostile()) {
         let Some(valid) = valid(&profile) else { return Ok(()) };
         let Ok(printed) = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere)
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
-        // As status.access has it, where a selector found namespaces.
+        // The manifests of `status.access`, with namespaces that a selector matched.
         let declared = declared(&valid, &["null", "west"]);
-        let said = Access::of_cells(&declared, &operator(), &Watched::Everywhere).unwrap();
+        let of_cells = Access::of_cells(&declared, &operator(), &Watched::Everywhere).unwrap();
         let needs = Needs::of_cells(&declared, &Watched::Everywhere);
-        check(&said, &values(&needs, &operator()).unwrap())?;
+        check(&of_cells, &values(&needs, &operator()).unwrap())?;
     }
 }
 
 #[test]
-fn names_that_yaml_takes_for_something_else_stay_names() {
+fn names_that_yaml_would_parse_as_other_types_stay_strings() {
     let named = ["/metadata/name", "/metadata/namespace", "/spec/serviceAccountName"];
     let target = ["name", "resource", "group", "scope/namespaces/0"];
     let target = target.map(|field| format!("/spec/targets/0/{field}"));
@@ -94,7 +94,8 @@ fn names_that_yaml_takes_for_something_else_stay_names() {
     }
 }
 
-/// The strings of a schema that are of no closed set, as `targets[].name`; keys end with `{}`.
+/// Collects the paths of all strings without an enum, such as `/spec/targets/*/name`. Paths of map
+/// keys end with `{}`.
 fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     let is_quantity = schema["x-kubernetes-int-or-string"] == true;
     if is_quantity || schema["type"] == "string" && schema["enum"].is_null() {
@@ -113,7 +114,7 @@ fn of_schema(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_tenant_leaves_no_string_of_the_spec_out() {
+fn the_hostile_profiles_cover_every_string_of_the_spec() {
     let crd = serde_json::to_value(CacheProfile::crd()).unwrap();
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut wanted = BTreeSet::new();

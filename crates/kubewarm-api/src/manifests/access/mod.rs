@@ -1,4 +1,4 @@
-//! The permissions that a profile needs: as rules for its status, and as YAML to apply.
+//! Permissions of a profile, as rules for its status and as YAML to apply.
 
 #[cfg(test)]
 mod hostile;
@@ -15,44 +15,46 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// The most bytes of manifests in a status: every client that lists profiles reads them.
+/// Largest length of the manifests in a status, in bytes. Every client that lists profiles reads them.
 const MAX_MANIFESTS: usize = 64 << 10;
 
-/// Head of the manifests that grant access to secrets.
+/// Comment at the top of `manifestsElevated`, if the operator reads.
 const ELEVATED: &str = "\
 # Elevated: access to secrets. A role cannot grant their metadata alone, so this grants all of them
 # where it applies. Whoever may run pods as the subject, or mint tokens for it, gains them directly.
 ";
 
-/// The same for an account that the profile names.
+/// Comment at the top of `manifestsElevated`, if the profile's ServiceAccount reads.
 const ELEVATED_ACCOUNT: &str = "\
 # Elevated: access to secrets, or outside the profile's namespace, for the ServiceAccount there that
 # the profile names. Whoever may run pods or mint tokens in that namespace gains all of it directly.
 # A role cannot grant the metadata of secrets alone.
 ";
 
-/// Where an offline manifest cannot be complete.
+/// Comment for manifests that are incomplete, because no cluster was available.
 const UNBOUND: &str = "\
 # Which namespaces a selector finds only the cluster knows. Each needs a RoleBinding to the
 # ClusterRole named :target: below; status.access of the applied profile holds them.
 ";
 
-/// Least-privilege access of one profile: `list` and `watch` on what its cells name, nothing else.
+/// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for named
+/// namespaces. For a ServiceAccount, also the operator's right to mint its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Who needs it.
+    /// Subject that reads.
     pub subject: Subject,
-    /// By namespace, sorted; the empty one is the whole cluster. Unbounded.
+    /// Rules by namespace, sorted; the empty namespace stands for the cluster. The length is
+    /// unlimited.
     pub roles: Vec<NamespaceRules>,
-    /// YAML that grants everything else. Unbounded.
+    /// YAML of all grants that are not elevated. The length is unlimited.
     pub manifests: Option<String>,
-    /// YAML that grants access to secrets, and what lies outside the profile's namespace to an
-    /// account that the profile names. Unbounded.
+    /// YAML of the grants for secrets, and of the grants for a ServiceAccount outside the profile's
+    /// namespace. The length is unlimited.
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether the grant for a cell belongs to `manifestsElevated`. Of a selector, that of the account's
-/// own namespace is there too.
+/// Whether the grant for an informer belongs to `manifestsElevated`. With a ServiceAccount, the
+/// grant of a namespace selector always does, but the key does not contain that selector.
 #[must_use]
 pub fn is_elevated(cell: &CellKey) -> bool {
     let away = match &cell.identity {
@@ -63,12 +65,13 @@ pub fn is_elevated(cell: &CellKey) -> bool {
 }
 
 impl Access {
-    /// What the declared cells need, where the operator is `operator` and runs the profiles of `watched`. Of a
-    /// selector's namespaces, those that it finds now.
+    /// Collects the permissions for the declared informers. `operator` is the operator's account,
+    /// `watched` the namespaces of its profiles. Namespace selectors include the namespaces that
+    /// they match now.
     ///
     /// # Errors
     ///
-    /// [`Unwritable::NameTooLong`] where namespace and name of the profile are too long together.
+    /// [`Unwritable::NameTooLong`] if namespace and name of the profile are too long together.
     pub fn of_cells(
         declared: &Declared,
         operator: &Subject,
@@ -77,10 +80,11 @@ impl Access {
         Self::of(&Needs::of_cells(declared, watched), operator)
     }
 
-    /// What the spec needs, with no cluster at hand: kinds are taken as it writes them, and the
-    /// namespaces of selectors that are not in `found` are left open. For a profile every kind of
-    /// which is served, and whose selectors were all asked for, the result is that of
-    /// [`Access::of_cells`], byte for byte.
+    /// Collects the permissions from the spec, without a cluster. Resources are taken as written.
+    /// Namespaces of selectors that `found` does not contain stay open.
+    ///
+    /// If the cluster serves all resources and `found` contains all selectors, the result equals
+    /// [`Access::of_cells`] byte for byte.
     ///
     /// # Errors
     ///
@@ -105,22 +109,22 @@ impl Access {
         })
     }
 
-    /// Everything as one text, as `kubewarm rbac` prints it.
+    /// Joins both manifests, as `kubewarm rbac` prints them.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let texts = [self.manifests.as_deref(), self.manifests_elevated.as_deref()];
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// `status.access`. Manifests of more than 64 KiB together are absent, because one of the two texts looks
-    /// like all grants; `kubewarm rbac` prints them.
+    /// Returns `status.access`. The roles are absent for more than 128 namespaces, or more than 32
+    /// rules in one. A text is absent above 256 KiB. `kubewarm rbac` always prints everything.
     #[must_use]
     pub fn status(&self) -> AccessStatus {
         let texts = [&self.manifests, &self.manifests_elevated];
         let fits = texts.into_iter().flatten().map(String::len).sum::<usize>() <= MAX_MANIFESTS;
         let fitting = |text: &Option<String>| text.clone().filter(|_| fits);
         AccessStatus {
-            // A user name is free text; the field takes 512 characters.
+            // User names have any length; the field accepts 512 characters.
             subject: Some(self.subject.to_string().chars().take(512).collect()),
             manifests: fitting(&self.manifests),
             manifests_elevated: fitting(&self.manifests_elevated),

@@ -1,4 +1,4 @@
-//! Manifests against what profiles need.
+//! Tests of manifests against the permissions that profiles need.
 
 use super::*;
 use crate::{
@@ -48,7 +48,7 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
     }
 }
 
-/// As the controller resolves it; selectors find `found`.
+/// Resolves a profile as the controller does. Namespace selectors match `found`.
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
     let within = |name: &str| Extent::Namespace(name.into());
     let identity = profile.identity();
@@ -105,7 +105,7 @@ fn parse(text: &str) -> Vec<serde_json::Value> {
     serde_saphyr::from_multiple(text).unwrap()
 }
 
-/// `kind namespace/name` of every document.
+/// Returns `kind namespace/name` of every document.
 fn index(text: &str) -> Vec<String> {
     let line = |document: &serde_json::Value| {
         let meta = &document["metadata"];
@@ -117,7 +117,7 @@ fn index(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_place_has_the_rules_its_cells_need() {
+fn every_namespace_has_the_rules_its_informers_need() {
     let access =
         Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
     let written: Vec<_> = access
@@ -167,7 +167,7 @@ fn every_place_has_the_rules_its_cells_need() {
 }
 
 #[test]
-fn a_file_and_the_cluster_come_to_the_same_bytes() {
+fn manifests_from_a_file_equal_manifests_from_the_cluster() {
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{SPEC}"));
         let offline =
@@ -179,7 +179,7 @@ fn a_file_and_the_cluster_come_to_the_same_bytes() {
 }
 
 #[test]
-fn without_lookups_named_namespaces_need_no_cluster_role() {
+fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
     let spec = "
     targets:
     - name: pods
@@ -198,13 +198,13 @@ fn without_lookups_named_namespaces_need_no_cluster_role() {
         assert_eq!(live.unwrap(), left);
         assert!(of(&Watched::Everywhere).to_yaml().contains("kind: ClusterRole\n"));
         assert!(!left.to_yaml().contains("ClusterRole"), "{}", left.to_yaml());
-        let places: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
-        assert_eq!(places, ["east", "shop"]);
+        let namespaces: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
+        assert_eq!(namespaces, ["east", "shop"]);
     }
 }
 
 #[test]
-fn an_account_reads_and_the_operator_gets_its_tokens_and_nothing_else() {
+fn with_an_account_the_operator_may_only_mint_its_tokens() {
     let profile = profile(&format!("\n    serviceAccountName: reader{SPEC}"));
     let access =
         Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
@@ -249,7 +249,7 @@ fn an_account_reads_and_the_operator_gets_its_tokens_and_nothing_else() {
 }
 
 #[test]
-fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
+fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     let spec = "
     targets:
     - name: web
@@ -273,7 +273,7 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
         let found = [(selector.clone(), names)].into();
         Access::of_profile(&profile, &found, &account(), &Watched::Everywhere).unwrap()
     };
-    assert_eq!(with(&["b", "a"]), live, "once the namespaces are known");
+    assert_eq!(with(&["b", "a"]), live, "with all namespaces found, file and cluster agree");
     assert_eq!(index(&live.manifests.unwrap()), expected);
     let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
     assert_eq!(names, ["", "a", "b"]);
@@ -292,7 +292,7 @@ fn a_selector_is_one_cluster_role_and_a_binding_in_each_namespace() {
 }
 
 #[test]
-fn what_does_not_fit_the_status_is_absent() {
+fn texts_and_roles_beyond_their_limits_are_absent_from_the_status() {
     let mut access =
         Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
     let status = access.status();
@@ -310,7 +310,7 @@ fn what_does_not_fit_the_status_is_absent() {
 
 proptest! {
     #[test]
-    fn no_string_changes_what_the_text_says(
+    fn no_string_changes_the_parsed_manifests(
         words in prop::collection::vec(".*|[a-z0-9.:#&*!|>'\"%@`{}\\[\\], \n\t-]{0,40}|on|null|---|1e3", 5),
         kind in 0..3_usize,
         is_account in any::<bool>(),
@@ -341,7 +341,7 @@ proptest! {
             let Ok(all) = documents(&needs, &subject, tier) else { continue };
             let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
             let text = text(&needs, &subject, tier).unwrap().unwrap();
-            // kubectl splits the text by lines, before any parser sees it.
+            // kubectl splits the text at lines with `---` before a YAML parser reads it.
             let separators = text.lines().filter(|line| line.starts_with("---")).count();
             prop_assert_eq!(separators, all.len());
             prop_assert_eq!(parse(&text), all);
