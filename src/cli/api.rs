@@ -1,71 +1,65 @@
-//! What can be typed after `run` about the read API.
+//! Flags of `run` for the read API.
 
 use clap::{Args, ValueEnum};
 use kubewarm_serve::callers::ReaderLimits;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
-/// The read API.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ApiArgs {
-    /// Where get, list and watch of what profiles keep warm are served in the Kubernetes API's own shape, over TLS;
-    /// '' is nowhere. It takes more permissions (`kubewarm rbac --operator --read-api`).
+    /// Address of the read API, which serves get, list and watch over TLS; '' disables it. The read API needs more
+    /// permissions (`kubewarm rbac --operator --read-api`).
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ApiAddr,
 
-    /// How callers are told apart, each by a bearer token [default: delegated, and caller-token with
+    /// API reviews for authentication and authorization of callers [default: delegated, or caller-token with
     /// --watch-namespaces].
     #[arg(long, value_name = "HOW")]
     pub auth: Option<Auth>,
 
-    /// Whom callers' tokens have to be for, separated by commas: one of these is enough. Such a token is of
-    /// no use to whoever takes it from here, but clients must be given one (`kubectl create token
-    /// --audience`). Not with --auth=caller-token, nor with --forward [default: the API server].
+    /// Audiences of callers' tokens, separated by commas. A token needs one of them (`kubectl create token
+    /// --audience`). Not with --auth=caller-token or --forward [default: the API server].
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
-    /// Send on to the API server, with the caller's own bearer token, what is not served from the cache:
-    /// kinds that no profile keeps warm, writes, logs, exec, discovery. A whole client can then be pointed
-    /// at --api-addr.
+    /// Forward requests that the cache cannot answer to the API server, with the caller's token: other kinds, writes,
+    /// logs, exec, discovery.
     #[arg(long)]
     pub forward: bool,
 
-    /// The certificate that the read API shows, with its chain, as PEM; read again when it changes. Without
-    /// one kubewarm makes its own for as long as it runs, and logs its fingerprint.
+    /// PEM certificate chain of the read API, reloaded after changes [default: a new self-signed certificate, whose
+    /// fingerprint is logged].
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
-    /// Its key, as PEM.
+    /// PEM private key of --tls-cert-file.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// CAs of client certificates, as PEM; read again when the file changes. A client with a certificate of
-    /// theirs is the user of its common name, in the groups of its organizations, and needs no token. As the
-    /// API server's flag. Not with --auth=caller-token [default: no certificate counts].
+    /// PEM bundle of CAs for client certificates, reloaded after changes. The common name is the user, the
+    /// organizations are the groups. Not with --auth=caller-token [default: no client certificates].
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// API groups that are served though another API server serves them, separated by commas. Such a
-    /// server may hide some objects from some callers; of these groups you say that it does not. Without
-    /// permission to get CustomResourceDefinitions, every group but Kubernetes' own counts as such.
+    /// API groups of aggregated API servers to serve, separated by commas. Name only groups whose server shows
+    /// every caller the same objects. If kubewarm cannot get CustomResourceDefinitions, it treats all groups except
+    /// Kubernetes' own as aggregated.
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// How many requests may be under way at once, except watches and forwarded requests; beyond that callers get
-    /// 429.
+    /// Maximum number of concurrent requests, without watches and forwarded requests. Callers above it get 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
-    /// How many watches may be open at once; beyond that callers get 429.
+    /// Maximum number of open watches. Callers above it get 429.
     #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
     pub max_watches: NonZeroUsize,
 
-    /// How many connections may be open at once; beyond that they are closed.
+    /// Maximum number of open connections. kubewarm closes connections above it.
     #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
     pub max_connections: NonZeroUsize,
 
-    /// How many connections one address (of IPv6: one /64 network) may have open that have not carried an accepted
-    /// request.
+    /// Maximum number of connections without an accepted request, per client address or IPv6 /64 network.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().address_connections,
@@ -73,7 +67,7 @@ pub struct ApiArgs {
     )]
     pub address_connections: NonZeroUsize,
 
-    /// Percent of the requests, watches, connections and forwarded requests that one user may have. The pods of one
+    /// Limit of one user, in percent of all requests, watches, connections and forwarded requests. The pods of a
     /// ServiceAccount are one user.
     #[arg(
         long,
@@ -85,7 +79,7 @@ pub struct ApiArgs {
 }
 
 impl ApiArgs {
-    /// How much readers can have at once, with as many bytes of answers as without a memory limit.
+    /// Limits for readers. The limit of response bytes is the default, which suits a process without a memory limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {
@@ -99,7 +93,7 @@ impl ApiArgs {
     }
 }
 
-/// Where the read API is served, if anywhere.
+/// `None` disables the read API. This is an alias because clap treats a field of type `Option` as an optional flag.
 type ApiAddr = Option<SocketAddr>;
 
 fn api_addr(text: &str) -> Result<ApiAddr, String> {
@@ -110,12 +104,10 @@ fn api_addr(text: &str) -> Result<ApiAddr, String> {
     text.parse().map(Some).map_err(|_| expected.to_owned())
 }
 
-/// How callers of the read API are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Auth {
-    /// By TokenReview and SubjectAccessReview, with kubewarm's permissions; not with --watch-namespaces.
+    /// TokenReview and SubjectAccessReview with kubewarm's permissions; not with --watch-namespaces.
     Delegated,
-    /// By SelfSubjectReview and SelfSubjectAccessReview with the caller's own token, which takes no
-    /// permission.
+    /// SelfSubjectReview and SelfSubjectAccessReview with the caller's token, without permissions of kubewarm.
     CallerToken,
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and nothing of what it does.
+//! Definition of the commands and flags. The `commands` and `app` modules run them.
 
 mod api;
 mod lists;
@@ -18,65 +18,61 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 
-/// Keeps declared Kubernetes resources warm, and says how warm and how fresh they are.
+/// Keep Kubernetes resources in memory and serve reads from there.
 #[derive(Debug, Parser)]
 #[command(name = "kubewarm", version, disable_version_flag = true, arg_required_else_help = true)]
 pub enum Cli {
     /// Run the operator.
     #[command(mut_args = with_variable)]
     Run(RunArgs),
-    /// Print the CRD that belongs to this binary.
+    /// Print the CRD of this version.
     Crd(CrdArgs),
-    /// Print the Roles and bindings that profiles need, or who would gain and lose what by them.
+    /// Print the RBAC manifests that profiles need, or with --diff the permissions that they change.
     ///
-    /// Of a file without asking any cluster; of a profile in a cluster by its spec, not its status.
+    /// With -f alone the command needs no cluster. For a profile in a cluster it reads the spec, not the status.
     Rbac(RbacArgs),
-    /// Say what profiles would cost, and which permissions they lack, before anything is watched.
+    /// Estimate what profiles cost and which permissions they lack.
     ///
-    /// Of a file without asking any cluster: cells, and the least number of requests. With --live it
-    /// is counted and sampled with your own permissions, of which nothing is held: objects, memory,
-    /// requests for lists, the time until all is warm, and by review what is missing. At most 512
-    /// requests look at a profile, and as many ask for permissions.
+    /// With -f alone the command needs no cluster: it prints informers and a lower bound of requests. A sample of the
+    /// cluster, taken with your permissions, adds objects, memory, list requests, time to warm and missing
+    /// permissions. Each profile takes at most 512 requests and 512 access reviews.
     Plan(PlanArgs),
-    /// Show how warm profiles are.
+    /// Show whether profiles are warm and fresh.
     ///
-    /// A tree with progress bars on a terminal, one line a target elsewhere. With --target one target
-    /// in detail: why it is not warm, the rule that is missing, and what to run next. With -o json or yaml
-    /// the status as the API server has it.
+    /// A terminal gets a tree with progress bars, other outputs get one line per target. With --target the command
+    /// explains one target: conditions, problems, the missing rule and the next command. Otherwise -o json and yaml
+    /// print the status from the API server.
     Status(StatusArgs),
-    /// Wait until a condition of a profile has a status; for init containers and scripts.
+    /// Wait for a condition of a profile, in init containers and scripts.
     ///
-    /// The default is Ready=True. The command also waits for a profile that does not exist yet.
+    /// The profile does not have to exist yet.
     Wait(WaitArgs),
-    /// Say whether all is well with kubewarm and its profiles, and what to do where not.
+    /// Check kubewarm and its profiles, and print the next step for each problem.
     ///
-    /// With --pre whether a cluster is fit for it. A line for each check. What you may not read is printed
-    /// as `not checked`, and fails nothing. `helm test` runs this command.
+    /// Checks that you have no permission for do not fail. `helm test` runs this command.
     Check(CheckArgs),
-    /// Read objects through the cache; with --compare say whether the API server has the same.
+    /// Read objects from the cache, or with --compare compare them with the API server.
     Get(GetArgs),
-    /// Write a kubeconfig that points a client at the read API, as the user of the present context.
+    /// Write a kubeconfig for the read API, with the user of the current context.
     ///
-    /// The user is copied as it is, with its token, client certificate or exec plugin. Without --cache-server
-    /// it is for programs in the cluster; behind `kubectl port-forward service/kubewarm 8443:443` it is
-    /// `--cache-server https://localhost:8443`. The certificate is that of a Secret, which takes `get` on it (or on the
-    /// `ConfigMap` beside it), or of a file. No flag skips verification.
+    /// The command copies the user's token, client certificate or exec plugin. Clients always verify the certificate
+    /// of the read API.
     Kubeconfig(KubeconfigArgs),
     /// Print the version.
     Version(VersionArgs),
-    /// Print a script by which a shell completes commands and flags.
+    /// Print a completion script for a shell.
     ///
     /// For bash: `source <(kubewarm completion bash)`.
     Completion {
-        /// Shell that reads the script.
+        /// Shell of the script.
         shell: Shell,
     },
 }
 
 impl Cli {
-    /// Parses the arguments of this process; prints help and errors, and ends it, by itself.
+    /// Parses the arguments of this process. For `--help` and for usage errors it prints a text and ends the process.
     ///
-    /// Called as `kubectl-warm`, texts say `kubectl warm`.
+    /// If the program file is `kubectl-warm`, texts name the command `kubectl warm`.
     #[must_use]
     pub fn from_env() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -88,7 +84,7 @@ impl Cli {
     }
 }
 
-/// Gives a flag of `run` its environment variable.
+/// Adds the environment variable of a `run` flag.
 fn with_variable(flag: Arg) -> Arg {
     match flag.get_long().map(variable) {
         Some(name) => flag.env(name),
@@ -96,7 +92,7 @@ fn with_variable(flag: Arg) -> Arg {
     }
 }
 
-/// The script by which `shell` completes commands and flags, for the name that this program was called by.
+/// The completion script of `shell`, for the name of the program file.
 #[must_use]
 pub fn script(shell: Shell) -> String {
     let called = std::env::args_os().next();
@@ -127,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn contradictions_are_usage_errors() {
+    fn conflicting_flags_are_usage_errors() {
         for line in [
             "status -A -n shop",
             "status checkout -A",
@@ -150,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_prints_takes_every_format() {
+    fn every_printing_command_accepts_every_output_format() {
         for line in [
             "status",
             "status a --target b",
@@ -177,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_have_kubectls_connection_flags_and_their_own_flags_stand_elsewhere() {
+    fn commands_have_kubectls_connection_flags_under_one_heading() {
         let flags = ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
@@ -197,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_refuses_what_cannot_be_the_operators_namespace() {
+    fn every_command_rejects_an_invalid_operator_namespace() {
         for line in ["run", "plan a", "rbac a", "check"] {
             let line = |name| format!("kubewarm {line} --operator-namespace {name}");
             assert!(parse(&line("ops")).is_ok(), "{}", line("ops"));
@@ -207,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn called_as_a_plugin_the_texts_say_kubectl_warm() {
+    fn texts_of_the_plugin_name_the_command_kubectl_warm() {
         for called in ["kubectl-warm", "/usr/local/bin/kubectl-warm", "kubectl_warm.exe"] {
             let mut command = command_for(Some(&called.into()));
             assert!(command.render_usage().to_string().contains("kubectl warm"), "{called}");
@@ -220,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shell_has_a_script_with_the_commands_and_flags() {
+    fn completion_scripts_contain_commands_and_flags() {
         for &shell in Shell::value_variants() {
             for name in ["kubewarm", PLUGIN] {
                 let script = script_of(shell, name);

@@ -1,44 +1,42 @@
-//! What can be typed after `run`.
+//! Flags of `run`, which starts the operator.
 
 use super::{ApiArgs, Auth, ListArgs};
 use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-/// Arguments of `run`. Each flag can be set through the environment too: `--admin-addr` by `KUBEWARM_ADMIN_ADDR`.
+/// Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Where the lease lives, and whose profiles may name other namespaces than their own
-    /// [default: the namespace of the ServiceAccount, else kubewarm-system].
+    /// Namespace of the operator's Lease, whose profiles can read other namespaces [default: the namespace of the
+    /// ServiceAccount, else kubewarm-system].
     #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
-    /// The namespaces whose profiles are run, separated by commas: with them kubewarm needs no
-    /// ClusterRole (`kubewarm rbac --operator`), and scopes beyond namespaces named one by one are
-    /// refused [default: all].
+    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole
+    /// (`kubewarm rbac --operator`), but rejects cluster-wide scopes and namespace selectors [default: all].
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = commands::namespace)]
     pub watch_namespaces: Vec<String>,
 
-    /// Where /livez, /readyz, /metrics and /debug/cells are served.
+    /// Address of /livez, /readyz, /metrics and /debug.
     #[arg(long, default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
 
-    /// Serve all of that address over TLS: probes want `scheme: HTTPS`. Without --admin-tls-cert-file this
-    /// process makes the certificate, which no CA vouches for.
+    /// Serve --admin-addr over TLS, so that probes need `scheme: HTTPS`. Without --admin-tls-cert-file the certificate
+    /// is self-signed.
     #[arg(long)]
     pub admin_tls: bool,
 
-    /// The certificate of that address, with its chain, as PEM; read again when it changes. It implies
-    /// --admin-tls.
+    /// PEM certificate chain of --admin-addr, reloaded after changes. It implies --admin-tls.
     #[arg(long, value_name = "FILE", requires = "admin_tls_private_key_file")]
     pub admin_tls_cert_file: Option<PathBuf>,
 
-    /// Its key, as PEM.
+    /// PEM private key of --admin-tls-cert-file.
     #[arg(long, value_name = "FILE", requires = "admin_tls_cert_file")]
     pub admin_tls_private_key_file: Option<PathBuf>,
 
-    /// Who reads /metrics. `--metrics-auth` alone is `delegated`, which takes more permissions (`kubewarm
-    /// rbac --operator --metrics-auth`); they are of the cluster: not with --watch-namespaces.
+    /// Clients that can read /metrics. `--metrics-auth` alone means `delegated`, which needs cluster-wide permissions
+    /// (`kubewarm rbac --operator --metrics-auth`) and excludes --watch-namespaces.
     #[arg(
         long,
         value_name = "HOW",
@@ -49,13 +47,12 @@ pub struct RunArgs {
     )]
     pub metrics_auth: MetricsAuth,
 
-    /// How many first lists and relists may be under way at once, over all profiles.
+    /// Maximum number of concurrent first lists and relists, over all profiles.
     #[arg(long, default_value = "16", value_name = "COUNT")]
     pub max_concurrent_lists: NonZeroUsize,
 
-    /// Percent that the profiles of one namespace may hold of those lists, of the probes (at least one
-    /// of each), and of the memory for stores; 100 is no bound of their own. The operator's own namespace is
-    /// not bound in memory.
+    /// Limit of the profiles in one namespace, in percent of concurrent lists, concurrent checks and memory for
+    /// stores. The operator namespace has no such memory limit.
     #[arg(
         long,
         default_value = "25",
@@ -64,21 +61,20 @@ pub struct RunArgs {
     )]
     pub namespace_share: u8,
 
-    /// Memory that kubewarm may take, such as 512Mi; 0 is no limit. The default is the cgroup's memory limit,
-    /// or no limit where there is none. 75 % is for stores with their informers, 64Ki each, 15 % for readers.
-    /// A target that crosses the limit of the stores stops; the operator's own namespace comes last.
+    /// Memory limit of kubewarm, such as 512Mi; 0 sets none. Stores and informers (64Ki each) get 75 %, readers get
+    /// 15 %. Targets above the limit of stores stop, in the operator namespace last [default: the cgroup's limit].
     #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 
-    /// How many informers all profiles together may have. A target that needs more is refused.
+    /// Maximum number of informers of all profiles. kubewarm rejects a target that needs more.
     #[arg(long, default_value = "10000", value_name = "COUNT")]
     pub max_informers: NonZeroUsize,
 
-    /// How many informers the profiles of one namespace may have. The operator's own namespace is not bound.
+    /// Maximum number of informers of the profiles in one namespace, except the operator namespace.
     #[arg(long, default_value = "1000", value_name = "COUNT")]
     pub namespace_informers: NonZeroUsize,
 
-    /// How long to serve on after SIGTERM, while /readyz already says no: seconds, or such as 500ms.
+    /// Time to serve after SIGTERM while /readyz fails, in seconds or such as 500ms.
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
@@ -86,12 +82,11 @@ pub struct RunArgs {
     #[command(flatten)]
     pub lists: ListArgs,
 
-    /// Who reads what is warm.
     #[command(flatten)]
     pub api: ApiArgs,
 
-    /// Filter, in the syntax of `tracing` directives.
-    // Directives match by prefix: `kube=warn` would silence kubewarm itself.
+    /// Log filter, in the syntax of `tracing` directives.
+    // Directives match by prefix: `kube=warn` would also silence kubewarm.
     #[arg(
         long,
         help_heading = "Logs",
@@ -100,45 +95,42 @@ pub struct RunArgs {
     )]
     pub log: String,
 
-    /// How a line looks.
+    /// Log format.
     #[arg(long, help_heading = "Logs", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
 
-    /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
 
-/// Who reads the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MetricsAuth {
-    /// A peer on this host, such as a port-forward.
+    /// Clients on this host, such as a port-forward.
     Loopback,
-    /// Whoever has a bearer token that the API server knows, and may `get` the nonResourceURL /metrics;
-    /// they may ask for /debug and the names of /readyz?verbose from elsewhere too, by those paths.
+    /// Clients whose bearer token permits `get` on the nonResourceURL /metrics. /debug and the names in
+    /// /readyz?verbose need `get` on their paths.
     Delegated,
-    /// Whoever reaches the address.
+    /// All clients.
     None,
 }
 
 impl RunArgs {
-    /// How callers of the read API are told apart: as asked, and else in the way that takes no ClusterRole
-    /// where there is none.
+    /// The value of `--auth`. Without the flag it is `Delegated`, or with `--watch-namespaces` `CallerToken`, which
+    /// needs no ClusterRole.
     #[must_use]
     pub fn auth(&self) -> Auth {
-        let unasked =
+        let default =
             if self.watch_namespaces.is_empty() { Auth::Delegated } else { Auth::CallerToken };
-        self.api.auth.unwrap_or(unasked)
+        self.api.auth.unwrap_or(default)
     }
 }
 
-/// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -155,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_served_unless_the_address_is_empty() {
+    fn an_empty_address_disables_the_read_api_and_auth_has_a_default() {
         let of = |more: &[&str]| {
             Run::try_parse_from([&["run"], more].concat()).map(|run| run.args.api.api_addr)
         };
@@ -172,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_readers_are_flags_none_of_which_is_nothing() {
+    fn reader_limits_are_flags_that_reject_zero() {
         let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
         let limits =
             of(&["--max-requests-inflight=8", "--user-share=50"]).unwrap().args.api.limits();

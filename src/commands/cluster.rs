@@ -1,4 +1,4 @@
-//! A cluster: the way to it, and what it serves.
+//! Connection flags, and discovery of the resources that a server serves.
 
 use super::{Error, value};
 use clap::Args;
@@ -9,18 +9,17 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// For the documents of all groups.
+/// Timeout of discovery, which reads a document for each API group version.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Heading of these flags. Each flag names the heading, because a heading of the struct would also apply to the
 /// flags after it.
 const HEADING: &str = "Cluster";
 
-/// Source of the configuration.
+/// Flags that select a kubeconfig, also for `run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArgs {
-    /// Path of a kubeconfig [default: the in-cluster files, else ~/.kube/config; KUBECONFIG counts
-    /// before both].
+    /// Kubeconfig file [default: KUBECONFIG, else the in-cluster files, else ~/.kube/config].
     #[arg(long, env = "KUBEWARM_KUBECONFIG", value_name = "FILE", help_heading = HEADING)]
     pub kubeconfig: Option<PathBuf>,
 
@@ -29,10 +28,9 @@ pub struct ClusterArgs {
     pub context: Option<String>,
 }
 
-/// Connection flags, named as kubectl's.
+/// Connection flags, with kubectl's names.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConnectionArgs {
-    /// Source of the configuration.
     #[command(flatten)]
     pub source: ClusterArgs,
 
@@ -59,8 +57,8 @@ pub struct ConnectionArgs {
     )]
     pub impersonated_groups: Vec<String>,
 
-    /// Time limit of each request except watches: seconds, or such as 500ms or 1m. 0 sets no limit. Requests
-    /// have limits of their own too, of at most 1 min.
+    /// Timeout of each request except watches, in seconds or such as 500ms or 1m; 0 sets none. kubewarm's own timeouts
+    /// of at most 1m remain.
     #[arg(
         long,
         value_name = "DURATION",
@@ -72,11 +70,11 @@ pub struct ConnectionArgs {
 }
 
 impl ClusterArgs {
-    /// Finds the cluster; sends nothing yet.
+    /// Loads the configuration. It sends no request.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if there is no configuration, or it cannot be used.
+    /// [`ConnectError`] if there is no configuration, or if it is invalid.
     pub fn connect(&self) -> Result<Connection, ConnectError> {
         Connection::load(&self.options())
     }
@@ -88,11 +86,11 @@ impl ClusterArgs {
 }
 
 impl ConnectionArgs {
-    /// Finds the cluster; sends nothing yet.
+    /// Loads the configuration. It sends no request.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if there is no configuration, or it cannot be used.
+    /// [`ConnectError`] if there is no configuration, or if it is invalid.
     pub fn connect(&self) -> Result<Connection, ConnectError> {
         Connection::load(&self.options())
     }
@@ -108,16 +106,17 @@ impl ConnectionArgs {
         }
     }
 
-    /// The time limit of a request, if there is one.
+    /// `None` for the value 0, which sets no timeout.
     pub(super) fn request_timeout(&self) -> Option<Duration> {
         Some(self.request_timeout).filter(|limit| !limit.is_zero())
     }
 
-    /// For commands that read from the cache: they send the user's own credentials to two servers.
+    /// Rejects `--as` for commands that read from the cache. They send the user's own credentials to the cache and to
+    /// the API server.
     ///
     /// # Errors
     ///
-    /// [`Error`] with `--as`.
+    /// [`Error`] if `--as` is set.
     pub(super) fn refuse_impersonation(&self) -> Result<(), Error> {
         match &self.impersonated_user {
             Some(_) => Err(Error::new(
@@ -129,17 +128,17 @@ impl ConnectionArgs {
     }
 }
 
-/// The kinds of whatever server `client` is of.
+/// Discovers the resources that the server of `client` serves to the user.
 ///
 /// # Errors
 ///
-/// The fault of the first request that failed.
+/// The fault of the first failed request, or `TimedOut` after 15 s.
 pub(super) async fn served(client: Client) -> Result<Arc<Served>, Fault> {
     let discovery = Discovery::new(client);
     let (mut served, mut fault) = (discovery.served(), discovery.fault());
     let first = async {
         tokio::select! {
-            // Runs until it is dropped.
+            // `run` ends only when its token is cancelled, which no one does here.
             () = discovery.run(CancellationToken::new()) => None,
             Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
             Ok(found) = fault.wait_for(Option::is_some) => found.clone().map(Err),

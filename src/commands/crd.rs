@@ -1,4 +1,4 @@
-//! `crd`: the `CustomResourceDefinition` of this version.
+//! `crd` prints the `CustomResourceDefinition` of this version.
 
 use super::{
     Error,
@@ -9,16 +9,12 @@ use super::{
 use clap::Args;
 use kubewarm_api::manifests::crd_yaml;
 
-/// Arguments of `crd`.
 #[derive(Debug, Args)]
 pub struct CrdArgs {
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Prints the `CustomResourceDefinition`.
-///
 /// # Errors
 ///
 /// [`Error`] if the output cannot be written.

@@ -1,24 +1,24 @@
-//! The profiles in a file of YAML or JSON documents.
+//! Reads the profiles in a file of YAML or JSON documents.
 
 use super::error::Cause;
 use kubewarm_api::v1alpha1::{self, CacheProfile};
 use serde_json::Value;
 
-/// A profile, and where it stands.
+/// A profile and its position in the input, for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// Such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
+    /// The position, such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
     pub(super) at: String,
-    /// As written.
+    /// Not validated yet.
     pub(super) profile: CacheProfile,
 }
 
-/// The profiles of `text`, in its order, those in lists too. Documents of other kinds are skipped.
+/// The profiles in `text`, in file order, including the items of lists. It skips documents of other kinds.
 ///
 /// # Errors
 ///
-/// The first document that is no YAML, or says that it is a profile and is none, and what is wrong
-/// with it.
+/// Position and cause of the first document that is not YAML, or of the first profile with another API version or an
+/// invalid field.
 pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, Cause)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, Cause)> {
                 }
             }
         } else if is_profile(&value) {
-            // Once more from the text: these errors name line and column.
+            // Parses the text again, because these errors contain line and column.
             match read(&value, || serde_saphyr::from_str(document)) {
                 Ok(profile) => found.push(Found { at, profile }),
                 Err(error) => return Err((at, error)),
@@ -52,13 +52,13 @@ fn group_of(value: &Value) -> Option<&str> {
     value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
 }
 
-/// The items of a list, as `kubectl get -o yaml` writes it.
+/// The items of a list, such as the output of `kubectl get -o yaml`.
 fn items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value["kind"].as_str()?;
     (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()
 }
 
-/// The profile that `value` is, by `parse`, if its version is ours.
+/// Parses a profile with `parse` after a check of its API version. `value` is the same document.
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
@@ -66,20 +66,19 @@ fn read<E: std::error::Error>(
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != v1alpha1::VERSION) {
         let (group, known) = (v1alpha1::GROUP, v1alpha1::VERSION);
-        return Err(format!("apiVersion is {version}; this kubewarm knows {group}/{known}").into());
+        return Err(format!("apiVersion is {version}; this version supports {group}/{known}").into());
     }
     parse().map_err(|error| unreadable(&error))
 }
 
-/// The parser's words, which quote the file over several lines.
+/// Keeps only the text of a parser error, which has several lines and quotes the file.
 fn unreadable(error: &dyn std::error::Error) -> Cause {
     error.to_string().into()
 }
 
-/// The documents of `text`. Each is preceded by as many empty lines as stand before it, so that
-/// errors name the lines of the file.
+/// Splits `text` into documents. Empty lines before each document keep the line numbers of the file, for errors.
 ///
-/// A line that begins with `---` always separates: YAML allows it nowhere else at the margin.
+/// A line that begins with `---` always separates documents, because YAML allows it nowhere else in column 1.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {
@@ -128,7 +127,7 @@ spec:
     }
 
     #[test]
-    fn profiles_are_found_among_other_documents() {
+    fn documents_of_other_kinds_are_skipped() {
         let text = format!(
             "# head\n---\n{}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: x}}\n---\n---\n# \
              nothing\n--- # third\n{}",
@@ -140,7 +139,7 @@ spec:
     }
 
     #[test]
-    fn json_and_lists_are_read_too() {
+    fn json_and_lists_are_accepted() {
         let value: Value = serde_saphyr::from_str(&profile("a")).unwrap();
         let list = serde_json::json!({
             "apiVersion": "v1", "kind": "List", "items": [{ "kind": "Pod" }, value],
@@ -150,7 +149,7 @@ spec:
     }
 
     #[test]
-    fn files_without_profiles_hold_none() {
+    fn files_without_profiles_have_no_result() {
         for text in ["", "# only\n", "---\n", "a: 1\n", "- 1\n", "null\n", "word\n"] {
             assert_eq!(names(text), [], "{text:?}");
         }
@@ -170,11 +169,11 @@ spec:
     }
 
     #[test]
-    fn another_version_is_not_guessed_at() {
+    fn another_api_version_is_an_error() {
         let newer = profile("a").replace("v1alpha1", "v2");
         assert_eq!(
             profiles(&newer).unwrap_err().1.to_string(),
-            "apiVersion is kubewarm.io/v2; this kubewarm knows kubewarm.io/v1alpha1"
+            "apiVersion is kubewarm.io/v2; this version supports kubewarm.io/v1alpha1"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Why a command could not do its work.
+//! The error of a failed command.
 
 use kubewarm_api::{
     manifests::{Unreadable, Unwritable},
@@ -7,37 +7,33 @@ use kubewarm_api::{
 };
 use kubewarm_client::ConnectError;
 
-/// Why a command could not do its work. Whoever prints it makes it safe for a terminal: it holds texts of
-/// the cluster as they are.
+/// A failed command. Its texts come unescaped from the cluster, so the printing code must escape control characters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no cluster to ask.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 
-    /// The API server refused a request.
+    /// The API server rejected a request.
     #[error("could not read {what}: {message} (HTTP {code})")]
     Refused {
-        /// What was asked for.
+        /// The requested object or list.
         what: String,
-        /// The server's words.
+        /// Message of the API server.
         message: String,
-        /// The HTTP status.
         code: u16,
     },
 
-    /// Anything else: a sentence for a person, and what it is caused by.
+    /// Any other failure.
     #[error("{text}")]
     Failed {
-        /// What failed, with which object, and what to do.
+        /// Message with the failed action, the object, and the fix.
         text: String,
-        /// Why.
         #[source]
         source: Option<Cause>,
     },
 }
 
-/// The cause of an [`Error`]: for documents, what is wrong with a profile.
+/// Cause of an [`Error`], such as the invalid field of a profile.
 pub(super) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
@@ -49,7 +45,7 @@ impl Error {
         Self::Failed { text: text.into(), source: Some(source.into()) }
     }
 
-    /// The failure of reading `what`.
+    /// The error for a failed read of `what`.
     pub(super) fn of_request(what: impl Into<String>, error: kube::Error) -> Self {
         let what = what.into();
         let kube::Error::Api(status) = error else {
@@ -58,7 +54,7 @@ impl Error {
         Self::Refused { what, message: status.message, code: status.code }
     }
 
-    /// The cluster does not serve profiles.
+    /// The error for a cluster without the CRD.
     pub(super) fn not_installed() -> Self {
         Self::new(format!(
             "this cluster does not serve cacheprofiles.{}/{}; install it with \
@@ -68,12 +64,12 @@ impl Error {
         ))
     }
 
-    /// The document `at` that place is no profile that kubewarm would run.
+    /// The error for a profile that kubewarm would reject. `at` is its position, as in `Found::at`.
     pub(super) fn unusable(at: &str, source: Cause) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }
 
-    /// Nobody knows what the server serves.
+    /// The error for failed discovery.
     pub(super) fn of_discovery(fault: Fault) -> Self {
         Self::caused("could not read what the API server serves", fault)
     }

@@ -1,4 +1,4 @@
-//! `kubeconfig`: a file that points a client at the read API.
+//! `kubeconfig` writes a kubeconfig with which clients use the read API.
 
 use super::{
     Error,
@@ -16,40 +16,37 @@ use std::{
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
-/// Arguments of `kubeconfig`.
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
-    /// Output file, which only its owner can read [default: standard output].
+    /// Output file with mode 0600 [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
 
-    /// Replace the file if there is one.
+    /// Replace an existing file.
     #[arg(long, requires = "output_file")]
     pub overwrite: bool,
 
-    /// A file with a bearer token, which clients read again when it changes, in place of the user of the
-    /// context: in a pod the token of its ServiceAccount.
+    /// File with a bearer token, such as a pod's ServiceAccount token, instead of the user of the context. Clients
+    /// read it again when it changes.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Output flags: yaml or json.
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Where the read API is.
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Whose user, and where the Secret is.
+    /// Source of the user, and connection for the CA.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Writes the kubeconfig, or prints it.
+/// Writes the kubeconfig to a file, or prints it.
 ///
 /// # Errors
 ///
-/// [`Error`] where there is no configuration, no certificate to trust, or a file that stays as it is.
+/// [`Error`] if there is no configuration or no CA, or if the file exists and `--overwrite` is not set.
 pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
     let is_json = match args.output.format {
         None | Some(OutputFormat::Yaml) => false,
@@ -84,8 +81,8 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
     Ok(Verdict::Good)
 }
 
-/// Writes a file that only its owner can read. It takes its name when it is complete, so that nobody reads half of it,
-/// and the mode of a file that it replaces does not matter.
+/// Writes a temporary file with mode 0600 and renames it. So no client reads a partial file, and the mode of a replaced
+/// file has no effect.
 fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(path.parent().unwrap_or(path))?;
     file.write_all(text.as_bytes())?;
@@ -100,7 +97,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     #[test]
-    fn a_file_is_readable_by_its_owner_alone_and_replaced_only_when_told() {
+    fn only_the_owner_can_read_a_kubeconfig_and_only_overwrite_replaces_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let args = parse::<KubeconfigArgs>("--output-file config").unwrap();
@@ -114,6 +111,6 @@ mod tests {
         write(&path, "three", &args).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file is left");
     }
 }

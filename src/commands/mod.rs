@@ -1,5 +1,4 @@
-//! The commands of people and scripts: they read profiles from a cluster or a file, and say what
-//! they found.
+//! The client commands, for users and scripts. They read profiles from a cluster or a file and print a report.
 
 mod advice;
 mod cache;

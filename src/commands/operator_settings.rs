@@ -1,4 +1,4 @@
-//! Settings of the operator, as far as they decide on permissions: read from its Deployment, or from flags.
+//! The operator's settings that affect permissions, from its Deployment or from flags.
 
 use super::{advice::variable, print::tell, specs::OperatorArgs};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
@@ -9,20 +9,19 @@ use kubewarm_api::{
 };
 use kubewarm_client::get;
 
-/// Label of the Deployment, for every name of the release.
+/// Path and label of the operator's Deployments. The label is the same for every Helm release name.
 const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3Dkubewarm";
 /// The operator's ServiceAccount, unless the Deployment names another one.
 const ACCOUNT: &str = "kubewarm";
 
-/// Settings of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorSettings {
     pub(super) namespace: String,
     /// The namespaces of `--watch-namespaces`; empty for all.
     pub(super) watched: Vec<String>,
-    /// The name of its ServiceAccount.
+    /// Name of the operator's ServiceAccount.
     pub(super) account: String,
-    /// What takes more permissions.
+    /// Enabled features that need more permissions.
     pub(super) more: Vec<More>,
 }
 
@@ -49,8 +48,8 @@ impl OperatorSettings {
         }
     }
 
-    /// The settings in the flags, else in the Deployment, else the defaults. Where the Deployment cannot be read,
-    /// a line on standard error gives the reason.
+    /// The settings in the flags, else in the Deployment, else the defaults. If the Deployment cannot be used, a
+    /// message on standard error gives the reason.
     ///
     /// # Cost
     ///
@@ -72,7 +71,7 @@ impl OperatorSettings {
     ///
     /// # Errors
     ///
-    /// The reason why `deployments` have no settings.
+    /// The reason, if `deployments` is empty or its Deployments differ.
     pub(super) fn of(deployments: &[Deployment], args: &OperatorArgs) -> Result<Self, String> {
         let mut all = deployments.iter().map(|one| Self::of_deployment(one, args));
         let Some(first) = all.next() else {
@@ -89,15 +88,15 @@ impl OperatorSettings {
         let Some(pod) = &deployment.spec.template.spec else { return flags };
         let Some(container) = pod.containers.first() else { return flags };
         let metrics_auth =
-            told(container, "metrics-auth").is_some_and(|said| matches!(said, "" | "delegated"));
-        // Reads are served unless the address is empty.
-        let reads = told(container, "api-addr").is_none_or(|address| !address.is_empty());
+            flag_value(container, "metrics-auth").is_some_and(|it| matches!(it, "" | "delegated"));
+        // Only an empty address disables the read API.
+        let reads = flag_value(container, "api-addr").is_none_or(|address| !address.is_empty());
         let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
         let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
         let account = pod.service_account_name.clone().unwrap_or_else(|| ACCOUNT.to_owned());
         let watched = if flags.watched.is_empty() {
-            let told = told(container, "watch-namespaces").unwrap_or_default();
-            told.split(',').filter(|name| is_dns_label(name)).map(str::to_owned).collect()
+            let names = flag_value(container, "watch-namespaces").unwrap_or_default();
+            names.split(',').filter(|name| is_dns_label(name)).map(str::to_owned).collect()
         } else {
             flags.watched
         };
@@ -118,8 +117,8 @@ impl OperatorSettings {
     }
 }
 
-/// The value of a flag of `run`, or else of its environment variable.
-fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
+/// Value of a `run` flag in the container's arguments, else in its environment.
+fn flag_value<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
     let mut arguments = container.command.iter().chain(&container.args).flatten();
     while let Some(argument) = arguments.next() {
         let Some(rest) = argument.strip_prefix("--").and_then(|it| it.strip_prefix(flag)) else {
@@ -135,7 +134,7 @@ fn told<'a>(container: &'a Container, flag: &str) -> Option<&'a str> {
     }
     let name = variable(flag);
     let variable = container.env.iter().flatten().find(|one| one.name == name)?;
-    // The API server leaves out what is empty.
+    // The API server omits an empty value.
     Some(variable.value.as_deref().unwrap_or_default())
 }
 
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_those_of_the_first_container() {
+    fn settings_come_from_the_first_container() {
         let with = |env: Value, args: Value| {
             let found = settings(&json!({"name": "kubewarm", "env": env, "args": args}));
             assert_eq!(found.account, "warm");
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_answer_there_are_no_settings() {
+    fn missing_and_differing_deployments_have_no_settings() {
         let args = parse::<OperatorArgs>("").unwrap();
         let of = |name: &str| -> Deployment {
             let container = json!({"name": "kubewarm", "args": ["--watch-namespaces", name]});
@@ -209,8 +208,8 @@ mod tests {
         assert_eq!(found, OperatorSettings::of_flags(&args));
     }
 
-    /// An API server that has the operator's Deployment in namespace `ops` and another one in every other
-    /// namespace.
+    /// An API server with the operator's Deployment in namespace `ops`. It forbids the Deployments of `hidden` and
+    /// panics for other paths.
     fn api_server() -> Client {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let path = request.uri().path().to_owned();
@@ -223,8 +222,8 @@ mod tests {
                 "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
                 _ => panic!("{path} was read"),
             };
-            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(answer.unwrap())
+            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
         });
         Client::new(service, "default")
     }

@@ -1,4 +1,4 @@
-//! `-o`: the formats that commands print in.
+//! The output formats of `-o`.
 
 use super::{
     Error,
@@ -7,28 +7,30 @@ use super::{
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-/// Output flags, the same for every command.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct OutputArgs {
-    /// Output format [default: text; of manifests and kubeconfigs: yaml].
+    /// Output format [default: text, or yaml for manifests and kubeconfigs].
     #[arg(id = "output", short = 'o', long = "output", value_name = "FORMAT")]
     pub format: Option<OutputFormat>,
 }
 
-/// Output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     /// JSON.
     Json,
     /// YAML.
     Yaml,
-    /// Kinds and names, one a line.
+    /// Kinds and names, one per line.
     Name,
     /// Text with more columns.
     Wide,
 }
 
-/// The YAML documents of `text` in `format`: as they are, as a JSON list, or by name.
+/// Converts YAML manifests to `format`: unchanged, as a JSON list, or as names.
+///
+/// # Errors
+///
+/// [`Error`] for the wide format, or if `text` is not YAML.
 pub(super) fn manifests(text: String, format: Option<OutputFormat>) -> Result<String, Error> {
     let format = match format {
         None | Some(OutputFormat::Yaml) => return Ok(text),
@@ -46,7 +48,7 @@ pub(super) fn manifests(text: String, format: Option<OutputFormat>) -> Result<St
     render(&Report { data, names, ..Report::default() }, format)
 }
 
-/// `role.rbac.authorization.k8s.io/NAME`.
+/// Kind, group and name as kubectl prints them, such as `role.rbac.authorization.k8s.io/NAME`.
 fn name(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind").to_lowercase(), text("/metadata/name"));

@@ -1,4 +1,4 @@
-//! How warm profiles are: a section for each profile, a row for each target, a remark for each problem.
+//! The report of `status`: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
     report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
@@ -16,11 +16,11 @@ use kubewarm_api::v1alpha1::{
 };
 use std::time::Duration;
 
-/// A relist is shown for so long.
+/// Age up to which the output shows a relist.
 const RECENT: Duration = Duration::from_mins(10);
 
-/// A report on `profiles`, in their order. `now` is the clock for what a person reads; what programs read
-/// changes only if the status does.
+/// The report on `profiles`, in their order. `now` affects only the text for people: key=value lines change only with
+/// the status.
 #[must_use]
 pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> Report {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
@@ -39,11 +39,11 @@ fn section(profile: &CacheProfile, now: Timestamp) -> Section {
     };
     readiness(profile, status, &mut head);
     figures(profile, status, &mut head);
-    let said = stalled_or_unready(status);
-    cause(said, &mut head);
-    let remark = said.map(|said| {
-        let tone = if said.type_ == "Stalled" { Tone::Bad } else { Tone::Warning };
-        ReportRow::of(vec![Fact::new(tone, sentence(said))])
+    let condition = stalled_or_unready(status);
+    cause(condition, &mut head);
+    let remark = condition.map(|condition| {
+        let tone = if condition.type_ == "Stalled" { Tone::Bad } else { Tone::Warning };
+        ReportRow::of(vec![Fact::new(tone, sentence(condition))])
     });
     let head = ReportRow { details: remark.into_iter().collect(), ..ReportRow::of(head) };
     let rows = status.targets.iter().map(|target| row(profile, target, status, now)).collect();
@@ -127,7 +127,7 @@ fn row(
         Fact::bar(bar(target)),
         Fact::hidden("warm", is("Warm")),
         Fact::hidden("fresh", is("Fresh")),
-        Fact::number(format!("{cells} cells")).named("cells", cells),
+        Fact::number(format!("{cells} informers")).named("cells", cells),
         match target.objects {
             Some(number) => objects.named("objects", number.to_string()),
             None => objects,
@@ -152,14 +152,14 @@ fn row(
     ReportRow { mark: Mark::Branch, details, ..ReportRow::of(facts) }
 }
 
-/// The keys of a line about `target`.
+/// Facts that identify `target` in key=value lines.
 fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<Fact> {
     let (name, namespace) = name_and_namespace(profile);
     let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
     keys.into_iter().map(|(key, value)| Fact::hidden(key, value)).collect()
 }
 
-/// The 99th percentile of one latency, for the wide format.
+/// The 99th percentile of a latency, in milliseconds, for the wide format.
 fn p99(
     target: &TargetStatus,
     name: &str,
@@ -170,7 +170,7 @@ fn p99(
     Fact::number(format!("{name} p99 {text}")).wide()
 }
 
-/// A warm target without cells is full.
+/// Counts for the progress bar. A warm target without informers has a full bar.
 fn bar(target: &TargetStatus) -> InformerCounts {
     let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
@@ -181,7 +181,7 @@ fn bar(target: &TargetStatus) -> InformerCounts {
     }
 }
 
-/// What else there is to say of a target.
+/// Remarks below the row of a target: its condition, problems, serving generation and a recent relist.
 fn details(
     profile: &CacheProfile,
     target: &TargetStatus,
@@ -191,8 +191,8 @@ fn details(
     let remark = |tone, text: String| ReportRow::of(vec![Fact::new(tone, text)]);
     let mut details = Vec::new();
     if let Some(found) = untold(target) {
-        let said = own_message(target, found);
-        details.extend((!said.is_empty()).then(|| remark(Tone::Warning, said.to_owned())));
+        let message = own_message(target, found);
+        details.extend((!message.is_empty()).then(|| remark(Tone::Warning, message.to_owned())));
     }
     if let Some(confirmed) = &target.last_confirmed_time {
         let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
@@ -264,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_a_tree_with_bars() {
+    fn a_profile_is_drawn_as_a_tree_with_bars() {
         let drawn = drawn(&[sample::ready(), sample::warming()], 100);
         assert_eq!(drawn, include_str!("tree.golden"), "drawn:\n{drawn}");
     }
 
     #[test]
-    fn a_profile_is_a_line_for_itself_each_target_and_each_problem() {
+    fn the_lines_format_has_one_line_per_profile_target_and_problem() {
         let profiles = [sample::ready(), sample::warming(), sample::stalled(), sample::untouched()];
         let text = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
         assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
@@ -309,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_cannot_steer_the_terminal() {
+    fn control_characters_in_messages_are_escaped() {
         let drawn = drawn(&[sample::stalled()], 0);
         assert_eq!(drawn, "broken -n shop  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
     }
 
     #[test]
-    fn nobody_has_looked_at_a_new_profile() {
+    fn a_profile_without_status_has_a_remark() {
         let drawn = drawn(&[sample::untouched()], 80);
         assert_eq!(drawn, "new -n shop  no status yet: is the operator running?\n");
     }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_add_to_the_text() {
+    fn colours_do_not_change_the_text() {
         let terminal = Terminal { width: 100, height: 0, has_colours: true };
         let report = overview(&[sample::warming()], sample::now());
         let coloured = render(&report, Format::Text(terminal)).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_full_only_when_every_cell_is_synced() {
+    fn a_bar_is_full_only_when_all_informers_are_synced() {
         let of = |total, synced| {
             let mut profile = sample::ready();
             let target = &mut profile.status.as_mut().unwrap().targets[0];

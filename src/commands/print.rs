@@ -1,4 +1,4 @@
-//! The way out: standard output, terminal or not, and what is told beside it.
+//! Output of the commands: reports on standard output, messages on standard error.
 
 use super::{
     Error,
@@ -11,7 +11,7 @@ use std::{
     io::{self, IsTerminal, Write as _},
 };
 
-/// Writes `report` to standard output, in the format that the user chose or as text.
+/// Writes `report` to standard output in the format of `-o`, which is text by default.
 pub(super) fn show(report: &Report, output: Option<OutputFormat>) -> Result<Verdict, Error> {
     let format = match output {
         None => Format::Text(terminal().unwrap_or_default()),
@@ -23,13 +23,12 @@ pub(super) fn show(report: &Report, output: Option<OutputFormat>) -> Result<Verd
     show_as(report, format)
 }
 
-/// Writes `report` to standard output in `format`.
 pub(super) fn show_as(report: &Report, format: Format) -> Result<Verdict, Error> {
     print(&render(report, format)?)?;
     Ok(report.verdict)
 }
 
-/// Writes `text` to standard output at once. A reader that went away, such as `head`, is no error.
+/// Writes `text` to standard output and flushes it. A closed pipe, such as to `head`, is not an error.
 ///
 /// # Errors
 ///
@@ -44,15 +43,15 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes a line for people beside the output proper. Best effort: what is told here is also in the
-/// exit code.
+/// Writes a message for people to standard error, with control characters escaped. It ignores write errors, because
+/// the exit code has the result too.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(line));
 }
 
-/// The terminal that standard output is, if it is one that can draw.
+/// Size and colours of the terminal. `None` if standard output is not a terminal, or `TERM` is empty or `dumb`.
 ///
-/// `NO_COLOR`, when not empty, turns colours off.
+/// A `NO_COLOR` that is not empty disables colours.
 pub(super) fn terminal() -> Option<Terminal> {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_dumb || !io::stdout().is_terminal() {

@@ -1,4 +1,4 @@
-//! Profiles of a cluster: read once, or followed.
+//! Reads the profiles of a cluster once, or follows them by a watch.
 
 use super::{Error, verdict::title};
 use futures::StreamExt as _;
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// How often a cluster is asked that does not let us watch.
+/// Interval of lists if the user cannot watch profiles, and of calls without a change.
 const POLL: Duration = Duration::from_secs(1);
-/// Between attempts while it does not answer at all.
+/// Delay after a failed list.
 const RETRY: Duration = Duration::from_secs(3);
-/// Profiles a page; a status with manifests can have more than 64 KiB.
+/// Profiles per page. A status with manifests can have 256 KiB.
 const PAGE: u32 = 100;
 
-/// Some profiles of a cluster: one, those of a namespace, or all.
+/// A selection of profiles: one profile, all profiles of a namespace, or all profiles of the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Profiles {
     api: Api<CacheProfile>,
@@ -32,30 +32,31 @@ pub(super) struct Profiles {
     place: String,
 }
 
-/// What has been seen while following.
+/// The last known state of the followed profiles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// In the order of namespace and name.
+    /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
-    /// Why that may not be the newest state.
+    /// Error of the last request. While it is set, `profiles` can be outdated.
     pub(super) trouble: Option<String>,
 }
 
 impl Profiles {
-    /// Those of `namespace`, by default that of the context; sends nothing yet.
+    /// Selects the profile `name`, or all profiles of `namespace`. The default is the namespace of the context. It
+    /// sends no request.
     pub(super) fn of(cluster: &Connection, namespace: Option<&str>, name: Option<&str>) -> Self {
         let namespace = namespace.unwrap_or_else(|| cluster.namespace());
         let api = Api::namespaced(cluster.client(), namespace);
         Self { api, name: name.map(str::to_owned), place: namespace.to_owned() }
     }
 
-    /// All of a cluster; sends nothing yet.
+    /// Selects all profiles of a cluster. It sends no request.
     pub(super) fn everywhere(cluster: &Connection) -> Self {
         let place = "any namespace".to_owned();
         Self { api: Api::all(cluster.client()), name: None, place }
     }
 
-    /// `NAME -n NAMESPACE`, or the place, for messages.
+    /// `NAME -n NAMESPACE`, or the namespace, for messages.
     pub(super) fn title(&self) -> String {
         match &self.name {
             Some(name) => title(name, &self.place),
@@ -71,18 +72,18 @@ impl Profiles {
         }
     }
 
-    /// That there is none, for a person.
+    /// Message for an empty selection.
     pub(super) fn nothing(&self) -> String {
         let verb = if self.name.is_some() { "is" } else { "are" };
         format!("there {verb} no {}", self.what())
     }
 
-    /// There is no profile of that name.
+    /// Error for a name without a profile.
     pub(super) fn not_found(&self) -> Error {
         Error::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
-    /// The status of `profiles`, each with what identifies it; a `v1` List unless one was asked for.
+    /// Metadata and status of `profiles`, without the spec. It is a `v1` List unless a profile was selected by name.
     pub(super) fn document(&self, profiles: &[CacheProfile]) -> Value {
         match profiles {
             [profile] if self.name.is_some() => item(profile),
@@ -93,11 +94,14 @@ impl Profiles {
         }
     }
 
-    /// Reads the profiles now, in the order of namespace and name. One that was asked for by name
-    /// and does not exist is no error here.
+    /// Reads the profiles, sorted by namespace and name. A profile that does not exist is not an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if a request fails, or if the cluster has no CRD.
     pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, Error> {
         let failed = |error| {
-            // The path itself is unknown: not even the group is served.
+            // A list gets 404 only if the API server does not serve the resource.
             if is_unknown(&error) {
                 return Error::not_installed();
             }
@@ -105,7 +109,7 @@ impl Profiles {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // 404 may mean that the kind is unknown; only a list tells.
+                // 404 for one object can mean that there is no CRD. A list distinguishes the cases.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(Error::not_installed()),
                     _ => Ok(Vec::new()),
@@ -120,10 +124,10 @@ impl Profiles {
         Ok(profiles)
     }
 
-    /// Keeps `seen` current by a watch, or by a list every second without the permission to watch. Calls `each` at
-    /// once, after every change and every second without one, until it breaks.
+    /// Keeps `seen` current by a watch, or by a list every second if the user cannot watch. Calls `each` immediately,
+    /// after each change and after each second without a change, until `each` breaks.
     ///
-    /// A new watch starts after each error, because kube's repeats a version that the server reported as gone.
+    /// A new watch starts after each error, because kube's watcher would repeat an expired resource version.
     pub(super) async fn follow<B>(
         &self,
         seen: &mut Seen,
@@ -152,7 +156,7 @@ impl Profiles {
         }
     }
 
-    /// Watches until the first error; whether it makes sense to try again.
+    /// Watches until the first error. Returns false if the API server does not permit the watch.
     async fn watch<B>(
         &self,
         seen: &mut Seen,
@@ -183,7 +187,7 @@ impl Profiles {
     }
 }
 
-/// The output of `work`. Calls `each` every second until then; ends early if it breaks.
+/// Waits for `work` and calls `each` every second. It ends early if `each` breaks.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
     seen: &Seen,
@@ -198,7 +202,7 @@ async fn each_second<B, T>(
     }
 }
 
-/// Lists page by page, and hands over each object.
+/// Lists page by page and calls `each` for each object.
 pub(super) async fn pages<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     mut page: ListParams,
@@ -253,7 +257,7 @@ mod tests {
     use std::future::pending;
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_follows_is_called_every_second_of_a_request_that_hangs() {
+    async fn the_callback_runs_every_second_while_a_request_hangs() {
         let seen = Seen { profiles: Vec::new(), trouble: None };
         let mut calls = 0;
         let mut each = |_: &Seen| {

@@ -1,17 +1,17 @@
-//! Profiles as the API server would have them, and arguments as people type them, for tests of this layer.
+//! Test data: profiles with a status, and parsed arguments.
 
 use jiff::Timestamp;
 use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Value, json};
 
-/// The arguments of a command in `line`, which leaves the command's name out.
+/// Parses the arguments of a command. `line` does not contain the command's name.
 pub(super) fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
     let words = ["kubewarm"].into_iter().chain(line.split_whitespace());
     let command = A::augment_args(clap::Command::new("kubewarm"));
     A::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
-/// The clock of the tests.
+/// The time of the tests, shortly after the times in the samples.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
@@ -55,7 +55,7 @@ fn warm_pods() -> Value {
     })
 }
 
-/// Everything is well.
+/// A profile that is ready, with one warm target.
 pub(super) fn ready() -> CacheProfile {
     profile(
         "checkout",
@@ -73,13 +73,13 @@ pub(super) fn ready() -> CacheProfile {
     )
 }
 
-/// One target is warm, one is on its way with a namespace that is refused, one kind is unknown: as
-/// `tests/repository/samples.rs` has it computed.
+/// A profile with a warm target, a target with one forbidden namespace, and a target of an unknown kind. The test
+/// `tests/repository/samples.rs` computes this status.
 pub(super) fn warming() -> CacheProfile {
     serde_json::from_str(include_str!("warming.json")).unwrap()
 }
 
-/// Only an edit helps; the message tries to steer the terminal.
+/// A stalled profile, whose message contains a terminal escape sequence.
 pub(super) fn stalled() -> CacheProfile {
     profile(
         "broken",
@@ -93,7 +93,7 @@ pub(super) fn stalled() -> CacheProfile {
     )
 }
 
-/// Nobody has looked at it.
+/// A profile without a status.
 pub(super) fn untouched() -> CacheProfile {
     profile("new", &Value::Null)
 }

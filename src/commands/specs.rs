@@ -1,4 +1,4 @@
-//! The profiles that a command is about: those of a file, or one of a cluster.
+//! Flags that select profiles from a file or a cluster, and the operator's flags.
 
 use super::{
     cluster::ConnectionArgs,
@@ -18,11 +18,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Flags for the operator's namespace.
 #[derive(Clone, Debug, Args)]
 pub struct HomeArgs {
-    /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment
-    /// there. Profiles there can name other namespaces than their own.
+    /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
@@ -33,40 +31,32 @@ pub struct HomeArgs {
     pub operator_namespace: String,
 }
 
-/// Which profiles a command is about.
 #[derive(Clone, Debug, Args)]
 pub struct SpecArgs {
-    /// A profile of the cluster.
+    /// Profile in the cluster.
     pub name: Option<String>,
 
-    /// A file with one CacheProfile or more, YAML or JSON; - reads standard input. Other kinds in
-    /// it are skipped.
+    /// YAML or JSON file with profiles; - is standard input. Other kinds are skipped.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Where the profile is [default: the namespace of the context]; of profiles in a file that
-    /// name none [default: default].
+    /// Namespace of the profile [default: the context's]; with -f, of profiles that have none [default: default].
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// How the operator runs.
     #[command(flatten)]
     pub operator: OperatorArgs,
 
-    /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Flags for the operator's settings.
 #[derive(Clone, Debug, Args)]
 pub struct OperatorArgs {
-    /// Where it is.
     #[command(flatten)]
     pub home: HomeArgs,
 
-    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole,
-    /// except for a profile that reads as a ServiceAccount [default: as in its Deployment, else all].
+    /// Namespaces whose profiles the operator runs, separated by commas [default: as in its Deployment, else all].
     #[arg(
         long,
         env = "KUBEWARM_WATCH_NAMESPACES",
@@ -77,16 +67,16 @@ pub struct OperatorArgs {
     pub watch_namespaces: Vec<String>,
 }
 
-/// One of `ways` to name a profile, and no other.
+/// Requires exactly one of the arguments `ways`.
 pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
     ArgGroup::new("profiles").args(ways).required(true)
 }
 
-/// The longest input, in bytes: far above a file that people write, far below memory.
+/// Maximum input, 16 MiB. No file that people write is that large.
 const MAX_INPUT: u64 = 16 << 20;
 
 impl SpecArgs {
-    /// Reads them. No cluster is asked for those of a file.
+    /// Reads the selected profiles. A file needs no cluster.
     pub(super) async fn read(&self) -> Result<Vec<Found>, Error> {
         let Some(file) = self.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
@@ -112,7 +102,7 @@ impl SpecArgs {
         Ok(Found { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// The profile, if an operator at `home` would run it.
+    /// Validates a profile. `home` has the operator's namespace and its watched namespaces, which limit the scopes.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,
@@ -145,12 +135,11 @@ impl SpecArgs {
     }
 }
 
-/// The text of `file`; of standard input for `-`.
 fn file(file: &Path) -> Result<String, Error> {
     text(file).map_err(|source| Error::caused(format!("cannot read {}", shown(file)), source))
 }
 
-/// A path as a person calls it.
+/// Name of the file in messages.
 fn shown(file: &Path) -> String {
     if file == Path::new("-") {
         return "standard input".to_owned();

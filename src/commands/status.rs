@@ -1,4 +1,4 @@
-//! `status`: how warm profiles are, once or for as long as somebody looks.
+//! `status` shows profiles once, or follows them with `--watch`.
 
 use super::{
     Error,
@@ -16,59 +16,55 @@ use std::{collections::HashSet, ops::ControlFlow};
 
 const CODES: &str = "\
 Exit codes:
-  0  every profile shown is ready; with --target, the target is warm and current
-  1  one is not ready, or there is none
-  2  one can only be helped by an edit (Stalled), or the question failed";
+  0  all shown profiles are ready; with --target, the target is warm and fresh
+  1  a profile is not ready, or none exists
+  2  a profile needs an edit (Stalled), or an error";
 
-/// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct StatusArgs {
-    /// One profile [default: all of the namespace].
+    /// Profile [default: all profiles of the namespace].
     #[arg(conflicts_with = "all_namespaces")]
     pub name: Option<String>,
 
-    /// Target of the profile to explain, by its name.
+    /// Target of the profile to explain.
     #[arg(long, requires = "name", conflicts_with = "watch")]
     pub target: Option<String>,
 
-    /// Where to look [default: the namespace of the context].
+    /// Namespace of the profiles [default: the context's].
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// Profiles of every namespace.
+    /// Show profiles of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
 
-    /// Stay, and show every change.
+    /// Show every change until interrupted.
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
 
-    /// Output flags. JSON and YAML are the status as the API server has it.
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Moves to the top left without clearing, so that nothing flickers.
+/// Moves the cursor to the top left. The screen is not cleared first, so that it does not flicker.
 const HOME: &str = "\u{1b}[H";
-/// Clears the rest of the line.
+/// Clears from the cursor to the end of the line.
 const CLEAR_LINE: &str = "\u{1b}[K";
-/// Clears below.
+/// Clears from the cursor to the end of the screen.
 const CLEAR_BELOW: &str = "\u{1b}[J";
-/// Clears everything.
+/// Clears the screen.
 const CLEAR: &str = "\u{1b}[2J";
 
-/// Shows profiles; with `--watch` until the process is interrupted. `clock` tells the time.
+/// Prints profiles, with `--watch` until the process is interrupted. `clock` returns the current time.
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no cluster, it refuses or does not answer, there is no profile or target of
-/// that name, or the output cannot be written. With `--watch` only the first question may fail; later
-/// troubles are shown.
+/// [`Error`] if there is no configuration, a request fails, the profile or target does not exist, or the output cannot
+/// be written. With `--watch` only the first request is an error; the output shows later errors.
 pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
     let cluster = args.connection.connect()?;
     let source = if args.all_namespaces {
@@ -100,13 +96,13 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
     }
 }
 
-/// Draws every change on a terminal, else prints what is new, until the output cannot be written.
+/// Draws each change on a terminal, or prints new lines to other outputs, until the output cannot be written.
 async fn follow(
     source: &Profiles,
     mut seen: Seen,
     clock: fn() -> Timestamp,
 ) -> Result<Verdict, Error> {
-    let (nothing, mut told) = (source.nothing(), HashSet::new());
+    let (nothing, mut printed) = (source.nothing(), HashSet::new());
     if terminal().is_some() {
         print(CLEAR)?;
     }
@@ -114,7 +110,7 @@ async fn follow(
         let report = current(seen, &nothing, clock());
         print(&match terminal() {
             Some(terminal) => screen(&report, terminal)?,
-            None => news(&report, &mut told)?,
+            None => news(&report, &mut printed)?,
         })
     };
     let ControlFlow::Break(error) = source
@@ -126,7 +122,7 @@ async fn follow(
     Err(error)
 }
 
-/// What is there, and what keeps it from being current.
+/// The report on `seen`. If the last request failed, a section with the error comes first.
 fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
     let remark = |text: String, key, value: &str| {
         let fact = Fact::new(Tone::Warning, text).named(key, value);
@@ -142,11 +138,11 @@ fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
     report
 }
 
-/// The whole screen: what does not fit is counted in its last line.
+/// One screen of output. If lines do not fit, the last line contains their number.
 fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
     let drawn = render(report, Format::Text(terminal))?;
     let count = drawn.lines().count();
-    // The last row stays empty: a line feed there would scroll.
+    // The last row stays empty, because a line feed there scrolls the screen.
     let rows = terminal.height.saturating_sub(1).max(1);
     let shown = if count > rows { rows - 1 } else { count };
     let mut screen = HOME.to_owned();
@@ -160,12 +156,12 @@ fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
     Ok(screen + CLEAR_BELOW)
 }
 
-/// The lines that were not told last time; `told` becomes what is there now.
-fn news(report: &Report, told: &mut HashSet<String>) -> Result<String, Error> {
+/// The lines that are not in `printed`, the previous output. `printed` becomes the current output.
+fn news(report: &Report, printed: &mut HashSet<String>) -> Result<String, Error> {
     let lines = render(report, Format::Lines)?;
-    let new = lines.lines().filter(|line| !told.contains(*line));
+    let new = lines.lines().filter(|line| !printed.contains(*line));
     let new = new.flat_map(|line| [line, "\n"]).collect();
-    *told = lines.lines().map(str::to_owned).collect();
+    *printed = lines.lines().map(str::to_owned).collect();
     Ok(new)
 }
 
@@ -174,10 +170,10 @@ mod tests {
     use super::{super::sample, *};
 
     #[test]
-    fn only_what_changed_is_told_again() {
-        let mut told = HashSet::new();
+    fn only_changed_lines_are_printed_again() {
+        let mut printed = HashSet::new();
         let mut news =
-            |seen: &Seen| super::news(&current(seen, "none", sample::now()), &mut told).unwrap();
+            |seen: &Seen| super::news(&current(seen, "none", sample::now()), &mut printed).unwrap();
         let mut seen = Seen { profiles: vec![sample::warming()], trouble: None };
         assert_eq!(news(&seen).lines().count(), 7);
         assert_eq!(news(&seen), "");

@@ -1,4 +1,4 @@
-//! Quantities made readable, and text in lines.
+//! Formats numbers and durations for people, and wraps text.
 
 use jiff::Timestamp;
 use std::time::Duration;
@@ -20,8 +20,7 @@ pub(super) fn grouped(number: impl TryInto<i64>) -> String {
     text
 }
 
-/// A length of time with the precision a person cares about: `340 ms`, `2.4 s`, `3 min 5 s`,
-/// `2 h 4 min`.
+/// A duration with at most two units, rounded down: `340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`.
 pub(super) fn length(length: Duration) -> String {
     let (millis, seconds) = (length.as_millis(), length.as_secs());
     match seconds {
@@ -33,7 +32,7 @@ pub(super) fn length(length: Duration) -> String {
     }
 }
 
-/// Where a permission holds: in the whole cluster, unless there is a namespace.
+/// Scope of a permission. `None` is the whole cluster.
 pub(super) fn place(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("namespace {namespace}"),
@@ -41,13 +40,13 @@ pub(super) fn place(namespace: Option<&str>) -> String {
     }
 }
 
-/// From one time to the other; zero if that is backwards.
+/// Time from `from` to `to`, or zero if `to` is earlier.
 pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces where there are any. Below 20
-/// columns nothing can be read anyway: one line, as with a width of 0.
+/// Wraps `text` at spaces into lines of at most `width` characters. A longer word is split. A width below 20 means no
+/// limit, because such lines are unreadable.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     if width < 20 {
         return vec![text.to_owned()];
@@ -55,7 +54,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
     while let Some((beyond, _)) = rest.char_indices().nth(width) {
-        // A space right behind the line ends it as well as one in it.
+        // The range includes the character after the line, because a space there also ends the line.
         let upto = rest.get(..=beyond).or_else(|| rest.get(..beyond)).unwrap_or(rest);
         let at = upto.rfind(' ').filter(|at| *at > 0).unwrap_or(beyond);
         let (line, more) = rest.split_at(at);
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_the_precision_a_person_cares_about() {
+    fn durations_have_at_most_two_units() {
         for (millis, text) in [
             (0, "0 ms"),
             (340, "340 ms"),
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_broken_at_spaces_and_nothing_of_it_is_lost() {
+    fn long_text_is_wrapped_at_spaces_without_loss() {
         let text =
             "not allowed to watch configmaps as system:serviceaccount:kubewarm-system:kubewarm";
         assert_eq!(

@@ -1,13 +1,11 @@
-//! Values of flags: names, sizes, durations.
+//! Parsers of flag values: names, sizes, durations.
 
 use kubewarm_api::model::{is_dns_label, parse_quantity};
 use std::time::Duration;
 
-/// The longest duration a flag takes. A longer one is a slip of the pen, and far below what clocks
-/// can add.
+/// Maximum duration of a flag. A longer value is a typing error, and a sum with the current time cannot overflow.
 const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
 
-/// The name of a namespace.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) {
         return Ok(text.to_owned());
@@ -41,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_seconds_or_carry_units() {
+    fn durations_are_seconds_or_have_units() {
         for (text, millis) in [("0", 0), ("90", 90_000), ("500ms", 500), ("1h30m", 5_400_000)] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -51,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bytes_or_carry_units() {
+    fn sizes_are_bytes_or_have_units() {
         let sizes = ["0", "512Mi", "1G", "1.5Gi"].map(size);
         assert_eq!(sizes, [0, 512 << 20, 1_000_000_000, 3 << 29].map(Ok));
         for text in ["", "-1", "much", "16Ei"] {

@@ -1,4 +1,4 @@
-//! Whether a profile is ready, and what it lacks. Texts are the cluster's own.
+//! Judges whether a profile is ready, and finds the reasons. Texts come unescaped from the cluster.
 
 use super::{
     report::Verdict,
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, Problem, TargetStatus};
 
-/// What is said of a profile that kubewarm has not looked at.
+/// Message for a profile without a status.
 pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
-/// Judges the newest generation of `profile`: what was said of an older one does not count.
+/// Judges the newest generation of `profile`. Conditions of an older generation do not count.
 pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
     if holds(profile, "Stalled", "True") {
         Verdict::Failed
@@ -22,7 +22,7 @@ pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
     }
 }
 
-/// Whether the condition of that type has that status for the newest generation of `profile`.
+/// Whether the condition `type_` has `status` for the newest generation of `profile`.
 pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     let Some(found) = &profile.status else { return false };
     condition(&found.conditions, type_).is_some_and(|condition| {
@@ -31,14 +31,13 @@ pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     })
 }
 
-/// The worst of `profiles`. None at all is [`Verdict::Bad`]: what was never declared must not look like
-/// everything ready.
+/// The worst verdict of `profiles`. An empty list is [`Verdict::Bad`], because missing profiles must not look ready.
 pub(super) fn worst(profiles: &[CacheProfile]) -> Verdict {
     profiles.iter().map(verdict).max().unwrap_or(Verdict::Bad)
 }
 
-/// Why `profile` is not ready, in lines for a person: the profile's own reason, then one line for
-/// each target that is not warm, with its problems.
+/// Why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
+/// problems.
 pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     let Some(status) = &profile.status else {
         return vec!["kubewarm has not looked at it yet; is the operator running?".to_owned()];
@@ -50,8 +49,8 @@ pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     lines.extend(stalled_or_unready(status).map(sentence));
     for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
         if let Some(condition) = untold(target) {
-            let said = own_message(target, condition);
-            lines.push(format!("{}: {}: {said}", target.name, condition.reason));
+            let message = own_message(target, condition);
+            lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
         let problems = target.problems.iter().map(problem);
         lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
@@ -59,7 +58,7 @@ pub(super) fn lacking(profile: &CacheProfile) -> Vec<String> {
     lines
 }
 
-/// Why a profile is not ready, in its own condition.
+/// The condition `Stalled` if it is true, else the condition `Ready` if it is not true.
 pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
     let is = |type_, bad: fn(&str) -> bool| {
         condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
@@ -67,23 +66,24 @@ pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Conditi
     is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
 }
 
-/// The condition of `target` that a person should look at first, if any is not `True`.
+/// The first of the conditions `Accepted`, `Warm` and `Fresh` that is not true. Each depends on the one before.
 pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
 }
 
-/// The same, unless a problem of the target has that reason: it says it again, with the server's words.
+/// The result of `unhealthy`, unless a problem of the target has the same reason. The problem then repeats it with more
+/// detail.
 pub(super) fn untold(target: &TargetStatus) -> Option<&Condition> {
-    let is_told = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
-    unhealthy(target).filter(|found| !is_told(&found.reason))
+    let is_repeated = |reason: &str| target.problems.iter().any(|problem| problem.reason == reason);
+    unhealthy(target).filter(|found| !is_repeated(&found.reason))
 }
 
-/// What `condition` says of `target`, whose name stands beside it already.
+/// The message of `condition` without the prefix that names `target`, because the output already contains the name.
 pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
     let message = condition.message.as_str();
-    // Of what is wrong, and of a field.
+    // Prefixes of a problem and of a field error.
     let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
     prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
 }
@@ -99,7 +99,7 @@ pub(super) fn problem(problem: &Problem) -> String {
     joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
-/// The same, and when kubewarm tries again.
+/// The result of `problem`, and the time until the next attempt.
 pub(super) fn problem_and_next_try(found: &Problem, now: Timestamp) -> String {
     let next = found
         .next_retry_time
@@ -113,17 +113,15 @@ fn joined<const N: usize>(parts: [&str; N]) -> String {
     parts.join(": ")
 }
 
-/// The condition of that type, if it has been written.
 pub(super) fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of that type is `True`.
 pub(super) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     condition(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// `NAME -n NAMESPACE`, the notation for profiles in every text.
+/// `NAME -n NAMESPACE`, as every text writes a profile.
 pub(super) fn name(profile: &CacheProfile) -> String {
     let (name, namespace) = name_and_namespace(profile);
     title(name, namespace)
@@ -134,7 +132,7 @@ pub(super) fn title(name: &str, namespace: &str) -> String {
     format!("{name} -n {namespace}")
 }
 
-/// Name and namespace, empty where there is none.
+/// Name and namespace. A missing one is empty.
 pub(super) fn name_and_namespace(profile: &CacheProfile) -> (&str, &str) {
     let ObjectMeta { name, namespace, .. } = &profile.metadata;
     (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default())
@@ -151,7 +149,7 @@ mod tests {
     use super::{super::sample, *};
 
     #[test]
-    fn only_the_newest_generation_counts() {
+    fn only_conditions_of_the_newest_generation_count() {
         let mut profile = sample::ready();
         assert_eq!(verdict(&profile), Verdict::Good);
         profile.metadata.generation = Some(99);
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_an_edit_helps_has_failed() {
+    fn a_stalled_profile_has_failed() {
         assert_eq!(verdict(&sample::stalled()), Verdict::Failed);
         assert_eq!(
             worst(&[sample::ready(), sample::stalled(), sample::warming()]),
@@ -172,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn no_profile_is_not_ready() {
+    fn an_empty_list_of_profiles_is_not_ready() {
         assert_eq!(worst(&[]), Verdict::Bad);
     }
 
     #[test]
-    fn what_is_lacking_names_target_namespace_and_cause() {
-        let said = lacking(&sample::warming()).join("\n") + "\n";
-        assert_eq!(said, include_str!("lacking.golden"), "said:\n{said}");
+    fn reasons_contain_target_namespace_and_cause() {
+        let lines = lacking(&sample::warming()).join("\n") + "\n";
+        assert_eq!(lines, include_str!("lacking.golden"), "printed:\n{lines}");
     }
 }

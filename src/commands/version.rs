@@ -1,4 +1,4 @@
-//! `version`: the version of this program.
+//! `version` prints the version of this program.
 
 use super::{
     Error,
@@ -9,16 +9,12 @@ use super::{
 use clap::Args;
 use serde_json::json;
 
-/// Arguments of `version`.
 #[derive(Debug, Args)]
 pub struct VersionArgs {
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Prints the version.
-///
 /// # Errors
 ///
 /// [`Error`] if the output cannot be written.

@@ -1,4 +1,4 @@
-//! `wait`: ends when a condition of a profile has a status, and prints what is missing if it has not in time.
+//! `wait` waits until a condition of a profile has a status. After a timeout it prints the reasons.
 
 use super::{
     Error,
@@ -20,25 +20,24 @@ const CODES: &str = "\
 Exit codes:
   0  the condition has the status
   1  it does not, with --timeout=0
-  2  only an edit of the profile helps (Stalled), or an error
+  2  the profile needs an edit (Stalled), or an error
   3  timed out";
 
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// Arguments of `wait`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct WaitArgs {
-    /// The profile.
+    /// Name of the profile.
     pub name: String,
 
-    /// Where it is [default: the namespace of the context].
+    /// Namespace of the profile [default: the context's].
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// Condition of the profile's newest generation: condition=TYPE or condition=TYPE=STATUS, where STATUS is
-    /// True unless you name it. TYPE is one of Ready, Accepted, Authorized, Warm, Fresh, `WithinLimits`,
-    /// `WarmupDeadlineMet` and Stalled.
+    /// Condition of the newest generation: condition=TYPE or condition=TYPE=STATUS, with True as default status. TYPE
+    /// is one of Ready, Accepted, Authorized, Warm, Fresh, `WithinLimits`,
+    /// `WarmupObjectiveMet` and Stalled.
     #[arg(
         long = "for",
         value_name = "CONDITION",
@@ -47,20 +46,18 @@ pub struct WaitArgs {
     )]
     pub until: ConditionWait,
 
-    /// How long: seconds, or such as 90s or 5m. 0 looks once.
+    /// Timeout, in seconds or such as 90s or 5m. 0 checks once.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
     pub timeout: Duration,
 
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Condition to wait for, and its status.
+/// Value of `--for`: a condition type and a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionWait {
     type_: &'static str,
@@ -88,7 +85,7 @@ fn condition_wait(text: &str) -> Result<ConditionWait, String> {
 }
 
 impl ConditionWait {
-    /// The verdict on `profile`. It is a failure if only an edit of the profile helps.
+    /// `Failed` means that only an edit of the profile helps. `Bad` means that the wait continues.
     fn verdict(self, profile: &CacheProfile) -> Verdict {
         if holds(profile, self.type_, self.status) {
             Verdict::Good
@@ -99,7 +96,7 @@ impl ConditionWait {
         }
     }
 
-    /// The present state of the condition. `None` for `Ready`, which [`lacking`] explains.
+    /// Current status of the condition, for messages. `None` for `Ready`, which [`lacking`] explains.
     fn current(self, profile: &CacheProfile) -> Option<String> {
         let status = profile.status.as_ref().filter(|_| self.type_ != "Ready")?;
         let found = condition(&status.conditions, self.type_)?;
@@ -107,12 +104,11 @@ impl ConditionWait {
     }
 }
 
-/// Waits until the condition has the status, the profile needs an edit, or the time is over, and prints which.
+/// Waits until the condition has the status, the profile needs an edit, or the timeout ends. It prints the outcome.
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no cluster, or the first question is refused or fails. Later troubles are
-/// waited out.
+/// [`Error`] if there is no configuration, or if the first request fails. `wait` retries after later failures.
 pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     let cluster = args.connection.connect()?;
     let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
@@ -122,7 +118,7 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     }
     let trouble = Some("the API server does not answer".to_owned());
     let mut seen = Seen { profiles: Vec::new(), trouble };
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     let decided = async {
         seen = Seen { profiles: source.fetch().await?, trouble: None };
         let ControlFlow::Break(()) = source
@@ -132,11 +128,11 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
                     return ControlFlow::Break(());
                 }
                 let missing = missing(&args, &source, now);
-                if missing != told {
+                if missing != printed {
                     for line in &missing {
                         tell(&format!("waiting: {line}"));
                     }
-                    told = missing;
+                    printed = missing;
                 }
                 ControlFlow::Continue(())
             })
@@ -150,7 +146,7 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
     conclude(&args, &source, &seen, waited)
 }
 
-/// Prints how it ended; `waited` is set if the time is over. In text, what is missing goes to standard error.
+/// Prints the outcome. `waited` is set after a timeout. In the text format the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
     source: &Profiles,
@@ -211,7 +207,7 @@ mod tests {
     };
 
     #[test]
-    fn conditions_are_named_without_regard_to_case() {
+    fn conditions_are_parsed_without_regard_to_case() {
         let wait = parse::<WaitArgs>("checkout -n shop").unwrap();
         let ready = ConditionWait { type_: "Ready", status: "True" };
         assert_eq!((wait.until, wait.timeout), (ready, Duration::from_mins(5)));
@@ -241,18 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_waited_for_in_the_newest_generation() {
+    fn only_a_condition_of_the_newest_generation_counts() {
         let verdict = |text: &str, profile: &CacheProfile| {
             condition_wait(&format!("condition={text}")).unwrap().verdict(profile)
         };
         let mut profile = ready();
         assert_eq!(verdict("Ready", &profile), Verdict::Good);
         assert_eq!(verdict("Ready=Unknown", &profile), Verdict::Bad);
-        assert_eq!(verdict("Warm", &profile), Verdict::Bad, "it is not written");
+        assert_eq!(verdict("Warm", &profile), Verdict::Bad, "a missing condition does not count");
         profile.metadata.generation = Some(3);
         assert_eq!(verdict("Ready", &profile), Verdict::Bad);
 
-        // As of a profile in mode Plan.
+        // A profile in mode Plan has this status.
         let mut planned = ready();
         planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
         assert_eq!(verdict("Ready=Unknown", &planned), Verdict::Good);
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_every_condition() {
+    fn the_help_lists_every_condition() {
         let command = WaitArgs::augment_args(clap::Command::new("wait"));
         let flag = command.get_arguments().find(|it| it.get_id() == "until").unwrap();
         let help = flag.get_help().unwrap().to_string();

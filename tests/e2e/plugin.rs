@@ -99,7 +99,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     assert_lines(
         &said,
         &[
-            "✔ cacheprofiles.kubewarm.io/v1alpha1 is served as this kubewarm knows it",
+            "✔ cacheprofiles.kubewarm.io/v1alpha1 is served by the definition of this version",
             "✗ no replica has led yet",
         ],
     );

@@ -1,4 +1,4 @@
-//! The CA that verifies the read API: that of a Secret, a `ConfigMap` or a file.
+//! Reads the CA of the read API from a Secret, a `ConfigMap` or a file.
 
 use super::{super::Error, CacheArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -6,16 +6,16 @@ use kube::Api;
 use kubewarm_client::{ConnectError, Connection};
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 
-/// The largest file that is read: a bundle of CAs has some 250 KiB.
+/// Maximum bytes read from a file. A large bundle of CAs has about 250 KiB.
 const MAX_FILE: u64 = 1 << 20;
-/// Of a Secret, in this order.
+/// Keys of the Secret, in the order of preference.
 const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// The certificates that `args` name, as PEM without anything else that may stand next to them, and a remark
-/// on their origin if the user needs one.
+/// The CA certificates that `args` select, as PEM without keys or comments. The second value is a warning for the user
+/// about their origin.
 pub(super) async fn authority(
     args: &CacheArgs,
     connect: impl FnOnce() -> Result<Connection, ConnectError>,
@@ -73,14 +73,15 @@ async fn of_secret(
     found.map(|certificates| (certificates, None)).ok_or_else(|| Error::new(empty()))
 }
 
-/// The CA without its key, as the chart has it for everybody. Whatever is wrong with it, it is the Secret that is missed.
+/// The CA in the chart's `ConfigMap`, which contains no private key. `None` for any error, because the caller then
+/// reports the Secret.
 async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> Option<String> {
     let config_maps = Api::<ConfigMap>::namespaced(connection.client(), namespace);
     let data = config_maps.get(name).await.ok()?.data?;
     certificates(data.get(KEYS.first().copied()?)?)
 }
 
-/// Anyone who may write the `ConfigMap` decides which server a client trusts, which takes less than a Secret.
+/// Warning for a CA from the `ConfigMap`: more users can write a `ConfigMap` than a Secret.
 fn remark(config_map: &str, secret: &str) -> String {
     format!(
         "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
@@ -95,7 +96,7 @@ fn read(path: &Path) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The certificates of a PEM file; a key in it stays where it is. `None` if there are none.
+/// The certificates of a PEM text, without keys and comments. `None` if there are none, or if one is not base64.
 fn certificates(text: &str) -> Option<String> {
     let mut found = String::new();
     let mut rest = text;
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_beside_the_certificates_stays_where_it_is() {
+    fn a_key_next_to_the_certificates_is_not_copied() {
         let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         let certificate = pair.cert.pem().replace("\r\n", "\n");
         let text = format!(
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_none() {
+    fn texts_without_a_valid_certificate_have_none() {
         let cut = format!("{BEGIN}\nAAAA\n");
         let odd = format!("{BEGIN}\n: {{}}\n{END}\n");
         for text in ["", "AAAA", &cut, &odd] {

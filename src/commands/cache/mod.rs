@@ -1,4 +1,4 @@
-//! The way to the read API, as a kubeconfig says it.
+//! Flags that find the read API, and the kubeconfig made from them.
 
 mod authority;
 
@@ -13,20 +13,20 @@ use kubewarm_api::model::{ProfileRef, is_dns_label};
 use kubewarm_client::{Present, present};
 use std::path::{Path, PathBuf, absolute};
 
-/// Where the read API is, and how its certificate is known. None is taken unverified.
+/// Address of the read API and the CA that verifies it. No flag disables verification.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheArgs {
-    /// URL of the read API, such as `https://localhost:8443` behind `kubectl port-forward` [default: the
-    /// Service's URL, which programs in the cluster use].
+    /// URL of the read API, such as `https://localhost:8443` for `kubectl port-forward` [default: the Service's URL
+    /// in the cluster].
     #[arg(long, env = "KUBEWARM_CACHE_SERVER", value_name = "URL", value_parser = server)]
     pub cache_server: Option<Uri>,
 
-    /// Profile to read from. Nothing else is read, and you need `get` on the profile.
+    /// Read only from this profile; needs `get` on the profile.
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
     pub cache_profile: Option<String>,
 
-    /// Namespace of that profile [default: the namespace of the context].
+    /// Namespace of --cache-profile [default: the context's].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -39,34 +39,33 @@ pub struct CacheArgs {
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
     pub cache_service: String,
 
-    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. If you cannot `get` it, the `ca.crt` of
-    /// the `ConfigMap` SERVICE-ca is used.
+    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. Without permission to get the Secret, kubewarm
+    /// uses the `ConfigMap` SERVICE-ca.
     #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
     pub cache_secret: String,
 
-    /// File with the certificate of the CA, or of the read API itself, as PEM, instead of the Secret.
+    /// PEM file with the certificate of the CA or of the read API, instead of the Secret.
     #[arg(long, value_name = "FILE")]
     pub cache_certificate_authority: Option<PathBuf>,
 
-    /// Name in the certificate, if it is not the host of --cache-server [default: the Service's name, if
-    /// --cache-server is this host and the certificate is of the Secret].
+    /// Host name in the certificate [default: the host of --cache-server; for this host with the Secret, the Service's
+    /// name].
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
     pub cache_tls_server_name: Option<String>,
 
-    /// Where it runs.
     #[command(flatten)]
     pub home: HomeArgs,
 }
 
 fn server(text: &str) -> Result<Uri, String> {
-    let wanted = || "expected https://HOST or https://HOST:PORT, without a path".to_owned();
-    let url: Uri = text.parse().map_err(|_| wanted())?;
+    let error = || "expected https://HOST or https://HOST:PORT, without a path".to_owned();
+    let url: Uri = text.parse().map_err(|_| error())?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
     let has_user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
     if url.scheme_str() == Some("https") && url.host().is_some() && is_bare && !has_user {
         return Ok(url);
     }
-    Err(wanted())
+    Err(error())
 }
 
 fn dns_name(text: &str) -> Result<String, String> {
@@ -76,15 +75,15 @@ fn dns_name(text: &str) -> Result<String, String> {
     Err("expected a name of DNS: lower-case letters, digits, '-' and '.'".to_owned())
 }
 
-/// What cluster, user and context are called in what is written.
+/// Name of cluster, user and context in the kubeconfig.
 const NAME: &str = "kubewarm";
 
-/// A kubeconfig of one context: the read API that `args` names, as the user of the present context, or
-/// with the token in `token_file`; and what has to be said of whom it trusts.
+/// A kubeconfig for the read API with the user of the current context, or with the token in `token_file`. The second
+/// value is a warning about the origin of the CA.
 ///
 /// # Errors
 ///
-/// [`Error`] where there is no configuration, or no certificate to trust.
+/// [`Error`] for `--as`, or if there is no configuration or no CA.
 pub(super) async fn kubeconfig(
     args: &CacheArgs,
     connection: &ConnectionArgs,
@@ -103,14 +102,14 @@ pub(super) async fn kubeconfig(
     Ok((document(cluster(args, profile.as_ref(), certificates), found), remark))
 }
 
-/// The profile that `args` name, in the namespace of the context unless they name another.
+/// The profile of `--cache-profile`. `namespace` is the context's, which is the default.
 fn profile(args: &CacheArgs, namespace: Option<&str>) -> Option<ProfileRef> {
     let name = args.cache_profile.as_deref()?;
     let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");
     Some(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
-/// Host, path and certificates.
+/// Server URL, CA and TLS server name.
 fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
     let service = format!("{}.{}.svc", args.cache_service, args.home.operator_namespace);
     let server = match &args.cache_server {
@@ -119,7 +118,7 @@ fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) ->
     };
     let path = profile
         .map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
-    // A certificate that is known by itself is of whatever name its owner gave it.
+    // The Secret's certificate contains the Service's name. A certificate from a file can have any name.
     let is_of_secret = args.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
@@ -162,11 +161,11 @@ fn document(cluster: Cluster, Present { user, namespace }: Present) -> Kubeconfi
     }
 }
 
-/// As the API writes bytes.
+/// Standard base64, as Kubernetes encodes bytes in JSON.
 fn base64(text: String) -> String {
     match serde_json::to_value(ByteString(text.into_bytes())) {
         Ok(serde_json::Value::String(text)) => text,
-        // Bytes are always a text.
+        // Unreachable: `ByteString` always serializes to a string.
         Ok(_) | Err(_) => String::new(),
     }
 }
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_in_the_cluster_find_the_service_and_others_the_end_of_a_forward() {
+    fn the_default_server_is_the_service_and_a_local_forward_keeps_its_name() {
         let ca = Some("cGVt".to_owned());
         let found = of("");
         assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_supposed_of_the_secret_alone() {
+    fn only_a_certificate_from_the_secret_has_a_default_name() {
         for line in [
             "--cache-server https://cache.example",
             "--cache-server https://localhost:1 --cache-certificate-authority ca.crt",
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_https_and_nothing_more() {
+    fn a_server_is_an_https_url_without_path_query_and_user() {
         for text in ["https://localhost:8443", "https://[::1]:8443/", "https://kubewarm.ops.svc"] {
             assert!(server(text).is_ok(), "{text}");
         }
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_of_the_namespace_of_the_context_unless_another_is_named() {
+    fn the_default_namespace_of_a_profile_is_the_contexts() {
         let path = |line: &str| of(line).server.unwrap().split_once(".svc").unwrap().1.to_owned();
         assert_eq!(path("--cache-profile checkout.v2"), "/profiles/shop/checkout.v2");
         let elsewhere = "--cache-profile a --cache-profile-namespace b";

@@ -1,4 +1,4 @@
-//! The definition of the resource: whether it is served, and as this kubewarm knows it.
+//! Checks that the API server serves the CRD of this version.
 
 use super::super::{advice::program, report::ReportRow};
 use kube::Client;
@@ -12,7 +12,7 @@ use serde_json::Value;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
-/// What is found, and whether profiles are served: without them nothing else makes sense to ask.
+/// The row, and whether the API server serves profiles. Without profiles further checks are skipped.
 pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::Unwritable> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {
@@ -29,19 +29,19 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
         },
         Err(fault) => fault,
     };
-    // Many who may use profiles may not read definitions.
+    // Many users can read profiles but not CRDs, so discovery is the second choice.
     let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
     let what = match served {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) if answer.status.is_success() => {
-            format!("cacheprofiles.{GROUP}/{VERSION} is served; whether as this kubewarm knows it")
+            format!("cacheprofiles.{GROUP}/{VERSION} is served; whether by the definition of this version")
         }
         Ok(_) | Err(_) => format!("whether cacheprofiles.{GROUP} is served"),
     };
     Ok((ReportRow::unseen(&what, &fault), true))
 }
 
-/// The API server's definition of the resource, held against ours.
+/// Compares the CRD of the API server with ours.
 fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     let is = |wanted: &str| {
         let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
@@ -63,7 +63,7 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
         (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
     };
     match difference {
-        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served as this kubewarm knows it")),
+        None => ReportRow::good(format!("cacheprofiles.{GROUP}/{VERSION} is served by the definition of this version")),
         Some(at) => ReportRow::bad(format!(
             "the CustomResourceDefinition is of another version than this kubewarm: it differs at{at}"
         ))
@@ -71,7 +71,7 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Where two documents first differ, as ` schema properties spec`. Lists must be in the same order.
+/// Path of the first difference, such as ` schema properties spec`. The order of lists matters.
 fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
     Some(change.path().to_string().replace('/', " "))
@@ -83,7 +83,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_definition_of_another_version_is_told_by_where_it_differs() {
+    fn another_definition_fails_with_the_path_of_the_difference() {
         let definition = |type_: &str, established: &str| {
             json!({
                 "spec": {"versions": [

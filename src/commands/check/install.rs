@@ -1,4 +1,4 @@
-//! Before installing: whether whoever asks may create what an installation consists of.
+//! Checks before the installation that the user can create its objects.
 
 use super::super::{advice::program, report::ReportRow, specs::OperatorArgs};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -10,7 +10,7 @@ use kubewarm_api::{manifests, model::Fault};
 use kubewarm_client::{Answer, dry_run, is_allowed};
 use serde_json::Value;
 
-/// A line for each object that `objects` names.
+/// A row for each object of the installation, by a dry run, and a row for the Deployment, by an access review.
 pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
@@ -40,7 +40,7 @@ pub(super) async fn permitted(
     Ok(findings)
 }
 
-/// All that an installation creates but for the Deployment, whose details are a matter of the chart.
+/// All objects of an installation except the Deployment, which depends on the chart's values.
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::Unwritable> {
     let texts = [
         manifests::crd_yaml()?,
@@ -60,7 +60,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Where `object` is created.
+/// URL path to create `object`.
 fn path(object: &Value) -> String {
     let version = text(object, "/apiVersion");
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -69,7 +69,7 @@ fn path(object: &Value) -> String {
     DynamicObject::url_path(&ApiResource::from_gvk(&kind), namespace)
 }
 
-/// As people call it: `Role kubewarm in namespace ops`.
+/// The object in messages, such as `Role kubewarm in namespace ops`.
 fn title(object: &Value) -> String {
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
     match text(object, "/metadata/namespace") {
@@ -78,7 +78,7 @@ fn title(object: &Value) -> String {
     }
 }
 
-/// What the answer to a dry run says.
+/// The row for the response to a dry run.
 fn of_object(object: &Value, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
     let name = title(object);
     let found = answer.and_then(|answer| {
@@ -90,7 +90,7 @@ fn of_object(object: &Value, answer: Result<Answer, Fault>, program: &str) -> Re
                 let found = format!("you may not create {name}: {}", answer.fault());
                 Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), program)))
             }
-            // Whoever may create it may do so; its namespace comes first.
+            // The API server checks permissions before the namespace, so only the namespace is missing.
             404 if status["details"]["kind"] == "namespaces" => {
                 Ok(ReportRow::good(format!("you may create {name}")))
             }
@@ -118,7 +118,7 @@ fn is_policy(kind: &str) -> bool {
     matches!(kind, "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding")
 }
 
-/// What to run where an object of this kind may not be created.
+/// The next command if the user cannot create an object of this kind.
 fn remedy(kind: &str, program: &str) -> String {
     match kind {
         "CustomResourceDefinition" => {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_is_what_is_shipped() {
+    fn an_installation_consists_of_the_shipped_manifests() {
         let paths = |watched: &[String]| -> Vec<String> {
             objects("ops", watched).unwrap().iter().map(path).collect()
         };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_created_comes_with_what_to_do() {
+    fn a_forbidden_object_has_a_next_step() {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "kubewarm"},
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_admission_policies_an_installation_works_all_the_same() {
+    fn missing_admission_policies_are_only_a_remark() {
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "kubewarm-accounts"},

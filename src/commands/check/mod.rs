@@ -1,5 +1,5 @@
-//! `check`: whether a cluster is fit for kubewarm, or kubewarm and its profiles are well, with the next
-//! step where not.
+//! `check` finds problems of kubewarm and its profiles, or of a cluster before the installation. Each problem has a
+//! next step.
 
 mod definition;
 mod install;
@@ -25,57 +25,52 @@ use kubewarm_client::Connection;
 
 const CODES: &str = "\
 Marks:
-  ✔  well
-  ✗  wrong; what to do stands below it
-  !  works, and there is something to know
-  ?  not checked, and why
+  ✔  passed
+  ✗  failed; the next step follows
+  !  passed, with a remark
+  ?  not checked, with the reason
 
 Exit codes:
-  0  nothing that was checked is wrong
-  1  something is
-  2  there is no cluster to ask";
+  0  no check failed
+  1  a check failed
+  2  an error, such as a missing kubeconfig";
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct CheckArgs {
-    /// The only profile to look at [default: all].
+    /// Profile to check [default: all profiles].
     #[arg(conflicts_with = "pre")]
     pub name: Option<String>,
 
-    /// Before installing: whether the cluster has what kubewarm needs, and whether you may install it.
-    /// What would be created is sent as dry run: nothing is changed.
+    /// Check a cluster before the installation: its version, its features and your permissions. Requests to create
+    /// objects are dry runs.
     #[arg(long)]
     pub pre: bool,
 
-    /// Where the profiles are [default: everywhere; of a profile that is named, the namespace of the
-    /// context].
+    /// Namespace of the profiles [default: all namespaces; for a named profile the context's].
     #[arg(short, long, conflicts_with = "pre")]
     pub namespace: Option<String>,
 
-    /// How the operator runs.
     #[command(flatten)]
     pub operator: OperatorArgs,
 
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Which cluster.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Looks, and prints what it found in lines. `clock` tells the time where the server does not.
+/// Runs the checks and prints a row for each. `clock` is used if the API server sends no `Date` header.
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no cluster to ask, or the profiles cannot be read though it serves them, or
-/// the profile that `args` name does not exist. What only cannot be seen is said in a line.
+/// [`Error`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A missing
+/// permission is a row, not an error.
 ///
 /// # Cost
 ///
-/// Some 30 requests, and the profiles.
+/// About 30 requests, and the lists of profiles.
 pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
     let connection = args.connection.connect()?;
     let mut names = Vec::new();
@@ -85,7 +80,7 @@ pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict
     show(&Report { names, ..Report::judged(sections) }, args.output.format)
 }
 
-/// The sections of all checks; the names of the profiles are added to `names`.
+/// The sections of all checks. It adds the names of the profiles to `names`.
 async fn sections(
     connection: &Connection,
     args: &CheckArgs,
@@ -120,8 +115,8 @@ async fn sections(
     Ok(sections)
 }
 
-/// A row for each profile that `args` select, or of the caller's namespace if the caller cannot list all of them.
-/// Their names are added to `names`.
+/// A row for each selected profile. If the user cannot list all namespaces, it reads the context's namespace. It adds
+/// the names of the profiles to `names`.
 async fn all(
     connection: &Connection,
     args: &CheckArgs,
@@ -151,14 +146,14 @@ async fn all(
         return Err(source.not_found());
     }
     names.extend(found.iter().map(object_name));
-    // Of namespaces that were not checked nothing is known.
+    // If other namespaces were not checked, an empty list does not mean that there are no profiles.
     if !found.is_empty() || rows.is_empty() {
         rows.extend(profiles::of_profiles(&found, program()));
     }
     Ok(rows)
 }
 
-/// How many checks failed, and how many were not made.
+/// The number of failed and of skipped checks.
 fn summary(sections: &[Section]) -> Section {
     let count = |mark| sections.iter().map(|section| section.count(mark)).sum::<usize>();
     let all: usize = sections.iter().map(|section| section.rows.len()).sum();
@@ -178,15 +173,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_counts_what_is_wrong_and_what_was_not_checked() {
+    fn the_summary_counts_failed_and_skipped_checks() {
         let fault = Fault::new(Reason::Forbidden, "no");
         let mut rows =
             vec![ReportRow::bad("no"), ReportRow::unseen("the lease", &fault), ReportRow::note("")];
-        let said = |rows: &[ReportRow]| {
+        let summary_text = |rows: &[ReportRow]| {
             let sections = [Section::new("profiles", rows.to_vec())];
             summary(&sections).head.text()
         };
-        assert_eq!(said(&rows), "1 of 3 checks failed; 1 not checked");
-        assert_eq!(said(&rows.split_off(1)), "nothing is wrong; 1 not checked");
+        assert_eq!(summary_text(&rows), "1 of 3 checks failed; 1 not checked");
+        assert_eq!(summary_text(&rows.split_off(1)), "nothing is wrong; 1 not checked");
     }
 }

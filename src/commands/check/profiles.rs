@@ -1,4 +1,4 @@
-//! The profiles: whether each is ready, and what helps where one is not.
+//! Checks that each profile is ready, and finds the next step if it is not.
 
 use super::super::{
     advice::{address, grant},
@@ -7,7 +7,7 @@ use super::super::{
 };
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
 
-/// A line for each profile.
+/// A row for each profile.
 pub(super) fn of_profiles(profiles: &[CacheProfile], program: &str) -> Vec<ReportRow> {
     if profiles.is_empty() {
         let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
@@ -25,7 +25,7 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
     };
     let ready = condition(&status.conditions, "Ready");
     let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
-    let said = ready.map(sentence).unwrap_or_default();
+    let message = ready.map(sentence).unwrap_or_default();
     match (verdict(profile), reason) {
         (Verdict::Good, _) => {
             let warm = status.warm_targets.as_deref().unwrap_or_default();
@@ -33,27 +33,27 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
         }
         (Verdict::Failed, _) => {
             let stalled = condition(&status.conditions, "Stalled").map(sentence);
-            ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(said)))
+            ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(message)))
                 .next(format!("kubectl edit cprof {of_it}"))
         }
-        (_, "Paused" | "Plan") => ReportRow::note(format!("{title}: {said}")),
+        (_, "Paused" | "Plan") => ReportRow::note(format!("{title}: {message}")),
         _ if status.observed_generation < profile.metadata.generation => {
             ReportRow::bad(format!("{title}: kubewarm has not looked at its newest generation yet"))
                 .next(format!("{program} status {of_it} --watch"))
         }
         (_, "PermissionsMissing") => {
             let [review, apply] = grant(profile);
-            ReportRow::bad(format!("{title}: {said}")).next(review).next(apply)
+            ReportRow::bad(format!("{title}: {message}")).next(review).next(apply)
         }
         (_, "LimitExceeded" | "InvalidSpec") => {
-            ReportRow::bad(format!("{title}: {said}")).next(format!("kubectl edit cprof {of_it}"))
+            ReportRow::bad(format!("{title}: {message}")).next(format!("kubectl edit cprof {of_it}"))
         }
         _ => {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
             let target = troubled.filter(|target| is_dns_label(&target.name));
             let which =
                 target.map_or_else(String::new, |target| format!(" --target {}", target.name));
-            ReportRow::bad(format!("{title}: {said}"))
+            ReportRow::bad(format!("{title}: {message}"))
                 .next(format!("{program} status {of_it}{which}"))
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_no_failure() {
+    fn a_paused_or_planned_profile_is_only_a_remark() {
         for reason in ["Paused", "Plan"] {
             assert_eq!(found(&because(reason)), (Mark::Note, vec![]), "{reason}");
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_a_cluster_becomes_a_command() {
+    fn names_with_shell_characters_do_not_get_into_commands() {
         let mut profile = because("TargetsNotWarm");
         profile.metadata.name = Some("a; rm -rf".to_owned());
         profile.status.as_mut().unwrap().targets.clear();

@@ -1,4 +1,4 @@
-//! The API server: whether it answers, how old it is, and what it can do that kubewarm uses.
+//! Checks the API server: its version, and the features that kubewarm uses.
 
 use super::super::report::ReportRow;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -6,17 +6,17 @@ use kube::Client;
 use kubewarm_api::model::{Fault, Reason};
 use kubewarm_client::{Answer, get, whoami};
 
-/// The versions that kubewarm is made for, by their minor number.
+/// Oldest supported minor version of Kubernetes. `NEWEST` is the newest tested one.
 const OLDEST: u32 = 32;
 const NEWEST: u32 = 37;
-/// Which flow control sorted a request is said with every answer.
+/// Header of each response if API priority and fairness is on.
 const SORTED: &str = "x-kubernetes-pf-flowschema-uid";
-/// A second of a stream that everybody who may watch namespaces may have.
+/// A streaming list (`WatchList`) of one namespace that ends after 1 s.
 const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-/// What is found, and whether it makes sense to ask on.
+/// The rows, and whether the API server is reachable, so that further checks make sense.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
@@ -27,7 +27,7 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     let you = you.map(|subject| ReportRow::good(format!("knows you as {subject}")));
     let mut findings = vec![
         ReportRow::or_unseen(version, "its version"),
-        ReportRow::or_unseen(you, "whom it takes you for"),
+        ReportRow::or_unseen(you, "your user name"),
     ];
     if !answer.headers.contains_key(SORTED) {
         findings.push(ReportRow::note(
@@ -37,13 +37,13 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     (findings, true)
 }
 
-/// Before installing: whether it streams lists, which is good to have.
+/// Checks before the installation whether the API server supports streaming lists. They are optional.
 pub(super) async fn streams(client: &Client) -> ReportRow {
     let found = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
     ReportRow::or_unseen(found, "whether it streams lists")
 }
 
-/// An answer that says that the server would talk to us.
+/// An error for a status other than 2xx.
 fn answered(answer: Answer) -> Result<Answer, Fault> {
     if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }
@@ -59,17 +59,17 @@ fn unreached(server: &str, fault: &Fault) -> ReportRow {
 fn of_version(server: &str, version: &Info) -> ReportRow {
     let Info { major, minor, git_version: full, .. } = version;
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
-    let said = format!("{server} answers, version {full}");
+    let text = format!("{server} answers, version {full}");
     match digits.parse::<u32>() {
         Ok(minor) if major == "1" && minor < OLDEST => ReportRow::bad(format!(
-            "{said}: kubewarm needs 1.{OLDEST} or newer; upgrade the control plane"
+            "{text}: kubewarm needs 1.{OLDEST} or newer; upgrade the control plane"
         )),
-        Ok(minor) if major == "1" && minor <= NEWEST => ReportRow::good(said),
+        Ok(minor) if major == "1" && minor <= NEWEST => ReportRow::good(text),
         Ok(_) if major == "1" => ReportRow::note(format!(
-            "{said}: newer than 1.{NEWEST}, up to which kubewarm is known to work"
+            "{text}: newer than 1.{NEWEST}, up to which kubewarm is known to work"
         )),
         Ok(_) | Err(_) => ReportRow::note(format!(
-            "{said}: that does not say whether it is between 1.{OLDEST} and 1.{NEWEST}"
+            "{text}: that does not say whether it is between 1.{OLDEST} and 1.{NEWEST}"
         )),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::{super::super::report::Mark, *};
 
     #[test]
-    fn versions_are_held_against_what_kubewarm_is_made_for() {
+    fn versions_are_compared_with_the_supported_ones() {
         let mark = |major: &str, minor: &str| {
             let version = Info {
                 major: major.to_owned(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_streams_no_lists_is_no_failure() {
+    fn a_server_without_streaming_lists_is_only_a_remark() {
         let answer = |code: u16| {
             let status = http::StatusCode::from_u16(code).unwrap();
             Answer { status, ..Answer::default() }

@@ -1,4 +1,4 @@
-//! What a comparison came to, for people.
+//! The report of `get --compare`.
 
 use super::rows::{Difference, Rows};
 use crate::commands::{
@@ -7,23 +7,24 @@ use crate::commands::{
 };
 use std::time::Duration;
 
-/// Differences that are named one by one.
+/// Maximum number of differences in the output.
 const MAX_NAMED: usize = 50;
 
-/// What a server said, and how soon.
+/// The objects of a server, with the latencies of the response.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) rows: Rows,
-    /// From the request on.
+    /// Time from the request to the first byte of the response.
     pub(super) first_byte: Duration,
+    /// Time from the request to the end of the response.
     pub(super) whole: Duration,
-    /// Of the body.
+    /// Size of the response body.
     pub(super) bytes: usize,
-    /// How long ago it was known to be current, if that is said.
+    /// Time since the data was last confirmed to be current. `None` for the API server.
     pub(super) freshness: Option<Duration>,
 }
 
-/// Whether both servers say the same, each difference, and the latencies.
+/// The differences, and a row of figures for each server.
 pub(super) fn comparison(ours: &Reading, theirs: &Reading, differences: &[Difference]) -> Report {
     let title = match differences.len() {
         0 => format!("equal: {}", objects(theirs.rows.count(), "no object at either")),
@@ -55,7 +56,7 @@ fn objects(count: usize, none: &str) -> String {
     }
 }
 
-/// A line of the table; programs get milliseconds.
+/// A row with the figures of a server. Hidden facts contain them in milliseconds.
 fn reading(server: &str, reading: &Reading) -> ReportRow {
     let millis = |length: Duration| length.as_millis().to_string();
     let mut row = ReportRow::numbers(server, figures(reading));

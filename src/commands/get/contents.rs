@@ -1,4 +1,4 @@
-//! What was read, as it is printed.
+//! Converts the objects of `get` to its output formats.
 
 use super::GetArgs;
 use crate::commands::{
@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// As wide as it is: columns that are cut are of no use to programs.
+/// Text without a limit of the width, because programs need complete columns.
 const WHOLE: Format = Format::Text(Terminal { width: 0, height: 0, has_colours: false });
 
-/// The answer in the form that `args` want.
+/// The pages in the format of `-o`.
 pub(super) fn contents(
     pages: Vec<Value>,
     kind: &ResourceInfo,
@@ -35,7 +35,7 @@ pub(super) fn contents(
     (Report { data: document(pages, kind, args), ..Report::default() }, format)
 }
 
-/// The server's own table; names and ages where it has none.
+/// The rows of the server's Table, or names and ages if the server sends objects.
 fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     let is_wide = args.output.format == Some(OutputFormat::Wide);
     let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
@@ -43,15 +43,15 @@ fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
         Some(definitions) => of_tables(definitions, pages, is_wide),
         None => of_objects(pages, now),
     };
-    let row = |(namespace, cells): (String, Vec<String>)| {
+    let row = |(namespace, columns): (String, Vec<String>)| {
         let first = args.all_namespaces.then_some(namespace);
-        let cells = first.into_iter().chain(cells).map(|cell| Fact::new(Tone::Plain, cell));
-        ReportRow::of(cells.collect())
+        let facts = first.into_iter().chain(columns).map(|text| Fact::new(Tone::Plain, text));
+        ReportRow::of(facts.collect())
     };
     lines.into_iter().map(row).collect()
 }
 
-/// The heading and a line for each row, each with its namespace. Columns of a lesser priority only on demand.
+/// A heading and the rows, each with a namespace. Columns with a priority other than 0 need the wide format.
 fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
     let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
     let shown: Vec<bool> = definitions.iter().map(is_shown).collect();
@@ -75,7 +75,7 @@ fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
     [head].into_iter().chain(objects(pages).map(line)).collect()
 }
 
-/// The object, or a list of all. Items of a list say which kind they are.
+/// One object, or a `v1` List of the objects of all pages. Each item gets `apiVersion` and `kind`, which lists omit.
 fn document(mut pages: Vec<Value>, kind: &ResourceInfo, args: &GetArgs) -> Value {
     if args.name.is_some() {
         return pages.pop().unwrap_or_default();
@@ -107,7 +107,7 @@ fn names(pages: &[Value], kind: &ResourceInfo) -> Vec<String> {
     objects(pages).map(name).collect()
 }
 
-/// Items, or the object itself.
+/// The items of each page. A page without items is an object.
 fn objects(pages: &[Value]) -> impl Iterator<Item = &Value> {
     pages.iter().flat_map(|page| match page["items"].as_array() {
         Some(items) => items.as_slice(),
@@ -120,7 +120,7 @@ fn age(metadata: &Value, now: Timestamp) -> String {
     made.map_or_else(String::new, |made| length(span(made, now)))
 }
 
-/// A cell as text.
+/// A JSON value as column text. Null is empty.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_the_servers_and_names_where_it_has_none() {
+    fn columns_come_from_the_server_or_are_names_and_ages() {
         let table_page = json!({
             "columnDefinitions": [
                 { "name": "Name", "priority": 0 }, { "name": "Count" }, { "name": "Node", "priority": 1 }],
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_one_list_whose_items_say_what_they_are() {
+    fn pages_become_one_list_of_items_with_kinds() {
         let pages = || vec![json!({ "items": [pod("a")] }), json!({ "items": [pod("b")] })];
         assert_eq!(written(pages(), "-o name"), "pod/a\npod/b\n");
         let list: Value = serde_json::from_str(&written(pages(), "-o json")).unwrap();

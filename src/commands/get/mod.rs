@@ -1,4 +1,4 @@
-//! `get`: read through the cache, and compare with the API server.
+//! `get` reads objects from the cache, and can compare them with the API server.
 
 mod compared;
 mod contents;
@@ -32,44 +32,42 @@ use tokio::time::sleep;
 
 const CODES: &str = "\
 Exit codes:
-  0  printed; with --compare: both servers say the same
-  1  with --compare: they do not
-  2  the question failed";
+  0  printed; with --compare: no difference
+  1  with --compare: a difference
+  2  an error";
 
-/// Arguments of `get`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct GetArgs {
-    /// What: plural, singular or short name, with the group behind a dot where it takes one.
+    /// Resource by plural, singular or short name, such as pods or deployments.apps.
     pub kind: String,
 
-    /// One object [default: all].
+    /// Object [default: all objects].
     #[arg(value_parser = object, conflicts_with_all = ["all_namespaces", "selector", "field_selector"])]
     pub name: Option<String>,
 
-    /// Where to look [default: the namespace of the context].
+    /// Namespace of the objects [default: the context's].
     #[arg(short, long, value_parser = value::namespace)]
     pub namespace: Option<String>,
 
-    /// Objects of every namespace.
+    /// Read objects of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
 
-    /// Only those with these labels, such as app=web,tier!=2.
+    /// Label selector, such as app=web,tier!=2.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub selector: Option<String>,
 
-    /// Only those with these fields, such as spec.nodeName=n1.
+    /// Field selector, such as spec.nodeName=n1.
     #[arg(long, value_name = "FIELDS")]
     pub field_selector: Option<String>,
 
-    /// Ask the API server for the same, and say what differs and how long each took. Objects are compared by
-    /// uid and version. What differs is asked for again after a second: only what the cache has not come to
-    /// by then is named.
+    /// Compare UID and resource version of the objects with the API server, and print both latencies. Different
+    /// objects are read again after 1s, and only lasting differences are printed.
     #[arg(long)]
     pub compare: bool,
 
-    /// A kubeconfig for the read API, as `kubewarm kubeconfig` writes it, in place of the flags that find it.
+    /// Kubeconfig of the read API from `kubewarm kubeconfig`, instead of the flags of the cache.
     #[arg(
         long,
         env = "KUBEWARM_CACHE_KUBECONFIG",
@@ -83,20 +81,18 @@ pub struct GetArgs {
     )]
     pub cache_kubeconfig: Option<PathBuf>,
 
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Where the read API is.
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Whose user, and where the API server is.
+    /// Source of the user, and connection to the API server.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// A name that cannot change the path of a request.
+/// Parses an object name. It rejects characters that would change the path of a request.
 fn object(text: &str) -> Result<String, String> {
     let is_safe = |c: char| c.is_ascii_graphic() && !"/%?#".contains(c);
     if text.is_empty() || text.chars().all(|c| c == '.') || !text.chars().all(is_safe) {
@@ -105,25 +101,25 @@ fn object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What is new at one server is soon at the other; what still differs then is a difference.
+/// Delay before the second comparison. A change normally reaches the cache within this time.
 const SETTLING: Duration = Duration::from_secs(1);
-/// As many a page as kubectl has.
+/// Objects per page, as in kubectl.
 const PAGE: &str = "500";
-/// Of the answer.
+/// Response header with the age of the cached data.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
-/// A server that is asked.
+/// The cache or the API server.
 struct Asked {
     client: Client,
     /// For messages.
     name: &'static str,
 }
 
-/// Prints what the cache has, or with `--compare` what differs from the API server.
+/// Prints the objects in the cache, or with `--compare` the differences from the API server.
 ///
 /// # Errors
 ///
-/// [`Error`] where there is no way to the cache, it does not keep the kind warm, or refuses.
+/// [`Error`] if the cache cannot be reached, does not serve the resource, or rejects the request.
 pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict, Error> {
     let connection = connect(args).await?;
     let cache = Asked { client: connection.client(), name: "the cache" };
@@ -142,8 +138,8 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
     show_as(&report, format)
 }
 
-/// The resource that `typed` names among those served: a plural, singular or short name or a kind, with `.group` or
-/// `.version.group` behind it or not. Of several the first, built-in groups before others.
+/// Finds the resource that `typed` names: plural, singular or short name or kind, then optionally `.group` or
+/// `.version.group`. The first match wins, and built-in groups come before other groups.
 fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
     let is_there = |resource: &Resource| {
@@ -162,7 +158,7 @@ fn not_warm(kind: &str) -> Error {
     ))
 }
 
-/// The cache, by the kubeconfig that says where it is or by the flags that find it.
+/// Connects to the cache, by `--cache-kubeconfig` or by the flags of the cache.
 async fn connect(args: &GetArgs) -> Result<Connection, Error> {
     args.connection.refuse_impersonation()?;
     let request_timeout = args.connection.request_timeout();
@@ -174,7 +170,7 @@ async fn connect(args: &GetArgs) -> Result<Connection, Error> {
     Ok(Connection::described(described, request_timeout)?)
 }
 
-/// The answer, or the answers for a list.
+/// Reads an object, or all pages of a list.
 async fn pages(
     asked: &Asked,
     path: impl Fn(&[(&str, &str)]) -> String,
@@ -193,15 +189,15 @@ async fn pages(
     }
 }
 
-/// Says whether both have the same. The API server is asked first, so that what happens between the two is
-/// only ever too new; and again if they differ, last.
+/// Compares the objects of both servers. The API server is read before the cache, so that a change between the reads
+/// can only make the cache newer. If objects differ, the cache and then the API server are read again.
 async fn compare(
     cache: &Asked,
     server: &Asked,
     path: &str,
     args: &GetArgs,
 ) -> Result<Verdict, Error> {
-    // Handshakes belong to neither.
+    // Opens both connections, so that the latencies contain no handshake.
     for asked in [cache, server] {
         asked.ask("/version", WHOLE).await?;
     }
@@ -218,7 +214,7 @@ async fn compare(
 }
 
 impl Asked {
-    /// An answer of a 2xx status.
+    /// Sends a request. A status other than 2xx is an error.
     async fn ask(&self, path: &str, accept: &'static str) -> Result<Answer, Error> {
         let answer = self.send(path, accept).await?;
         if !answer.status.is_success() {
@@ -236,7 +232,7 @@ impl Asked {
         Ok(answer)
     }
 
-    /// What is there, in one answer. An object that is not there is nothing.
+    /// Reads the objects in one response, without pages. A missing object gives no rows.
     async fn read(&self, path: &str, args: &GetArgs) -> Result<Reading, Error> {
         let answer = self.send(path, WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
@@ -256,7 +252,7 @@ impl Asked {
     }
 }
 
-/// How old the answer is, by itself.
+/// Time since the cache was last confirmed to be current. Only the cache sends this header.
 fn freshness(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(FRESHNESS)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)
@@ -267,7 +263,7 @@ mod tests {
     use super::{super::sample::parse, *};
 
     #[test]
-    fn no_name_changes_the_path_of_a_request() {
+    fn names_that_change_the_path_are_rejected() {
         for text in ["red", "system:node:n1", "a.b", "A_b"] {
             assert!(object(text).is_ok(), "{text}");
         }
@@ -277,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_usage_errors() {
+    fn conflicting_flags_are_usage_errors() {
         for line in [
             "",
             "pods one -A",

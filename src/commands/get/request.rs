@@ -1,15 +1,15 @@
-//! The paths of what is asked for.
+//! Paths and media types of the requests of `get`.
 
 use super::{super::output::OutputFormat, GetArgs};
 use form_urlencoded::Serializer;
 use kubewarm_api::model::Resource;
 
-/// Objects.
+/// Complete objects as JSON.
 pub(super) const WHOLE: &str = "application/json";
-/// Columns as the server has them; objects where it has none.
+/// The server's Table, or objects if the server has no columns for the resource.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// The media type of what is printed.
+/// The media type for an output format.
 pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     match output {
         None | Some(OutputFormat::Wide) => TABLE,
@@ -17,8 +17,8 @@ pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     }
 }
 
-/// The path of what `args` ask for. `namespace` is `None` for kinds without one, and for all of them; `page` is the
-/// part of the query that is about pages.
+/// Path and query of a request. `namespace` is `None` for cluster-scoped resources and for all namespaces. `page` has
+/// the query parameters of a page.
 pub(super) fn path(
     resource: &Resource,
     namespace: Option<&str>,
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_and_pages_are_of_lists() {
+    fn only_lists_have_selectors_and_pages() {
         let pods =
             |page: &[(&str, &str)]| of(("", "pods"), Some("shop"), "-l app=web,tier!=2", page);
         let selected = "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb%2Ctier%21%3D2";

@@ -1,29 +1,29 @@
-//! What two servers say of the same objects: uid and version of each.
+//! Compares the objects of two servers by UID and resource version.
 
 use crate::commands::report::{ReportRow, Tone};
 use kubewarm_api::model::{Fault, Reason, ResourceVersion};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt};
 
-/// Namespace, empty where there is none, and name.
+/// Namespace and name. The namespace of a cluster-scoped object is empty.
 type Key = (String, String);
 
-/// The objects of an answer.
+/// The objects of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Of the list, or of the object.
+    /// Resource version of the list or of the single object.
     pub(super) version: String,
     objects: BTreeMap<Key, Seen>,
 }
 
-/// Which object, and which state of it.
+/// Identity and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     uid: String,
     version: ResourceVersion,
 }
 
-/// A list, or an object.
+/// A response: a list, or an object without items.
 #[derive(Debug, Deserialize)]
 pub(super) struct Found {
     #[serde(default)]
@@ -40,7 +40,7 @@ struct Metadata {
     resource_version: String,
 }
 
-/// One object that is not the same at both.
+/// An object that differs. `ours` is in the cache, `theirs` is in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     key: Key,
@@ -51,7 +51,7 @@ pub(super) struct Difference {
 impl Rows {
     /// # Errors
     ///
-    /// [`Reason::Malformed`] for an object without a version.
+    /// [`Reason::Malformed`] for an object without a resource version.
     pub(super) fn new(found: Found) -> Result<Self, Fault> {
         let Found { metadata, items } = found;
         let version = metadata.resource_version.clone();
@@ -67,12 +67,11 @@ impl Rows {
         Ok(Self { version, objects })
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.objects.len()
     }
 
-    /// What the API server has differently, by namespace and name.
+    /// Objects that differ from `theirs`, sorted by namespace and name.
     pub(super) fn differences(&self, theirs: &Self) -> Vec<Difference> {
         let mut keys: Vec<_> = self.objects.keys().chain(theirs.objects.keys()).collect();
         keys.sort_unstable();
@@ -91,13 +90,13 @@ impl Rows {
 }
 
 impl Difference {
-    /// Whether the cache has not come to what the API server said before, by what both say now: the cache
-    /// first, then the API server.
+    /// Whether the difference lasts after a second read, first of the cache (`ours`) and then of the API server. It
+    /// ends when the cache has reached the earlier state of the API server.
     pub(super) fn is_still(&self, ours: &Rows, theirs: &Rows) -> bool {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
-            // Gone by now at the API server, or made since the cache was asked.
+            // The object was deleted after the second read of the cache, or it is still extra in the cache.
             (Some(ours), None) => {
                 self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
             }
@@ -113,7 +112,7 @@ impl Difference {
         }
     }
 
-    /// What differs, in a word, and of which object.
+    /// A row with the kind of the difference and the object.
     pub(super) fn row(&self) -> ReportRow {
         let (namespace, name) = &self.key;
         let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named_in_a_word() {
+    fn each_difference_has_a_label() {
         let ours = rows(&[("same", "1", 1), ("old", "2", 2), ("extra", "3", 3), ("again", "4", 4)]);
         let theirs =
             rows(&[("same", "1", 1), ("old", "2", 5), ("lost", "6", 6), ("again", "7", 7)]);
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_its_way_is_no_difference() {
+    fn a_difference_ends_when_the_cache_catches_up() {
         let still = |before: [&[(&str, &str, u64)]; 2], after: [&[(&str, &str, u64)]; 2]| {
             let [ours, theirs] = before.map(rows);
             let found = ours.differences(&theirs);
@@ -186,24 +185,24 @@ mod tests {
             found[0].is_still(&ours, &theirs)
         };
         let (old, new, newest) = (&[("a", "1", 1)], &[("a", "1", 2)], &[("a", "1", 3)]);
-        // It came, though there is more by now.
+        // The cache has the change, and the API server has a newer one.
         assert!(!still([old, new], [new, newest]));
         assert!(still([old, new], [old, newest]));
-        assert!(still([old, new], [newest, new]), "newer than the API server");
-        assert!(!still([new, old], [new, new]), "written after the API server was asked");
-        assert!(!still([&[], new], [&[], &[]]), "deleted meanwhile");
+        assert!(still([old, new], [newest, new]), "the cache is newer than the API server");
+        assert!(!still([new, old], [new, new]), "written after the read of the API server");
+        assert!(!still([&[], new], [&[], &[]]), "deleted between the comparisons");
         assert!(still([&[], new], [&[], newest]));
         assert!(!still([&[], new], [newest, newest]));
         assert!(still([old, &[]], [old, &[]]));
         assert!(!still([old, &[]], [&[], &[]]));
-        // Another of the same name: the cache has come to it, or not.
+        // Another object with the same name.
         let other = &[("a", "2", 5)];
         assert!(still([old, other], [old, other]));
         assert!(!still([old, other], [other, other]));
     }
 
     #[test]
-    fn an_object_is_one_row_and_no_version_is_guessed_at() {
+    fn an_object_is_one_row_and_needs_a_version() {
         let one =
             r#"{"kind": "Pod", "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}}"#;
         let found = Rows::new(serde_json::from_str(one).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a profile would cost, as far as anybody knows, and how that is written.
+//! The estimated costs of a profile, as text and as JSON.
 
 use super::super::{
     report::{ReportRow, Section, Verdict},
@@ -13,7 +13,7 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A number and whether there is more; `None` where nobody knows.
+/// A number and whether it is a lower bound. `None` if it is unknown.
 pub(super) type Amount = Option<(u64, PlanCertainty)>;
 
 fn written(amount: Amount, write: impl Fn(u64) -> String) -> String {
@@ -24,7 +24,7 @@ fn written(amount: Amount, write: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// What a target costs, or a profile.
+/// The costs of a target or a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Costs {
     pub(super) cells: Amount,
@@ -32,41 +32,40 @@ pub(super) struct Costs {
     pub(super) bytes: Amount,
     /// Requests for lists.
     pub(super) requests: Amount,
-    /// Until all is warm.
+    /// Time until warm.
     pub(super) millis: Amount,
-    /// Verbs that are missing, by kind and namespace.
+    /// Missing permissions: one per verb, resource and namespace.
     pub(super) missing: Amount,
 }
 
-/// What is said of a profile.
+/// The estimate of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outlook {
-    /// The name of the profile.
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) targets: Vec<(Arc<str>, Costs)>,
     pub(super) total: Costs,
-    /// What is wrong with it.
+    /// Reasons why the profile would not become ready.
     pub(super) faults: Vec<String>,
-    /// What to know of the numbers.
+    /// Remarks on the numbers.
     pub(super) notes: Vec<String>,
 }
 
 impl Costs {
-    /// Of what was found; the permissions are found out otherwise.
+    /// Combines the figures of a sample with the missing permissions.
     pub(super) fn of(figures: &Figures, missing: Amount) -> Self {
-        let sure = |number| Some((number, figures.certainty));
+        let amount = |number| Some((number, figures.certainty));
         Self {
             cells: Some((figures.cells.try_into().unwrap_or(u64::MAX), PlanCertainty::Estimate)),
-            objects: sure(figures.objects),
-            bytes: sure(figures.bytes),
-            requests: sure(figures.requests),
-            millis: sure(figures.took.as_millis().try_into().unwrap_or(u64::MAX)),
+            objects: amount(figures.objects),
+            bytes: amount(figures.bytes),
+            requests: amount(figures.requests),
+            millis: amount(figures.took.as_millis().try_into().unwrap_or(u64::MAX)),
             missing,
         }
     }
 
-    /// The columns of [`HEAD`].
+    /// Texts for the columns of [`HEAD`].
     fn columns(&self) -> [String; 6] {
         [
             written(self.cells, grouped),
@@ -96,22 +95,22 @@ impl Costs {
     }
 }
 
-const HEAD: [&str; 6] = ["CELLS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
+const HEAD: [&str; 6] = ["INFORMERS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
 impl Outlook {
-    /// An empty one of `profile`.
+    /// An empty estimate of `profile`.
     pub(super) fn of(profile: &ProfileRef) -> Self {
         let ProfileRef { name, namespace } = profile;
         Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
     }
 
-    /// Whether the profile could do what it declares, as far as that is known.
+    /// `Bad` if a permission is missing or the profile has a fault.
     pub(super) fn verdict(&self) -> Verdict {
         let some = matches!(self.total.missing, Some((1.., _)));
         if some || !self.faults.is_empty() { Verdict::Bad } else { Verdict::Good }
     }
 
-    /// A table, then what is wrong, and what is to be known.
+    /// A row per target, the total, faults and notes.
     pub(super) fn section(&self) -> Section {
         let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
         let targets = self.targets.iter();
@@ -122,7 +121,7 @@ impl Outlook {
         Section::new(title(&self.name, &self.namespace), rows)
     }
 
-    /// The same for machines: bytes, milliseconds, and null for what nobody knows.
+    /// The estimate in bytes and milliseconds. Unknown numbers are null.
     pub(super) fn json(&self) -> Value {
         let targets = self.targets.iter().map(|(name, costs)| {
             let mut value = costs.json();
@@ -169,16 +168,16 @@ mod tests {
     }
 
     #[test]
-    fn the_table_lines_up_and_marks_what_is_not_sure() {
+    fn columns_are_aligned_and_lower_bounds_are_marked() {
         let report = Report { sections: vec![outlook().section()], ..Report::default() };
         let format = Format::Text(Terminal::default());
         assert_eq!(
             render(&report, format).unwrap(),
             r"checkout -n shop
-  TARGET       CELLS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
-  pods             2   12,345     3Mi        2+  2.4 s        0
-  deployments      ?        ?       ?         ?      ?        ?
-  total            2  12,345+     3Mi        2+  2.4 s        0
+  TARGET       INFORMERS  OBJECTS  MEMORY  REQUESTS   TIME  MISSING
+  pods                 2   12,345     3Mi        2+  2.4 s        0
+  deployments          ?        ?       ?         ?      ?        ?
+  total                2  12,345+     3Mi        2+  2.4 s        0
 ✗ no\u{1b}[2J
 ! only a cluster knows
 "
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_get_numbers_and_nulls() {
+    fn json_has_numbers_and_nulls() {
         let json = outlook().json();
         assert_eq!(json["targets"][0]["bytes"], 3 << 20);
         assert_eq!(json["targets"][1]["objects"], Value::Null);

@@ -1,4 +1,4 @@
-//! What a cluster says of a profile's cost, to whoever asks.
+//! Estimates the costs of a profile from a sample of the cluster.
 
 use super::{
     super::{
@@ -30,15 +30,14 @@ use std::{
     time::Duration,
 };
 
-/// Between two requests that look: 20 a second at most.
+/// Pause between two requests of the sample, which limits them to 20 per second.
 const REST: Duration = Duration::from_millis(50);
-/// Reviews of one profile.
+/// Maximum number of access reviews per profile.
 const REVIEWS: usize = 512;
-/// Most of what is missing that is named.
+/// Maximum number of rows for missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Everything is asked with the permissions of whoever runs the command: to count is not to read as
-/// somebody else.
+/// Uses the user's credentials for every identity. A sample therefore contains only objects that the user can read.
 struct Caller(Arc<Client>);
 
 impl Clients for Caller {
@@ -47,10 +46,10 @@ impl Clients for Caller {
     }
 }
 
-/// A verb on a kind in a place.
+/// A permission that an informer needs.
 type Need = (GroupResource, Extent, LabelSelector, FieldSelector, Verb);
 
-/// A cluster, and what it serves.
+/// A cluster and the resources that it serves.
 pub(super) struct Cluster {
     client: Client,
     served: Arc<Served>,
@@ -58,7 +57,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Finds it, and asks what it serves.
+    /// Connects to the cluster and discovers its resources.
     pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, Error> {
         let connection = args.connect()?;
         let client = connection.client();
@@ -68,7 +67,7 @@ impl Cluster {
         Ok(Self { client, served, surveyor })
     }
 
-    /// Looks at a profile that `reader` would read.
+    /// Samples the objects of `profile`, and reviews the permissions of `reader`.
     pub(super) async fn outlook(
         &self,
         profile: &ValidatedProfile,
@@ -112,7 +111,7 @@ impl Cluster {
         Ok(outlook)
     }
 
-    /// Asks what `reader` may do, and names what not.
+    /// Reviews the permissions of `reader`. Missing permissions become faults of `outlook`.
     async fn review(
         &self,
         profile: &Declared,
@@ -136,8 +135,8 @@ impl Cluster {
                     }
                     Err(fault) => {
                         outlook.notes.push(format!(
-                            "nobody says what {reader} may do: {fault}; apply the profile with \
-                             mode: Plan, and kubewarm finds out"
+                            "cannot review the permissions of {reader}: {fault}; apply the profile \
+                             with mode: Plan, and kubewarm reviews them"
                         ));
                         return Reviewed::default();
                     }
@@ -149,7 +148,7 @@ impl Cluster {
     }
 }
 
-/// The cells of all targets, and those that find namespaces.
+/// Keys of the informers of all targets, including informers for namespaces.
 fn keys(profile: &Declared) -> impl Iterator<Item = &CellKey> {
     accepted(profile).flat_map(DeclaredTarget::all_cells).map(|cell| &cell.key)
 }
@@ -159,14 +158,14 @@ fn need(key: &CellKey, verb: Verb) -> Need {
     (of, key.extent.clone(), key.labels.clone(), key.fields.clone(), verb)
 }
 
-/// What reviews said. Bounded by [`REVIEWS`].
+/// Results of the access reviews, at most [`REVIEWS`].
 #[derive(Debug, Default)]
 struct Reviewed {
     answers: BTreeMap<Need, bool>,
 }
 
 impl Reviewed {
-    /// How much of what these cells need is missing, by kind and namespace.
+    /// Number of missing permissions for the informers `keys`, by verb, resource and namespace.
     fn missing<'a>(&self, keys: impl Iterator<Item = &'a CellKey>) -> Amount {
         let mut missing = BTreeSet::new();
         let mut is_all = true;
@@ -190,7 +189,7 @@ impl Reviewed {
         }
     }
 
-    /// A line for each kind and place, 16 at most.
+    /// A line for each resource and namespace with missing permissions, at most 16.
     fn lines(&self, reader: &Subject) -> Vec<String> {
         let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
         for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_reviewed_makes_the_missing_a_lower_bound() {
+    fn incomplete_reviews_give_a_lower_bound() {
         let (a, b) = (pods("a"), pods("b"));
         let mut reviewed = Reviewed::default();
         assert_eq!(reviewed.missing([&a].into_iter()), None);

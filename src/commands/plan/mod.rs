@@ -1,4 +1,4 @@
-//! `plan`: what profiles would cost, and which permissions they lack, before anything is watched.
+//! `plan` estimates what profiles cost and which permissions they lack.
 
 mod costs;
 mod live;
@@ -26,46 +26,42 @@ use tokio::sync::OnceCell;
 
 const CODES: &str = "\
 Exit codes:
-  0  said
-  1  said, and permissions are missing, or a target would be refused
-  2  the question failed, or a profile would be refused";
+  0  printed
+  1  printed, but permissions are missing or a target would be rejected
+  2  an error, or a profile would be rejected";
 
-/// Arguments of `plan`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES, group = one_of(["name", "file"]))]
 pub struct PlanArgs {
-    /// Which profiles.
     #[command(flatten)]
     pub spec: SpecArgs,
 
-    /// Ask the cluster: of a file, for what a spec alone cannot say; of a profile in mode Plan,
-    /// instead of printing what kubewarm has found.
+    /// Sample the cluster, also for a file and for a profile in mode Plan. Without the flag, the estimate of a profile
+    /// in mode Plan comes from its status.
     #[arg(long)]
     pub live: bool,
 
-    /// Whose permissions are looked at: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the account that the profile names, else the operator's ServiceAccount].
+    /// Subject whose permissions are reviewed: system:serviceaccount:NAMESPACE:NAME, a user name or group:NAME
+    /// [default: the profile's ServiceAccount, else the operator's].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
-    /// Output flags. JSON and YAML have bytes and milliseconds.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Prints what the profile that `args` name would cost, or those in a file: a table, or a document.
+/// Prints the estimated costs of a profile in the cluster, or of the profiles in a file.
 ///
-/// Of a file without `--live` no cluster is asked. Of a profile in mode Plan without `--live` it is
-/// what kubewarm itself has found.
+/// Without `--live`, a file needs no cluster, and a profile in mode Plan has its estimate in its status. The command
+/// samples the cluster in all other cases.
 ///
 /// # Errors
 ///
-/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
-/// would refuse.
+/// [`Error`] if the file or the cluster cannot be read, or if a profile is missing or invalid.
 ///
 /// # Cost
 ///
-/// On a cluster at most 512 requests that look, and as many reviews, a profile.
+/// For a sample, at most 512 requests and 512 access reviews per profile.
 pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     let settings = if args.spec.name.is_some() || args.live {
         let client = args.spec.connection.connect()?.client();
@@ -79,12 +75,12 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     for Found { at, profile } in args.spec.read().await? {
         let refused = |error| Error::unusable(&at, error);
         let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
-        let is_looked_at = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
+        let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
                 offline::outlook(&checked, &home, &file.display().to_string()).map_err(refused)?
             }
-            _ if is_looked_at && !args.live => reported::outlook(&profile)?,
+            _ if has_reported_plan && !args.live => reported::outlook(&profile)?,
             _ => {
                 let connect = || Cluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
@@ -108,7 +104,7 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     show(&report, args.output.format)
 }
 
-/// Whose permissions count.
+/// The subject whose permissions are reviewed.
 fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorSettings) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
         Identity::Operator => settings.subject(),

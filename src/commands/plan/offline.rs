@@ -1,4 +1,4 @@
-//! What a spec alone says of its cost.
+//! Estimates the costs of a profile from its spec, without a cluster.
 
 use super::{
     super::error::Cause,
@@ -11,12 +11,12 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Cells, the least number of requests for them, and the permissions that are needed. `file` is
-/// where the profile stands, as the user wrote it.
+/// Informers, a lower bound of requests, and the number of needed permissions. `file` is the path for the printed
+/// command.
 ///
 /// # Errors
 ///
-/// An error if the names of its roles are too long.
+/// An error if a role name of the profile is too long.
 pub(super) fn outlook(
     profile: &ValidatedProfile,
     home: &Home,
@@ -36,7 +36,7 @@ pub(super) fn outlook(
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
         let costs = Costs { cells, requests, ..Costs::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
-        // Equal cells of two targets are one.
+        // Two targets share an informer if these fields are equal.
         let Target { of, version, labels, fields, projection, secret_data, .. } = target;
         let cell = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(cell));
@@ -66,11 +66,11 @@ pub(super) fn outlook(
     Ok(outlook)
 }
 
-/// Verbs by kind and namespace.
+/// Number of permissions: one per verb, resource and namespace.
 fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, Cause> {
-    // Whoever it is for, it is the same number.
-    let anybody = Subject::User("anybody".into());
-    let access = Access::of_profile(profile, &FoundNamespaces::new(), &anybody, &home.watched)?;
+    // The number does not depend on the subject.
+    let subject = Subject::User("user".into());
+    let access = Access::of_profile(profile, &FoundNamespaces::new(), &subject, &home.watched)?;
     let rules = access.roles.iter().flat_map(|role| &role.rules);
     Ok(rules.map(|rule| rule.resources.len() * rule.verbs.len()).sum())
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_cells_of_two_targets_count_once_and_two_verbs_each() {
+    fn equal_informers_of_two_targets_count_once_with_two_verbs_each() {
         let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": "pods", "scope": scope});
         let here = json!({"type": "OwnNamespace"});
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
@@ -105,12 +105,12 @@ mod tests {
         assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
         assert_eq!(outlook.total.objects, None);
         let notes = outlook.notes.join("\n");
-        // Two verbs in each namespace, and the other one is looked up by name.
+        // List and watch in two namespaces, and get on the namespace b.
         assert!(notes.contains("5 permissions are needed; kubewarm rbac -f p.yaml"), "{notes}");
     }
 
     #[test]
-    fn what_a_selector_finds_is_not_known() {
+    fn the_costs_of_a_namespace_selector_are_unknown() {
         let labels = json!({"matchLabels": {"shop": "yes"}});
         let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
         let resource = json!({"resource": "pods"});

@@ -1,4 +1,4 @@
-//! What kubewarm itself has found of a profile in mode Plan.
+//! The estimate that the operator has written to the status of a profile in mode Plan.
 
 use super::{
     super::{
@@ -12,11 +12,9 @@ use kubewarm_api::{
     v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
 };
 
-/// What its status says.
-///
 /// # Errors
 ///
-/// [`Error`] as long as it says nothing of the newest generation.
+/// [`Error`] until the status has an estimate of the newest generation.
 pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
     let found = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;
@@ -54,7 +52,7 @@ fn costs(plan: &PlanStatus) -> Costs {
         certainty,
         time: _,
     } = plan;
-    // An older version has not said.
+    // Older versions of the operator do not write the certainty.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
     Costs {
@@ -72,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_only_a_lower_bound_is_marked_as_one() {
+    fn numbers_keep_the_certainty_of_the_status() {
         let plan = PlanStatus {
             informers: Some(1),
             objects: Some(7),
@@ -95,7 +93,7 @@ mod tests {
         assert_eq!(
             of(None).objects,
             Some((7, PlanCertainty::LowerBound)),
-            "an older version has not said"
+            "older versions do not write the certainty"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Who would gain and lose what, as rows for a person.
+//! Rows for the permissions that subjects would gain, lose or keep.
 
 use super::super::{
     report::{Mark, ReportRow},
@@ -13,12 +13,12 @@ use std::{
     fmt::Write as _,
 };
 
-/// Grants that make one line, but for the verbs and the names: the mark and its word, who, where, the
-/// object without its name, by which binding, and whether it is elevated.
+/// The fields that grants in one row have in common: mark and verb, subject, namespace, object without name, binding,
+/// and whether the grant is elevated.
 type Line<'a> = ((Mark, &'static str), &'a Subject, Option<&'a str>, Object, Option<&'a str>, bool);
 
-/// One row for each rule and subject. `elevated` are the grants of the elevated manifests, `named`
-/// those of all manifests: what others would gain says by which binding.
+/// One row per rule and subject. `elevated` has the grants of the elevated manifests, `named` the grants of all
+/// manifests. Gained and kept grants that are not in `named` get the name of their binding.
 pub(super) fn rows(
     change: &Change,
     elevated: &BTreeMap<Grant, String>,
@@ -59,7 +59,7 @@ fn without_name(object: &Object) -> (Object, Option<&str>) {
     (all, name.as_deref())
 }
 
-/// Whether it reaches secrets, or nobody can see what it reaches.
+/// Whether the object includes Secrets, or is a role whose rules are unknown.
 fn is_wide(object: &Object) -> bool {
     match object {
         Object::Resource { resource, .. } => {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_and_names_of_one_rule_are_one_line() {
+    fn verbs_and_names_of_one_rule_share_a_row() {
         let change = Change {
             gained: [
                 grant("jane", "deployments", None, "watch"),

@@ -1,4 +1,4 @@
-//! What a cluster holds of a profile's roles, read as whoever asks.
+//! Reads the roles and bindings of a profile from the cluster, with the user's permissions.
 
 use super::super::{Error, profiles::pages};
 use k8s_openapi::api::{
@@ -15,11 +15,11 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Objects a page.
+/// Objects per page.
 const PAGE: u32 = 500;
 
-/// The namespaces that each selector of `profile` finds now, without those that are being deleted: no
-/// role can be made there.
+/// The namespaces that match each namespace selector of `profile`. Namespaces in deletion are left out, because no role
+/// can be created there.
 pub(in crate::commands) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
@@ -44,15 +44,15 @@ pub(in crate::commands) async fn namespaces(
     Ok(found)
 }
 
-/// Reads what is there of the roles that `wanted` are: the roles and bindings of the profile's names, other
-/// bindings to those roles, and in words what could not be read.
+/// Reads the profile's roles and bindings by their names, and all other bindings to these roles. The second value
+/// contains the resources that the user cannot list.
 ///
-/// Looks everywhere, for what an older spec left and for bindings that others made; where that is
-/// not allowed, in the namespaces of `wanted` and of the profile.
+/// It lists all namespaces, to find roles of an older spec and bindings by other users. Without that permission it
+/// lists the namespaces of `wanted` and of the profile.
 ///
 /// # Errors
 ///
-/// [`Error`] if not even those may be listed, or a request fails.
+/// [`Error`] if the user cannot list these namespaces either, or if a request fails.
 pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
@@ -122,7 +122,8 @@ impl Reader<'_> {
     }
 }
 
-/// Whether it has the name of a role of the profile, or binds one. A part of a name holds no `:`.
+/// Whether `document` is a role of the profile or binds one. Names of namespaces, profiles and targets contain no `:`,
+/// so a prefix with `:` is unambiguous.
 fn is_ours(document: &Document, profile: &ProfileRef) -> bool {
     let own = role_name(profile);
     let is_own = |name: &str| {

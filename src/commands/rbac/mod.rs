@@ -1,4 +1,4 @@
-//! `rbac`: the roles that profiles need, and who would gain and lose what by them.
+//! `rbac` prints the roles that profiles need, or the permissions that they would change.
 
 mod change;
 mod live;
@@ -30,52 +30,47 @@ use kubewarm_api::{
 
 const CODES: &str = "\
 Exit codes:
-  0  printed; with --diff: nothing would change, or --generation was given and is the profile's
-  1  with --diff and without --generation: somebody would gain, lose or keep more than is needed
-  2  the question failed, a profile would be refused, or it is of another generation";
+  0  printed; with --diff: no change, or the generation matches
+  1  with --diff and without --generation: subjects would gain, lose or keep permissions
+  2  an error, or a profile would be rejected or has another generation";
 
-/// Arguments of `rbac`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES, group = one_of(["name", "file", "operator"]))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct RbacArgs {
-    /// Which profiles.
     #[command(flatten)]
     pub spec: SpecArgs,
 
-    /// Print what kubewarm itself needs, whatever the profiles say, instead of a profile's roles.
+    /// Print the operator's own permissions instead of a profile's.
     #[arg(long, conflicts_with_all = ["diff", "generation", "subject", "namespace"])]
     pub operator: bool,
 
-    /// With --operator: what `kubewarm run --metrics-auth` needs, too.
+    /// With --operator: add the permissions for `kubewarm run --metrics-auth`.
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub metrics_auth: bool,
 
-    /// With --operator: what `kubewarm run --api-addr` needs, too.
+    /// With --operator: add the permissions for the read API.
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub read_api: bool,
 
-    /// Say who would gain and lose what if the manifests were applied, instead of printing them.
-    /// Namespaces of selectors are asked for.
+    /// Print the permissions that the manifests would add and remove, instead of the manifests.
     #[arg(long)]
     pub diff: bool,
 
-    /// Fail unless the profile is of this generation: it has not been edited since it was reviewed.
+    /// Fail if the profile has another generation, such as after an edit since your review.
     #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
     pub generation: Option<i64>,
 
-    /// Who is to be granted: system:serviceaccount:NAMESPACE:NAME, the name of a user, or
-    /// group:NAME [default: the operator's ServiceAccount, or with -f alone the ServiceAccount kubewarm in its
-    /// namespace; it is an error if the status of a profile in the cluster names another].
+    /// Subject of the permissions: system:serviceaccount:NAMESPACE:NAME, a user name or group:NAME. Without the flag, a
+    /// status with another subject is an error [default: the operator's ServiceAccount].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
-    /// Output flags.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// A subject as [`Subject`] displays it.
+/// Parses a subject in the format in which [`Subject`] displays it.
 pub(super) fn subject(text: &str) -> Result<Subject, String> {
     let subject = text
         .strip_prefix("group:")
@@ -95,16 +90,15 @@ pub(super) fn subject(text: &str) -> Result<Subject, String> {
 const UNTRUSTED: &str = "do not apply status.access: it grants more than the spec needs, being of an older \
      generation or not kubewarm's; apply what `kubewarm rbac` prints";
 
-/// Prints the manifests for the profile that `args` name, or for those in a file, as YAML documents in the
-/// order of the file; of each profile first those that everybody may apply, then the elevated ones.
-/// With `--diff`, what applying them would change, in lines.
+/// Prints the RBAC manifests of a profile in the cluster, or of the profiles in a file in file order. The elevated
+/// manifests of a profile follow its other manifests. With `--diff` it prints the changes instead.
 ///
-/// Of a file without `--diff` no cluster is asked.
+/// Only a file without `--diff` needs no cluster.
 ///
 /// # Errors
 ///
-/// [`Error`] if the file or the cluster cannot be read, there is no profile, or one that kubewarm
-/// would refuse; it names the file, the document and the field, or the permission that is missing.
+/// [`Error`] if the file or the cluster cannot be read, or if a profile is missing or invalid. It contains the file,
+/// the document and the field, or the missing permission.
 pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
     if args.operator {
         let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
@@ -123,7 +117,7 @@ pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
     Ok(Verdict::Good)
 }
 
-/// The manifests, or with `--diff` the report on what they would change.
+/// The manifests, or with `--diff` the report on the changes.
 async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     let client = if args.diff || args.spec.name.is_some() {
         Some(args.spec.connection.connect()?.client())
@@ -158,7 +152,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
         let elevated = documents(access.manifests_elevated.as_deref())?;
         let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
         let (mut section, verdict) = diff(client, &checked, &all, &elevated).await?;
-        // Whoever names the generation has reviewed the differences: what counts is that they are those.
+        // A user who passes the generation has already reviewed the changes, so changes are not a failure.
         let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
         if args.subject.is_none() && exceeds(&profile, &all) {
             section.rows.push(ReportRow::bad(UNTRUSTED));
@@ -170,7 +164,7 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
     Ok((text, Report { names: Some(names), ..report }))
 }
 
-/// Fails unless the profile is of the generation that was reviewed.
+/// Fails if the profile does not have the generation of `--generation`.
 fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
     let found = profile.metadata.generation.unwrap_or_default();
     match args.generation {
@@ -183,12 +177,12 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
     }
 }
 
-/// Fails if the status says that somebody else reads: it may be written by others than kubewarm, also
-/// after a review, since it has no generation. Somebody could have itself granted to by what is printed.
+/// Fails if the status names another subject than `subject`. The status is not trusted: users other than kubewarm can
+/// write it, and a change after the review does not change the generation.
 fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
     match said_operator(profile) {
-        Some(said) if said != *subject => Err(Error::new(format!(
-            "the status of CacheProfile {} names {said} as who reads, not {subject}; if that is how kubewarm \
+        Some(named) if named != *subject => Err(Error::new(format!(
+            "the status of CacheProfile {} names {named} as who reads, not {subject}; if that is how kubewarm \
              runs, say so with --subject",
             name(profile)
         ))),
@@ -196,7 +190,7 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
     }
 }
 
-/// What applying all documents would change: the profile, and a row for each change.
+/// A section with a row for each permission that `all` would change.
 async fn diff(
     client: &Client,
     profile: &ValidatedProfile,
@@ -212,13 +206,13 @@ async fn diff(
     Ok((Section::new(heading(profile, &change), rows), verdict))
 }
 
-/// Whether the status of `profile` grants more than `needed`.
+/// Whether the manifests in the status of `profile` grant more than `needed`, or cannot be parsed.
 fn exceeds(profile: &CacheProfile, needed: &[Document]) -> bool {
-    let Some(said) = access_status(profile) else { return false };
+    let Some(access) = access_status(profile) else { return false };
     let needed = grants(needed);
-    let texts = [&said.manifests, &said.manifests_elevated];
-    let said: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
-    !said.is_ok_and(|said| grants(&said.concat()).keys().all(|one| needed.contains_key(one)))
+    let texts = [&access.manifests, &access.manifests_elevated];
+    let parsed: Result<Vec<_>, _> = texts.iter().map(|text| documents(text.as_deref())).collect();
+    !parsed.is_ok_and(|parsed| grants(&parsed.concat()).keys().all(|one| needed.contains_key(one)))
 }
 
 fn heading(profile: &ValidatedProfile, change: &Change) -> String {
@@ -240,8 +234,8 @@ fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
     manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
 }
 
-/// Who kubewarm is, as the status says: whoever reads, or where an account does, whoever is to mint
-/// its tokens.
+/// The operator's subject in the status. It is the reader, or for a profile that reads as a ServiceAccount the subject
+/// that creates tokens for it.
 fn said_operator(profile: &CacheProfile) -> Option<Subject> {
     let access = access_status(profile)?;
     if profile.spec.service_account_name.is_none() {

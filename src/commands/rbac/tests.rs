@@ -1,4 +1,4 @@
-//! What can be typed, and what is printed for files.
+//! Tests of the flags, and of the manifests for files.
 
 use super::*;
 use crate::commands::sample::parse;
@@ -25,7 +25,7 @@ fn of_file(file: &Path, more: &str) -> RbacArgs {
     parse(&format!("-f {} --operator-namespace ops {more}", file.display())).unwrap()
 }
 
-/// A file is answered without any cluster, so nothing is ever waited for.
+/// Runs the command for a file, which needs no cluster and therefore never waits.
 fn answer(args: &RbacArgs) -> Result<String, Error> {
     of_profiles(args).now_or_never().unwrap().map(|(text, _)| text)
 }
@@ -43,7 +43,7 @@ fn run(text: &str, namespace: Option<&str>) -> Result<String, String> {
 }
 
 #[test]
-fn a_file_becomes_the_roles_of_its_profiles() {
+fn the_manifests_of_a_file_have_the_roles_of_its_profiles() {
     let yaml = run(&format!("{PROFILE}---\n{}", PROFILE.replace("checkout", "orders")), None);
     let yaml = yaml.unwrap();
     for part in ["kubewarm:default:checkout", "kubewarm:default:orders", "namespace: ops"] {
@@ -56,7 +56,7 @@ fn a_file_becomes_the_roles_of_its_profiles() {
 }
 
 #[test]
-fn secrets_come_last_and_apart() {
+fn roles_for_secrets_are_elevated_and_come_last() {
     let secrets = "  - name: keys\n    resource: secrets\n    projection: {type: \
                    Metadata}\n";
     let yaml = run(&format!("{PROFILE}{secrets}"), Some("shop")).unwrap();
@@ -65,7 +65,7 @@ fn secrets_come_last_and_apart() {
 }
 
 #[test]
-fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
+fn with_watched_namespaces_no_cluster_role_is_granted() {
     let ask = |text: &str, namespace: &str| {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
@@ -84,7 +84,7 @@ fn for_some_namespaces_nothing_is_granted_that_would_not_be_used() {
 }
 
 #[test]
-fn what_kubewarm_would_refuse_is_an_error_that_names_it() {
+fn a_profile_that_kubewarm_would_reject_is_an_error() {
     let wide = PROFILE.to_owned() + "    scope: {type: AllNamespaces}\n";
     assert_eq!(
         run(&wide, None).unwrap_err(),
@@ -109,7 +109,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn subjects_are_read_as_they_are_written() {
+fn subjects_are_parsed_from_their_displayed_form() {
     for text in ["system:serviceaccount:ops:kubewarm", "jane", "system:admin", "group:devs"] {
         assert_eq!(subject(text).map(|s| s.to_string()).as_deref(), Ok(text));
     }
@@ -119,7 +119,7 @@ fn subjects_are_read_as_they_are_written() {
 }
 
 #[test]
-fn a_file_or_a_name_is_wanted_and_only_a_name_has_a_generation() {
+fn a_file_or_a_name_is_required_and_only_a_name_has_a_generation() {
     let parse = parse::<RbacArgs>;
     let args = parse("checkout -n shop --diff --generation=7").unwrap();
     assert_eq!((args.spec.name.as_deref(), args.generation), (Some("checkout"), Some(7)));
@@ -149,19 +149,19 @@ fn objects(text: &str) -> Vec<serde_json::Value> {
 
 proptest! {
     #[test]
-    fn no_string_of_a_profile_changes_what_is_printed(profile in hostile()) {
-        // None is that of whoever asks, which is filled in.
+    fn no_string_in_a_profile_changes_the_printed_manifests(profile in hostile()) {
+        // The command would replace an empty namespace by the default.
         prop_assume!(profile["metadata"]["namespace"] != "");
         let operator = Subject::ServiceAccount { namespace: "ops".into(), name: "kubewarm".into() };
-        let innocent = run(PROFILE, None).unwrap();
-        // JSON is YAML; once alone in its line, once over many.
+        let expected = run(PROFILE, None).unwrap();
+        // JSON is valid YAML. The profile is tested in one line and in many lines.
         for text in [profile.to_string(), serde_json::to_string_pretty(&profile).unwrap()] {
             let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
             let profile = serde_json::from_value(profile.clone()).unwrap();
             let valid = ValidatedProfile::parse(&profile).unwrap();
             let access = Access::of_profile(&valid, &[].into(), &operator, &Watched::Everywhere);
             let mut typed = objects(&access.unwrap().to_yaml());
-            typed.extend(objects(&innocent));
+            typed.extend(objects(&expected));
             prop_assert_eq!(objects(&printed), typed);
         }
     }

@@ -1,14 +1,14 @@
-//! The data of a report as a JSON or YAML document.
+//! Writes the data of a report as a JSON or YAML document.
 
 use super::{super::Error, Format, Mark, Report, ReportRow, Section, Verdict};
 use kubewarm_api::model::{escape, is_unsafe};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// `value` as a document.
+/// Writes `value` as a JSON or YAML document.
 ///
-/// Control characters are escaped as the format has it. Those that only mislead the eye, such as
-/// direction marks, are in JSON too; YAML has them as visible text (`\u{202e}`).
+/// Control characters are escaped in the syntax of the format. Invisible characters such as direction marks are escaped
+/// too: in JSON by its syntax, in YAML as text (`\u{202e}`).
 pub(super) fn document(value: &Value, format: Format) -> Result<String, Error> {
     if format == Format::Yaml {
         let mut value = value.clone();
@@ -19,7 +19,7 @@ pub(super) fn document(value: &Value, format: Format) -> Result<String, Error> {
     Ok(escape_json(&format!("{value:#}")) + "\n")
 }
 
-/// The sections of `report` as data. What is empty is left out.
+/// The sections of `report` as data, without empty fields.
 pub(super) fn sections_as_data(report: &Report) -> Value {
     let sections: Vec<_> = report.sections.iter().map(section).collect();
     json!({ "sections": sections, "verdict": report.verdict.word() })
@@ -80,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// JSON whose strings hold no unsafe character as it is; the line feeds of its layout remain.
+/// Escapes the unsafe characters in a JSON text, except the line feeds between its tokens.
 fn escape_json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut units = [0; 2];
@@ -96,7 +96,7 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// The YAML writer escapes control characters, but not what [`escape`] knows beyond them.
+/// Escapes the invisible characters that the YAML writer leaves, such as direction marks.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {

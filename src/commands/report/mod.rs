@@ -1,4 +1,4 @@
-//! What a command found: the one value that every command builds, and the one way it is written.
+//! The result of a command, which `render` prints in all formats.
 
 mod document;
 mod render;
@@ -11,97 +11,94 @@ use kubewarm_api::{model::Fault, v1alpha1::InformerCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// What a command found. Its texts are the cluster's own; [`render`] makes them safe for a terminal.
+/// The result of a command. Its texts can contain control characters from the cluster, which [`render`] escapes.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub(super) sections: Vec<Section>,
     pub(super) verdict: Verdict,
-    /// The same facts for programs, printed as JSON or YAML. Without data the sections are printed.
+    /// Content of the JSON and YAML formats. If it is null, these formats contain the sections.
     pub(super) data: Value,
-    /// Kinds and names of the objects, such as `pod/a`. `None` if the report is not about objects.
+    /// Kinds and names of the objects, such as `pod/a`. `None` makes the names format an error.
     pub(super) names: Option<Vec<String>>,
 }
 
-/// How a command ends; the number is its exit code.
+/// Outcome of a command. The number is the exit code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// All is as it should be.
+    /// Success.
     #[default]
     Good = 0,
-    /// Something is not: not ready, wrong, missing or different.
+    /// Something is not ready, wrong, missing or different.
     Bad = 1,
     /// Only an edit of the profile helps.
     Failed = 2,
-    /// It was not ready in time.
+    /// `wait` reached its timeout.
     TimedOut = 3,
 }
 
-/// Rows below a heading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
-    /// The heading. Without a visible fact there is none.
+    /// Heading. Without a visible fact the section has no heading.
     pub(super) head: ReportRow,
     pub(super) rows: Vec<ReportRow>,
 }
 
-/// A line, and what belongs to it. Facts of the rows of a section line up.
+/// A line with its details. The facts of all rows of a section form aligned columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
     pub(super) mark: Mark,
     pub(super) facts: Vec<Fact>,
-    /// Remarks, written below and indented.
+    /// Indented remarks below the row.
     pub(super) details: Vec<Self>,
-    /// Commands and rules to copy, a line each: never broken and never cut.
+    /// Commands and rules to copy, one per line. Long lines are neither wrapped nor cut.
     pub(super) next: Vec<String>,
 }
 
-/// What stands before a row.
+/// Sign at the start of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// Nothing.
     #[default]
     Plain,
     /// A branch of a tree.
     Branch,
-    /// All is well.
     Good,
-    /// There is something to know; nothing is wrong.
+    /// A remark without a failure.
     Note,
-    /// It was not checked, such as for want of a permission.
+    /// A skipped check, such as for a missing permission.
     Unseen,
-    /// Something is wrong.
+    /// A failure.
     Bad,
-    /// Somebody gains a permission.
+    /// A subject gains a permission.
     Gains,
-    /// Somebody loses one.
+    /// A subject loses a permission.
     Loses,
-    /// Somebody keeps one that is not needed.
+    /// A subject keeps a permission that the profile does not need.
     Keeps,
 }
 
-/// One fact: as a person reads it, as a program reads it in `key=value`, or both.
+/// A column of a row, a `key=value` pair for programs, or both.
 #[derive(Clone, Debug)]
 pub(super) struct Fact {
     tone: Tone,
     shown: Option<Appearance>,
-    /// The key, and the value where it is not what is shown.
+    /// Key and value for programs. An empty key hides the fact from programs.
     key: &'static str,
     value: String,
-    /// Whether a person sees the fact only in the wide format.
+    /// Whether the fact is a column of the wide format only.
     is_wide: bool,
 }
 
-/// How a person sees a fact.
+/// Appearance of a fact in text formats.
 #[derive(Clone, Debug)]
 enum Appearance {
     Text(String),
-    /// Lined up to the right.
+    /// Right-aligned text.
     Number(String),
-    /// How much of the cells is there.
+    /// Progress bar of the synced informers.
     Bar(InformerCounts),
 }
 
-/// What a piece of text means.
+/// Meaning of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -119,7 +116,7 @@ impl From<Verdict> for ExitCode {
 }
 
 impl Report {
-    /// A report whose marks decide the verdict.
+    /// A report that is `Bad` if a row has `Mark::Bad`.
     pub(super) fn judged(sections: Vec<Section>) -> Self {
         let is_bad = sections.iter().any(|section| section.count(Mark::Bad) > 0);
         let verdict = if is_bad { Verdict::Bad } else { Verdict::Good };
@@ -158,28 +155,27 @@ impl ReportRow {
         Self::marked(Mark::Bad, text)
     }
 
-    /// `what` could not be checked.
+    /// A row for a check of `what` that failed to run.
     pub(super) fn unseen(what: &str, fault: &Fault) -> Self {
         Self::marked(Mark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
-    /// What was found, or that `what` could not be checked.
+    /// The row, or for a fault the row of a skipped check.
     pub(super) fn or_unseen(found: Result<Self, Fault>, what: &str) -> Self {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
-    /// A name, and numbers behind it: a line of a table.
+    /// A name and right-aligned numbers.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
         let numbers = numbers.into_iter().map(Fact::number);
         Self::of([Fact::new(Tone::Plain, name)].into_iter().chain(numbers).collect())
     }
 
-    /// A text beside its label.
     pub(super) fn labelled(label: &str, tone: Tone, text: impl Into<String>) -> Self {
         Self::of(vec![Fact::new(Tone::Quiet, label), Fact::new(tone, text)])
     }
 
-    /// The visible facts as one line.
+    /// The visible facts in one line, without bars.
     pub(super) fn text(&self) -> String {
         let shown = self.facts.iter().filter_map(|fact| match fact.shown.as_ref()? {
             Appearance::Text(text) | Appearance::Number(text) => Some(text.as_str()),
@@ -213,12 +209,12 @@ impl Fact {
         Self { tone: Tone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
 
-    /// The same fact for programs.
+    /// Adds a key and a value for programs.
     pub(super) fn named(self, key: &'static str, value: impl Into<String>) -> Self {
         Self { key, value: value.into(), ..self }
     }
 
-    /// The same fact, which a person sees only in the wide format.
+    /// Restricts the column to the wide format.
     pub(super) fn wide(self) -> Self {
         Self { is_wide: true, ..self }
     }

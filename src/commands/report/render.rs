@@ -1,4 +1,4 @@
-//! The one renderer: alignment, wrapping, colours and escapes of everything that commands print.
+//! Renders reports: alignment, wrapping, colours and escapes.
 
 use super::{
     super::{Error, text::wrapped},
@@ -8,23 +8,22 @@ use super::{
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// From this width on bars are 20 columns, below it 10.
+/// Terminal width from which bars have 20 columns instead of 10.
 const WIDE: usize = 80;
-/// Between facts.
+/// Space between facts.
 const GAP: &str = "  ";
-/// Before what is to be copied.
+/// Indent of commands and rules to copy.
 const COPIED: &str = "    ";
 
-/// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Text(Terminal),
-    /// For people, with all columns.
+    /// Text for people, with all columns.
     Wide(Terminal),
-    /// One line of `key=value` a fact, for logs, pipes and programs.
+    /// A line of `key=value` pairs per row, for logs, pipes and programs.
     Lines,
-    /// Kinds and names of the objects, one a line.
+    /// Kinds and names of the objects, one per line.
     Names,
     /// JSON.
     Json,
@@ -32,10 +31,10 @@ pub enum Format {
     Yaml,
 }
 
-/// What a text for people is laid out for. The default is no terminal: lines as long as they are, without colours.
+/// Layout of text for people. The default is for files and pipes: no limit of the width, and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terminal {
-    /// Columns. Longer texts are broken, and what cannot be broken is cut. 0: no limit.
+    /// Columns; 0 means no limit. Longer text is wrapped, or cut if it cannot be wrapped.
     pub width: usize,
     /// Rows.
     pub height: usize,
@@ -43,11 +42,11 @@ pub struct Terminal {
     pub has_colours: bool,
 }
 
-/// Writes `report`. Whatever in it could steer a terminal is written visibly.
+/// Writes `report` in `format`. It escapes control characters, so that the cluster cannot control the terminal.
 ///
 /// # Errors
 ///
-/// [`Error`] if the data of the report has no form in YAML, or the report has no names.
+/// [`Error`] if YAML cannot represent the data, or if the names format is used for a report without names.
 pub fn render(report: &Report, format: Format) -> Result<String, Error> {
     Ok(match format {
         Format::Text(terminal) => text(&narrow(&report.sections), terminal),
@@ -68,7 +67,7 @@ fn names(report: &Report) -> Result<String, Error> {
     Ok(names.iter().flat_map(|name| [escape(name), Cow::Borrowed("\n")]).collect())
 }
 
-/// The sections without the facts of the wide format.
+/// Removes the facts of the wide format.
 fn narrow(sections: &[Section]) -> Vec<Section> {
     let mut sections = sections.to_vec();
     for section in &mut sections {
@@ -115,7 +114,7 @@ fn section_lines(section: &Section, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// The widths of the columns. A text at the end of a row needs none.
+/// Column widths. Text at the end of a row does not count, because nothing follows it.
 fn columns(rows: &[ReportRow]) -> Vec<usize> {
     let mut widths = Vec::<usize>::new();
     for row in rows {
@@ -133,7 +132,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// A row behind `line`. A text at its end is broken where it begins; `rail` stands before what follows.
+/// The lines of a row. `line` is the start of the first line, `rail` is the start of each further line. The last text
+/// is wrapped within its column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
@@ -163,12 +163,12 @@ fn row_lines(
     lines
 }
 
-/// A remark behind `rail`, in as many lines as it takes; those after the first are indented.
+/// The lines of a remark, each after `rail`. Lines after the first are indented.
 fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
-    let room = width.saturating_sub(rail.chars().count() + GAP.len());
+    let text_width = width.saturating_sub(rail.chars().count() + GAP.len());
     let mut lines = Vec::new();
     for fact in visible(detail) {
-        for text in wrapped(&fact.text(), room) {
+        for text in wrapped(&fact.text(), text_width) {
             let indent = if lines.is_empty() { "" } else { GAP };
             let mut line = StyledLine::of(Tone::Quiet, rail);
             line.push(fact.tone, indent.to_owned() + &text);
@@ -182,7 +182,7 @@ fn visible(row: &ReportRow) -> Vec<&Fact> {
     row.facts.iter().filter(|fact| fact.shown.is_some()).collect()
 }
 
-/// A line for each row and remark that has keys. Nothing in it depends on the clock.
+/// A `key=value` line for each row and remark with keys. The lines do not depend on the current time.
 fn lines(sections: &[Section]) -> String {
     let mut text = String::new();
     for section in sections {
@@ -200,7 +200,7 @@ fn lines(sections: &[Section]) -> String {
     text
 }
 
-/// `key=value`; quoted where a space or a quote is in it.
+/// Appends `key=value`. A value with a space, quote or equals sign is quoted, and so is an empty value.
 fn pair(text: &mut String, key: &str, value: &str) {
     let value = escape(value);
     let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
@@ -212,7 +212,7 @@ fn pair(text: &mut String, key: &str, value: &str) {
 }
 
 impl Fact {
-    /// What a person sees of it, safe for a terminal.
+    /// The visible text with control characters escaped. It is empty for a bar.
     fn text(&self) -> Cow<'_, str> {
         match &self.shown {
             Some(Appearance::Text(text) | Appearance::Number(text)) => escape(text),
@@ -220,7 +220,7 @@ impl Fact {
         }
     }
 
-    /// Adds it to `line`, as wide as its column.
+    /// Appends the fact to `line`, padded to the width of its column.
     fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
         match &self.shown {
             Some(Appearance::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
@@ -236,7 +236,7 @@ impl Fact {
 }
 
 impl Mark {
-    /// What stands before the first line of a row, and before the others.
+    /// Tone, sign of the first line, and start of each further line.
     const fn signs(self, is_last: bool, indent: &str) -> (Tone, &str, &str) {
         match self {
             Self::Plain => (Tone::Plain, indent, indent),
@@ -253,11 +253,11 @@ impl Mark {
     }
 }
 
-/// A line without its end.
+/// A line of text in tones, without line feed.
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
     pieces: Vec<(Tone, String)>,
-    /// Whether it is never cut.
+    /// Whether the line is exempt from the terminal's width.
     is_whole: bool,
 }
 
@@ -274,7 +274,8 @@ impl StyledLine {
         self.pieces.push((tone, text.into()));
     }
 
-    /// `█` for what is there, `▓` for what is not current, `░` for the rest. Full only if all is there.
+    /// Appends a bar: `█` for synced informers, `▓` for stale ones, `░` for the rest. Rounding down keeps the bar of an
+    /// incomplete target from being full.
     fn push_bar(&mut self, cells: &InformerCounts, width: usize) {
         let of = |count: i32| usize::try_from(count).unwrap_or(0);
         let (synced, stale, total) = (of(cells.synced), of(cells.stale), of(cells.total));
@@ -293,7 +294,7 @@ impl StyledLine {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// The line with its end, at most `width` characters long (0: no limit); `…` stands for what is cut off.
+    /// The line with a line feed, cut to `width` characters with `…` at the end. A width of 0 means no limit.
     fn paint(&self, Terminal { width, has_colours, .. }: Terminal) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;
@@ -318,7 +319,7 @@ impl StyledLine {
 }
 
 impl Tone {
-    /// Colours of the 16 that every terminal has, so that the user's own palette decides.
+    /// Only the 16 standard colours, which follow the palette of the user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,

@@ -18,7 +18,7 @@ fn grid(name: &str, objects: &str, state: &str) -> ReportRow {
 }
 
 #[test]
-fn each_check_is_a_line_and_what_to_do_stands_below_it() {
+fn each_check_is_a_line_with_its_next_step_below() {
     let sections = vec![
         Section::new("API server", vec![ReportRow::good("answers")]),
         Section::default(),
@@ -47,7 +47,7 @@ profiles
 }
 
 #[test]
-fn facts_line_up_below_a_heading_and_without_one() {
+fn facts_are_aligned_with_and_without_a_heading() {
     let rows =
         vec![grid("NAME", "OBJECTS", "STATE"), grid("a-name", "1", "warm"), grid("b", "-", "")];
     let table = "NAME    OBJECTS  STATE\na-name        1  warm\nb             -\n";
@@ -58,20 +58,20 @@ fn facts_line_up_below_a_heading_and_without_one() {
 }
 
 #[test]
-fn a_text_beside_a_label_is_broken_where_it_begins() {
+fn text_after_a_label_is_wrapped_in_its_column() {
     let rows = vec![
-        ReportRow::labelled("cells", Tone::Plain, "1 of 4"),
+        ReportRow::labelled("synced", Tone::Plain, "1 of 4"),
         ReportRow::labelled("problem", Tone::Bad, "twenty columns of text and some more"),
     ];
     assert_eq!(
         written(vec![Section::new("shop", rows)], 32),
-        "shop\n  cells    1 of 4\n  problem  twenty columns of\n           text and some more\n"
+        "shop\n  synced   1 of 4\n  problem  twenty columns of\n           text and some more\n"
     );
 }
 
-/// Every text of a report, visible or not, with what could steer a terminal in it.
+/// Each text of the report, visible or hidden, contains control characters.
 #[test]
-fn no_text_of_a_report_steers_a_terminal() {
+fn control_characters_in_a_report_are_escaped() {
     let evil = "a\u{1b}[2J\nb\u{9b}31m\u{202e}c\u{200b}\u{7f}";
     let fact = || Fact::new(Tone::Bad, evil).named("key", evil);
     let row = |mark| ReportRow {
@@ -113,7 +113,7 @@ fn values_with_spaces_are_quoted() {
 }
 
 #[test]
-fn only_what_is_wrong_fails() {
+fn only_failed_checks_fail_the_command() {
     let of = |row| Report::judged(vec![Section::new("x", vec![ReportRow::good("a"), row])]).verdict;
     assert_eq!(of(ReportRow::bad("b")), Verdict::Bad);
     let unseen = ReportRow::unseen("b", &Fault::new(Reason::Forbidden, "no"));
@@ -123,7 +123,7 @@ fn only_what_is_wrong_fails() {
 }
 
 #[test]
-fn a_report_without_data_is_its_sections() {
+fn a_report_without_data_is_printed_as_sections() {
     let fault = Fault::new(Reason::Forbidden, "no");
     let details = vec![ReportRow::of(vec![Fact::new(Tone::Plain, "why")])];
     let rows = vec![
@@ -153,7 +153,7 @@ fn a_report_without_data_is_its_sections() {
 }
 
 #[test]
-fn names_are_printed_one_a_line_where_the_report_has_names() {
+fn names_are_printed_one_per_line() {
     let names = |names: Option<Vec<String>>| {
         render(&Report { names, ..Report::default() }, Format::Names)
     };

@@ -1,4 +1,4 @@
-//! What a target may not read, and the rules of the printed manifests that would let it.
+//! The missing permissions of a target, and the rules in the status that grant them.
 
 use super::super::report::{ReportRow, Tone};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -8,10 +8,10 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, PolicyRule as Told},
 };
 
-/// Most rules that are shown: a selector may find hundreds of namespaces.
+/// Maximum number of rules in the output. A selector can match hundreds of namespaces.
 const MAX_RULES: usize = 4;
 
-/// What is refused of a kind: verbs, and the namespace, which is empty for the whole cluster.
+/// The missing verbs on a resource, with the namespace. An empty namespace means the whole cluster.
 pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String, String)> {
     let is_it = |rule: &&Told| {
         rule.api_groups.iter().any(|group| group == of.group())
@@ -26,9 +26,9 @@ pub(super) fn refused(access: &AccessStatus, of: &GroupResource) -> Vec<(String,
     refused
 }
 
-/// The rules of the manifests that grant what is refused, at most four, each with its role and the field that
-/// the role is in. Only of kinds that a profile may
-/// name is anything found: text that is none of kubewarm's is not shown.
+/// At most four rules in the status that grant the missing permissions, each with its role and status field.
+///
+/// It prints only rules for the resource of the target, because other users than kubewarm can write the status.
 pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportRow> {
     let places: Vec<_> = refused(access, of).into_iter().map(|(_, place)| place).collect();
     let texts = [
@@ -63,7 +63,7 @@ fn grants(rule: &PolicyRule, of: &GroupResource) -> bool {
     has(&rule.api_groups, of.group()) && has(&rule.resources, of.resource())
 }
 
-/// As it stands in a list of rules.
+/// The rule as YAML, as in the `rules` of a role.
 fn lines(rule: &PolicyRule) -> Vec<String> {
     let flow = |words: &Option<Vec<String>>| {
         let quoted = words.iter().flatten().map(|word| match word.as_str() {
@@ -112,7 +112,7 @@ rules:
     }
 
     #[test]
-    fn the_rule_that_is_missing_is_found_in_the_role_of_its_namespace() {
+    fn the_missing_rule_comes_from_the_role_in_its_namespace() {
         let of = GroupResource::new("", "configmaps").unwrap();
         assert_eq!(refused(&access(), &of), [("watch".to_owned(), "shop".to_owned())]);
         let [found] = &granting(&access(), &of)[..] else { panic!("not one") };
@@ -127,7 +127,7 @@ rules:
     }
 
     #[test]
-    fn of_what_is_allowed_nothing_is_shown() {
+    fn a_resource_without_missing_permissions_has_no_rows() {
         let of = GroupResource::new("apps", "deployments").unwrap();
         assert_eq!(refused(&access(), &of), []);
         assert!(granting(&access(), &GroupResource::new("", "nodes").unwrap()).is_empty());

@@ -1,4 +1,4 @@
-//! One target of a profile: why it is not warm, the rule that is missing, and what to run next.
+//! The report of `status --target`: conditions, problems, missing rules and the next command.
 
 mod missing;
 
@@ -16,11 +16,9 @@ use kubewarm_api::{
 };
 use missing::{granting, refused};
 
-/// What the status of `profile` has of its target `target`.
-///
 /// # Errors
 ///
-/// [`Error`] if the profile has no such target.
+/// [`Error`] if the profile has no target with the name `target`.
 pub(super) fn target(
     profile: &CacheProfile,
     target: &str,
@@ -52,7 +50,7 @@ pub(super) fn target(
         (true, false) => Fact::new(Tone::Warning, "warm, but not known to be current"),
         (false, _) => Fact::new(Tone::Warning, "not warm"),
     };
-    // What was said of an older generation does not count.
+    // Conditions of an older generation do not count.
     let is_current = status.observed_generation >= profile.metadata.generation;
     let is_well = is_current && is("Warm") && is("Fresh");
     let mut rows = Vec::new();
@@ -70,14 +68,14 @@ pub(super) fn target(
     Ok(Report { sections: vec![Section { head, rows }], verdict, names, ..Report::default() })
 }
 
-/// What the status says.
+/// Rows for the conditions and problems in the status.
 fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
-    let mut rows = vec![ReportRow::labelled("cells", Tone::Plain, cells_text(target))];
+    let mut rows = vec![ReportRow::labelled("informers", Tone::Plain, cells_text(target))];
     for found in &target.conditions {
         let ago = length(span(found.last_transition_time.0, now));
-        let said = own_message(target, found);
-        let colon = if said.is_empty() { "" } else { ": " };
-        let text = format!("{}, {}, for {ago}{colon}{said}", found.status, found.reason);
+        let message = own_message(target, found);
+        let colon = if message.is_empty() { "" } else { ": " };
+        let text = format!("{}, {}, for {ago}{colon}{message}", found.status, found.reason);
         let tone = if found.status == "True" { Tone::Plain } else { Tone::Warning };
         rows.push(ReportRow::labelled(&found.type_, tone, text));
     }
@@ -89,7 +87,7 @@ fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
     rows
 }
 
-/// What is not allowed, the rule that would allow it, and how to grant it.
+/// Rows for each missing permission, the rules that grant it, and the commands that apply them.
 fn missing_rules(
     profile: &CacheProfile,
     access: &AccessStatus,
@@ -118,7 +116,7 @@ fn missing_rules(
     rows
 }
 
-/// `1 of 4 synced: 2 syncing, 1 forbidden`.
+/// The informers by state and the objects, such as `1 of 4 synced: 2 syncing, 1 forbidden; 300 objects`.
 fn cells_text(target: &TargetStatus) -> String {
     let InformerCounts { total, synced, syncing, stale, forbidden, missing, limited, failing } =
         target.informers.clone().unwrap_or_default();
@@ -130,14 +128,14 @@ fn cells_text(target: &TargetStatus) -> String {
         (limited, "limited"),
         (failing, "failing"),
     ];
-    let told: Vec<_> = others
+    let states: Vec<_> = others
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, state)| format!("{count} {state}"))
         .collect();
-    let colon = if told.is_empty() { "" } else { ": " };
+    let colon = if states.is_empty() { "" } else { ": " };
     let objects = grouped(target.objects.unwrap_or(0));
-    format!("{synced} of {total} synced{colon}{}; {objects} objects", told.join(", "))
+    format!("{synced} of {total} synced{colon}{}; {objects} objects", states.join(", "))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{
 };
 use serde_json::json;
 
-/// The target `deployments` of a profile that lacks a watch in one of four namespaces.
+/// A profile whose target `deployments` cannot watch in one of four namespaces.
 fn warming() -> CacheProfile {
     let mut profile = sample::warming();
     profile.spec = serde_json::from_value(json!({
@@ -43,7 +43,7 @@ fn a_target_is_printed_with_its_problems_and_the_missing_rule() {
 }
 
 #[test]
-fn no_problem_of_a_target_can_steer_the_terminal() {
+fn control_characters_in_problems_of_a_target_are_escaped() {
     let mut profile = warming();
     let targets = &mut profile.status.as_mut().unwrap().targets;
     let target = targets.iter_mut().find(|target| target.name == "deployments").unwrap();
@@ -55,7 +55,7 @@ fn no_problem_of_a_target_can_steer_the_terminal() {
 }
 
 #[test]
-fn a_profile_without_a_status_names_the_command_that_finds_out_why() {
+fn a_profile_without_a_status_gets_the_check_command() {
     let text = printed(&sample::untouched(), "pods", 100);
     assert_eq!(
         text,
@@ -64,7 +64,7 @@ fn a_profile_without_a_status_names_the_command_that_finds_out_why() {
 }
 
 #[test]
-fn only_what_is_known_of_the_newest_generation_counts() {
+fn only_the_status_of_the_newest_generation_counts() {
     let mut profile = sample::ready();
     let verdict =
         |profile: &CacheProfile, name| target(profile, name, sample::now()).unwrap().verdict;
@@ -75,13 +75,13 @@ fn only_what_is_known_of_the_newest_generation_counts() {
 }
 
 #[test]
-fn a_target_that_does_not_exist_is_an_error_that_names_the_others() {
+fn a_missing_target_is_an_error_that_lists_the_others() {
     let error = target(&sample::ready(), "nodes", sample::now()).unwrap_err();
     assert_eq!(error.to_string(), "CacheProfile checkout -n shop has no target nodes; it has pods");
 }
 
 #[test]
-fn every_line_fits_except_what_is_to_be_copied() {
+fn every_line_fits_except_commands_and_rules_to_copy() {
     let profile = warming();
     for width in 40..120 {
         let indent = |line: &str| line.len() - line.trim_start().len();

@@ -1,4 +1,4 @@
-//! The operator: its replicas, its lease, and what it may do.
+//! Checks the operator: its replicas, its Lease and its permissions.
 
 use super::super::{
     advice::program,
@@ -20,11 +20,11 @@ use kubewarm_api::{
 use kubewarm_client::{Answer, author_check, get, may};
 use std::fmt::Write as _;
 
-/// Reviews of what the operator may do: it needs a dozen.
+/// Maximum number of access reviews for the operator's permissions. About 12 are needed.
 const REVIEWS: usize = 128;
 
-/// Its replicas, who leads, what it may do, and whether authors are held to their accounts. `now` counts where the
-/// server does not tell the time.
+/// Rows for replicas, leader, permissions and the policy on the authors of profiles. `now` is used if the API server
+/// sends no `Date` header.
 pub(super) async fn works(
     client: &Client,
     args: &OperatorArgs,
@@ -52,7 +52,7 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// A row for each Deployment, and the settings of the operator.
+/// A row for each Deployment of the operator, and the operator's settings.
 async fn replicas(client: &Client, args: &OperatorArgs) -> (Vec<ReportRow>, OperatorSettings) {
     let namespace = args.home.operator_namespace.as_str();
     let (rows, found) = match deployments(client, namespace).await {
@@ -89,14 +89,14 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
     ReportRow::or_unseen(found, "who leads")
 }
 
-/// What the shipped roles allow, held against what reviews say of the account.
+/// Reviews each permission in the shipped roles for the operator's ServiceAccount.
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
 ) -> Result<Vec<ReportRow>, manifests::Unwritable> {
     let OperatorSettings { namespace, watched, more, .. } = settings;
     let subject = settings.subject();
-    // With namespaces of its own it can be granted no more, and asks as the caller.
+    // With watched namespaces the operator has no ClusterRole and reviews callers with their own tokens.
     let more = if watched.is_empty() { &**more } else { &[] };
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
     for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
@@ -129,19 +129,19 @@ async fn rights(
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
 }
 
-/// What the operator needs, one verb on one resource each.
+/// The permissions of the operator, one per verb and resource.
 fn needed(
     namespace: &str,
     watched: &[String],
     more: &[More],
 ) -> Result<Vec<Grant>, manifests::Unwritable> {
     let text = manifests::operator(namespace, watched, more)?;
-    // The other documents are neither roles nor bindings.
+    // Documents that do not parse are neither roles nor bindings.
     let roles = text.split("---\n").filter_map(|text| Document::parse(text).ok());
     Ok(grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
-/// What to ask about a grant; `None` if it is not about a resource.
+/// The attributes of an access review. `None` if the grant is not for a resource.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
     let Object::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
@@ -167,7 +167,7 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     };
     let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
-    // It only looks whether that policy is there.
+    // The operator only checks whether the admission policy exists, so it works without this permission.
     let is_needed = group != "admissionregistration.k8s.io";
     let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
     row.next(format!("{grant} | kubectl apply -f -"))
@@ -178,9 +178,9 @@ fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let said = format!("{ready} of {wanted} replicas of Deployment {namespace}/{name} are ready");
+    let text = format!("{ready} of {wanted} replicas of Deployment {namespace}/{name} are ready");
     if ready < wanted || wanted == 0 {
-        return ReportRow::bad(said)
+        return ReportRow::bad(text)
             .next(format!(
                 "kubectl -n {namespace} describe pods -l app.kubernetes.io/name=kubewarm"
             ))
@@ -192,10 +192,10 @@ fn of_deployment(deployment: &Deployment, namespace: &str) -> ReportRow {
     let version = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
     match version.filter(|version| *version != env!("CARGO_PKG_VERSION")) {
         Some(version) => ReportRow::note(format!(
-            "{said}; it is of version {version}, this command of {}",
+            "{text}; it is of version {version}, this command of {}",
             env!("CARGO_PKG_VERSION")
         )),
-        None => ReportRow::good(said),
+        None => ReportRow::good(text),
     }
 }
 
@@ -204,7 +204,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
         return ReportRow::bad("no replica leads: the last one gave the lease back").next(look);
     };
-    // What follows the pod's name tells it from its predecessor.
+    // A suffix after the pod's name distinguishes restarts of the pod.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
     let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(renewed).max(SignedDuration::ZERO);
@@ -217,7 +217,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     ReportRow::good(format!("{holder} leads, and said so {ago} ago"))
 }
 
-/// The clock of the API server: whoever asks may have another.
+/// The `Date` of the response. The clock of the user's machine can differ.
 fn server_time(answer: &Answer) -> Option<Timestamp> {
     let text = answer.headers.get(DATE)?.to_str().ok()?;
     httpdate::parse_http_date(text).ok()?.try_into().ok()

@@ -16,18 +16,18 @@ fn lease(holder: &str, renewed: &str) -> Lease {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_is_nobodys() {
+fn an_expired_lease_has_no_leader() {
     let mark = |lease: &Lease| of_lease(lease, now(), String::new()).mark;
     assert_eq!(mark(&lease("a", "2026-03-01T11:59:50Z")), Mark::Good);
     assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), Mark::Bad);
     assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), Mark::Bad);
     assert_eq!(mark(&Lease::default()), Mark::Bad);
-    // Its clock is ahead of the API server's.
+    // The clock of the replica is ahead of the API server's.
     assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), Mark::Good);
 }
 
 #[test]
-fn the_clock_is_the_servers() {
+fn the_time_comes_from_the_api_server() {
     let mut headers = http::HeaderMap::new();
     headers.insert(DATE, "Sun, 01 Mar 2026 12:00:00 GMT".parse().unwrap());
     let answer = Answer { headers, ..Answer::default() };
@@ -35,7 +35,7 @@ fn the_clock_is_the_servers() {
 }
 
 #[test]
-fn what_the_operator_needs_is_asked_for_one_by_one() {
+fn each_permission_of_the_operator_is_reviewed() {
     let line = |one: &ResourceAttributes| {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         format!(
@@ -54,11 +54,11 @@ fn what_the_operator_needs_is_asked_for_one_by_one() {
     let all = of(&[], &[]);
     assert!(all.contains(&"patch cacheprofiles/status  in ".to_owned()), "{all:?}");
     assert!(all.contains(&"get leases/ kubewarm in ops".to_owned()), "{all:?}");
-    let asks = "create tokenreviews/  in ".to_owned();
-    assert!(!all.contains(&asks), "{all:?}");
+    let review = "create tokenreviews/  in ".to_owned();
+    assert!(!all.contains(&review), "{all:?}");
     for more in [More::ReadApi, More::MetricsAuth] {
         let more = of(&[], &[more]);
-        assert!(more.contains(&asks), "{more:?}");
+        assert!(more.contains(&review), "{more:?}");
     }
     let some = of(&["shop".to_owned()], &[]);
     assert!(some.contains(&"list cacheprofiles/  in shop".to_owned()), "{some:?}");
@@ -66,9 +66,9 @@ fn what_the_operator_needs_is_asked_for_one_by_one() {
 }
 
 #[test]
-fn a_right_that_only_tells_more_may_be_missing() {
+fn a_missing_optional_permission_is_only_a_remark() {
     let subject = Subject::from_username("system:serviceaccount:ops:kubewarm");
-    let lack = |group: &str, resource: &str| {
+    let row = |group: &str, resource: &str| {
         let (group, resource) = (group.to_owned(), resource.to_owned());
         let lacked = Grant {
             subject: subject.clone(),
@@ -78,7 +78,7 @@ fn a_right_that_only_tells_more_may_be_missing() {
         };
         of_lack(&subject, &lacked, "kubewarm rbac --operator")
     };
-    let found = lack("events.k8s.io", "events");
+    let found = row("events.k8s.io", "events");
     assert_eq!(
         (found.mark, &*found.text()),
         (
@@ -87,11 +87,11 @@ fn a_right_that_only_tells_more_may_be_missing() {
         )
     );
     assert_eq!(found.next, ["kubewarm rbac --operator | kubectl apply -f -"]);
-    assert_eq!(lack("admissionregistration.k8s.io", "x").mark, Mark::Note);
+    assert_eq!(row("admissionregistration.k8s.io", "x").mark, Mark::Note);
 }
 
 #[test]
-fn replicas_that_are_not_ready_are_looked_into() {
+fn replicas_that_are_not_ready_fail() {
     let deployment = |ready: i32, version: &str| {
         serde_json::from_value::<Deployment>(json!({
             "metadata": {"name": "kubewarm", "labels": {"app.kubernetes.io/version": version}},
