@@ -1,6 +1,6 @@
 // Command peer runs the informers that kubewarm is compared with, from client-go and controller-runtime.
 //
-// peer dynamic|typed|controller-runtime KUBECONFIG
+//	peer dynamic|typed|controller-runtime KUBECONFIG
 //
 // It syncs all pods and prints one line of JSON. Then it answers each command on standard input with one
 // line of JSON; protocol.go lists the commands. It ends with its standard input.

@@ -1,7 +1,7 @@
 // Command follow runs Go clients that read through kubewarm, and one client of the API server for
 // comparison.
 //
-// follow API_KUBECONFIG CACHE_KUBECONFIG NAMESPACE
+//	follow API_KUBECONFIG CACHE_KUBECONFIG NAMESPACE
 //
 // Each follower copies a resource of the namespace through kubewarm. When all have synced, the program
 // prints a line of JSON. Then it answers each command on standard input with one line; protocol.go lists

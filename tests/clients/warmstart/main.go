@@ -1,7 +1,7 @@
 // Command warmstart starts the cache of a controller twice: cold, from the API server, and warm, from
 // kubewarm. It prints the time until the first result of each.
 //
-// go run ./warmstart [-api-version v1] [-kind ConfigMap] [-namespace shop] KUBECONFIG CACHE_KUBECONFIG
+//	go run ./warmstart [-api-version v1] [-kind ConfigMap] [-namespace shop] KUBECONFIG CACHE_KUBECONFIG
 //
 // `kubewarm kubeconfig` writes the second kubeconfig. Both starts run the same code.
 package main
