@@ -1,8 +1,8 @@
-# Targets with a `##` are listed by `make`.
+# `make` lists the targets with a `##` comment.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Builds would only wait for each other's lock on `target`.
+# Concurrent builds would only wait for the lock on `target`.
 .NOTPARALLEL:
 
 help: ## List the targets
@@ -12,8 +12,8 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 	@tests/prerequisites.sh cargo gcc go
 	@tests/demo/run.sh
 
-# The programs of each tier; tests/repository/tiers.rs holds that each is in exactly one. `e2e` is split by the
-# path of its tests: those below `slow::` wait for minutes, or need Prometheus.
+# The test programs of each tier. tests/repository/tiers.rs checks that each is in exactly one tier. `e2e`
+# is split by path: tests below `slow::` take minutes or need Prometheus.
 CHECK_PROGRAMS := repository protocol
 TEST_PROGRAMS := e2e e2e_rights lifecycle
 SLOW_PROGRAMS := chart image node prometheus soak
@@ -26,8 +26,8 @@ check: ## Format, clippy, unit and protocol tests
 	cargo clippy --test soak --locked -- -D warnings
 	cargo test --locked --lib --bins $(call programs,$(CHECK_PROGRAMS))
 
-# End-to-end tests wait more than they work. Their operators' requests are compared with the shipped rights
-# once all of them have ended.
+# End-to-end tests mostly wait. After them, `e2e_rights` compares the operators' requests with the shipped
+# permissions.
 test: has-go check lint ## `check`, and everything on a real control plane that a change can break
 	RUST_TEST_THREADS=$(E2E_THREADS) cargo test --locked --test e2e --test lifecycle -- --skip slow::
 	cargo test --locked --test e2e_rights
@@ -59,14 +59,14 @@ generate: ## Rewrite the generated files
 
 VERSION = $(shell sed -n '/^version/{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 
-# Two names for one image: the one that the chart takes, and one that stays the same.
+# Two names of one image: the name in the chart, and a name that does not change with the version.
 IMAGE ?= localhost/kubewarm:$(VERSION) localhost/kubewarm:dev
-# The same source and tools give the same files, bit for bit, without a daemon or a registry.
+# The same source and tools give identical files. The build needs no daemon and no registry.
 image: ## Build the image, target/kubewarm-image.tar, and its SBOM (IMAGE: other names)
 	@tests/prerequisites.sh cargo gcc buildah
 	deploy/image/image.sh $(IMAGE)
 
-# For tests: without link-time optimization, which takes minutes, without a commit and without an SBOM.
+# For tests: without a commit, an SBOM and link-time optimization, which takes minutes.
 test-image:
 	@tests/prerequisites.sh cargo gcc buildah
 	binary=$$(deploy/image/build.sh test-image) && \
@@ -76,8 +76,8 @@ HELM ?= helm
 package: ## Pack the chart into target/chart (HELM: the program)
 	$(HELM) package charts/kubewarm --destination target/chart
 
-# On people's machines names resolve as the machine says, which takes its shared libraries. The binary of
-# the image, for machines without glibc: KREW_BINARY=$$(deploy/image/build.sh).
+# The plugin uses the shared C library, so that names resolve as the user's machine is configured. For
+# machines without glibc, use the image's binary: KREW_BINARY=$$(deploy/image/build.sh).
 KREW_BINARY ?= target/release/kubewarm
 krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it will be downloaded)
 	@tests/prerequisites.sh cargo gcc
@@ -97,7 +97,7 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 	@tests/prerequisites.sh cargo gcc go
 	benches/run.sh $(BENCH_ARGS)
 
-# Before the lints take their minutes.
+# Checked before the lints, which take minutes.
 has-go:
 	@tests/prerequisites.sh cargo gcc go
 

@@ -14,6 +14,6 @@ cargo build --release --locked -p kubewarm -p kubewarm-bench
 (cd benches/peers/go && CGO_ENABLED=0 go build -trimpath -o ../../../target/bench/peer .)
 [ "${1:-}" != build ] || exit 0
 
-# The idle figure opens 2,000 watches, which are sockets here and at the API server.
+# The idle figure opens 2,000 watches, and each is a socket here and at the API server.
 ulimit -n "$(ulimit -H -n)"
 exec target/release/kubewarm-bench all "$@"

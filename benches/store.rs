@@ -1,7 +1,7 @@
-//! What the store costs: memory an object and time a delta, on 50,000 synthetic pods.
+//! Measures the store with 50,000 synthetic pods: memory per object and time per delta.
 //!
-//! `cargo bench --bench store` prints one table; `-- status` takes pods with a full status instead
-//! of pods that are all alike, `-- idle` counts what an idle cell takes.
+//! `cargo bench --bench store` prints one table. With `-- status`, pods have different, complete statuses,
+//! otherwise they are all alike. `-- idle` measures an idle informer.
 #![expect(
     clippy::print_stdout,
     clippy::expect_used,
@@ -27,7 +27,7 @@ const PODS: u32 = 50_000;
 const NAMESPACES: u32 = 20;
 const DEPLOYMENTS: u32 = 200;
 
-/// Which pods.
+/// The shape of the pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Alike,
@@ -36,7 +36,7 @@ enum Kind {
 
 fn main() {
     if std::env::args().any(|arg| arg == "idle") {
-        return idle_cells();
+        return idle_informers();
     }
     let kind =
         if std::env::args().any(|arg| arg == "status") { Kind::WithStatus } else { Kind::Alike };
@@ -110,7 +110,7 @@ fn reads(reader: &Reader) {
     );
 }
 
-/// Selects and unpacks as a list does; the objects found.
+/// Selects and unpacks objects as a list request does. Returns the number of objects.
 fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
     let (mut selected, mut found) = (reader.select(wanted, None, limit), 0);
     while selected.step() {}
@@ -123,7 +123,7 @@ fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
     found
 }
 
-fn idle_cells() {
+fn idle_informers() {
     let catalog = Catalog::new();
     let before = memory("VmRSS");
     let writers: Vec<_> = (0..2000)
@@ -133,7 +133,7 @@ fn idle_cells() {
             catalog.open(&key, &BTreeSet::new())
         })
         .collect();
-    println!("2,000 idle cells      {:>8} B each", (memory("VmRSS").saturating_sub(before)) / 2000);
+    println!("2,000 idle informers  {:>8} B each", (memory("VmRSS").saturating_sub(before)) / 2000);
     drop(writers);
 }
 
@@ -156,7 +156,7 @@ fn memory_line(reader: &Reader, base: u64) {
     println!("  resident            {resident:>8.0} B an object, {counted:.0} B counted");
 }
 
-/// One list of all pods at a version; the bytes of all bodies, and the time in the store alone.
+/// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the store.
 fn list(writer: &mut Writer, kind: Kind, version: u64, reread: Reread) -> (u64, Duration) {
     let (mut bytes, mut took) = (0, Duration::ZERO);
     let mut body = String::new();
@@ -268,7 +268,7 @@ fn uid(n: u32) -> String {
     )
 }
 
-/// Numbers that look random and are always the same.
+/// A reproducible hash, in place of random numbers.
 fn mix(n: u32) -> u32 {
     let n = (n ^ 0x9e37_79b9).wrapping_mul(0x85eb_ca6b);
     let n = (n ^ (n >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -289,7 +289,7 @@ fn cell() -> CellKey {
     }
 }
 
-/// A line of `/proc/self/status`, in bytes.
+/// A value of `/proc/self/status`, in bytes.
 fn memory(what: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(what)).unwrap_or_default();

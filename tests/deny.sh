@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Licences, bans and sources of every crate that is built, by the rules of deny.toml. The checker is
-# built once into the cache folder.
+# Checks licences, bans and sources of every crate with the rules of deny.toml. The checker is built once
+# into the cache folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,5 +10,6 @@ if [[ ! -x $cache/bin/cargo-deny ]]; then
     echo "building cargo-deny $version into $cache (once, some minutes)" >&2
     cargo install cargo-deny --version "$version" --locked --quiet --root "$cache"
 fi
-# Advisories are fetched from a Git repository, which is no package registry: SECURITY.md says who looks.
+# Advisories come from a Git repository, which is no package registry. SECURITY.md describes who checks
+# them.
 "$cache/bin/cargo-deny" --locked --workspace check --hide-inclusion-graph licenses bans sources

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Names each of the given programs that is missing, in one line with how to get it.
+# Names each given program that is missing, on one line with a way to install it.
 set -euo pipefail
 declare -A source=(
     [cargo]='Rust 1.95.0, https://rustup.rs'

@@ -17,11 +17,11 @@ for crate in crates/*/; do
 done
 mapfile -t files < <(find "${folders[@]}" -name '*.rs' | sort)
 
-# awk reads all files twice: first to find the files of test modules, then to count the rest.
+# awk reads all files twice: first to find the files of test modules, then to count the others.
 awk '
 function indent(line) { match(line, /^ */); return RLENGTH }
 
-# The folder for the modules that `file` declares.
+# The folder of the modules that `file` declares.
 function modules_of(file) {
     if (file ~ /\/(mod|lib|main)\.rs$/) { sub(/\/[^\/]*$/, "", file) } else { sub(/\.rs$/, "", file) }
     return file
@@ -33,8 +33,8 @@ function is_test_file(file, folder) {
     return 0
 }
 
-# Whether the line belongs to a `#[cfg(test)]` item. Such an item ends on its first line, or with the
-# closing brace that is indented as far as its first line.
+# Whether the line belongs to a `#[cfg(test)]` item. Such an item ends on its first line, or at the closing
+# brace with the indentation of its first line.
 function is_test_line(line, name) {
     if (FNR == 1) { state = "code" }
     if (state == "code") {
@@ -59,7 +59,7 @@ function is_test_line(line, name) {
     return 1
 }
 
-# `line` without the generics that begin it.
+# `line` without its leading generics.
 function without_generics(line, at, level, c) {
     if (line !~ /^</) return line
     for (at = 1; at <= length(line); at++) {

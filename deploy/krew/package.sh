@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Packs a binary as the krew plugin `warm`: an archive, the same for the same binary, and the manifest
-# that names it.
+# Packs a binary as the krew plugin `warm`: a reproducible archive and its manifest.
 #
 #   package.sh BINARY VERSION URL FOLDER
 #
-# URL is the folder that the archive will be downloaded from. Other platforms, built elsewhere, are added
-# to the manifest's list.
+# URL is the folder from which users will download the archive. Add archives of other platforms to the
+# manifest's list.
 set -euo pipefail
 
 if (($# != 4)); then

@@ -1,4 +1,4 @@
-//! Helm, and API servers to ask.
+//! Helm, and an API server for tests of the chart.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use testbed::{ControlPlane, Helm, eventually};
 
-/// Why a test cannot go on.
+/// The reason why a test failed.
 pub(crate) type Failure = Box<dyn Error>;
 
-/// What a test ends with.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// For what a cluster does in its own time.
+/// The time limit for changes in the cluster.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Where the chart is installed.
+/// The namespace of the release.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
 
-/// What the objects of the chart refer to: namespaces, of which the release's admits only pods that the
-/// strictest standard allows; accounts for pods.
+/// Objects to which the chart's objects refer: namespaces, and ServiceAccounts for pods. The release's
+/// namespace admits only pods of the restricted standard.
 const SURROUNDINGS: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -39,7 +39,7 @@ items:
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
 ";
 
-/// Kinds that others bring, as one stands in a manifest: the group, and the schema of the spec.
+/// Kinds of other projects: the kind, its group and the schema of its spec.
 const OTHERS: [(&str, &str, &str); 5] = [
     ("Certificate", "cert-manager.io", CERTIFICATE),
     ("ServiceMonitor", "monitoring.coreos.com", ANYTHING),
@@ -48,7 +48,7 @@ const OTHERS: [(&str, &str, &str); 5] = [
     ("VerticalPodAutoscaler", "autoscaling.k8s.io", AUTOSCALED),
 ];
 
-/// Of the real one, what is asked for here.
+/// The fields of cert-manager's schema that the chart sets.
 const CERTIFICATE: &str = "{type: object, required: [secretName, issuerRef], properties: {
               secretName: {type: string}, dnsNames: {type: array, items: {type: string}},
               ipAddresses: {type: array, items: {type: string}},
@@ -60,7 +60,7 @@ const CERTIFICATE: &str = "{type: object, required: [secretName, issuerRef], pro
 
 const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
 
-/// Of the real one, what a rule may say.
+/// The fields of the Prometheus operator's schema that a rule can set.
 const RULES: &str = "{type: object, properties: {groups: {type: array, x-kubernetes-list-type: map,
               x-kubernetes-list-map-keys: [name], items: {type: object, required: [name], properties: {
                 name: {type: string, minLength: 1}, interval: {type: string}, limit: {type: integer},
@@ -71,7 +71,7 @@ const RULES: &str = "{type: object, properties: {groups: {type: array, x-kuberne
                   labels: {type: object, additionalProperties: {type: string}},
                   annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}";
 
-/// Of the real one, which modes there are, and what a policy names.
+/// The modes of the schema of `VerticalPodAutoscaler`, and the fields that a policy names.
 const AUTOSCALED: &str = "{type: object, required: [targetRef], properties: {
               targetRef: {type: object, properties: {
                 apiVersion: {type: string}, kind: {type: string}, name: {type: string}}},
@@ -84,7 +84,7 @@ const AUTOSCALED: &str = "{type: object, required: [targetRef], properties: {
                   maxAllowed: {type: object, additionalProperties:
                     {x-kubernetes-int-or-string: true}}}}}}}}}";
 
-/// The definition of one of them.
+/// The CRD of one of these kinds.
 fn definition(kind: &str, group: &str, spec: &str) -> String {
     let singular = kind.to_lowercase();
     format!(
@@ -92,7 +92,7 @@ fn definition(kind: &str, group: &str, spec: &str) -> String {
 kind: CustomResourceDefinition
 metadata:
   name: {singular}s.{group}
-  # Whoever defines kinds of Kubernetes' own groups says so.
+  # The API server requires this annotation for CRDs in Kubernetes' own groups.
   annotations: {{api-approved.kubernetes.io: unapproved}}
 spec:
   group: {group}
@@ -111,7 +111,7 @@ spec:
     )
 }
 
-/// A file of the repository.
+/// The path of a file in the repository.
 pub(crate) fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -126,7 +126,8 @@ pub(crate) fn helms() -> Result<[Helm; 2], Failure> {
     Ok(Helm::locate_or_build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm"))?)
 }
 
-/// An API server with everything that the objects of the chart refer to, for questions only.
+/// An API server that has the objects to which the chart's objects refer. Tests send dry-run requests to
+/// it.
 pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
     static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     let start = || {

@@ -1,4 +1,4 @@
-//! What is in every rendered release, and what values change.
+//! Tests the content of every rendered release, and the effect of values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Failure, NAMESPACE, Outcome, chart, helms, surroundings};
 use crate::render::{Rendered, Values, all_values, render, render_all, without_certificates};
 
-/// Kinds that have no namespace.
+/// Cluster-scoped kinds.
 const OF_THE_CLUSTER: [&str; 7] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -25,14 +25,14 @@ const LABELS: [&str; 5] = [
     "helm.sh/chart",
 ];
 
-/// The kind, the namespace and the name.
+/// The kind, the namespace and the name of an object.
 fn called(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
     [&object["kind"], &metadata["namespace"], &metadata["name"]].map(text).join(" ")
 }
 
-/// What is wrong with these objects, whatever the values are.
+/// Violations of rules that hold for all values.
 fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -44,7 +44,7 @@ fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<Str
         }
         let metadata = &object["metadata"];
         let kind = object["kind"].as_str().unwrap_or_default();
-        // Those of `extraObjects` are as they are.
+        // Objects of `extraObjects` are rendered unchanged.
         let is_extra = kind == "ConfigMap"
             && !["-ca", "-dashboards", "-rights"].iter().any(|end| called.ends_with(end));
         let has_namespace = metadata["namespace"].is_string();
@@ -73,7 +73,7 @@ fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<Str
     faults
 }
 
-/// What is wrong with the pods, and with what selects them.
+/// Violations in the pod template, and in selectors of pods.
 fn pod_faults(rendered: &Rendered) -> Vec<String> {
     let Ok(deployment) = rendered.only("Deployment") else { return vec!["no Deployment".into()] };
     let mut faults = Vec::new();
@@ -117,7 +117,7 @@ fn pod_faults(rendered: &Rendered) -> Vec<String> {
     faults
 }
 
-/// A pod as the Deployment would make it, for the admission that Deployments do not go through.
+/// The pod of the Deployment. Admission of pods does not apply to Deployments, so the test submits a pod.
 fn pod(rendered: &Rendered) -> Result<String, Failure> {
     let template = &rendered.only("Deployment")?["spec"]["template"];
     let labels = &template["metadata"]["labels"];
@@ -154,24 +154,24 @@ fn every_file_of_values_makes_objects_that_the_api_server_takes() -> Outcome {
 }
 
 #[test]
-fn helm_lint_has_nothing_to_say() -> Outcome {
+fn helm_lint_reports_nothing() -> Outcome {
     let files = all_values()?;
     for helm in helms()? {
         let mut command = helm.command();
         command.args(["lint", "--strict", "--quiet", &chart()]);
-        // Of several files the last one wins; each is rendered alone in another test.
+        // Only one file, because the last of several files wins. Another test renders each file alone.
         for values in files.iter().filter(|values| values.name.starts_with("default")) {
             command.args(["--values", &values.path]);
         }
         let output = command.output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.trim().is_empty(), "{}: {said}", helm.name());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && printed.trim().is_empty(), "{}: {printed}", helm.name());
     }
     Ok(())
 }
 
-/// The file of values, the kind, the place in its only object (`ENV/` is a variable of the container), and the JSON
-/// that is there.
+/// Each line has the values file, the kind, the JSON pointer into the kind's only object, and the expected JSON.
+/// `ENV/` is an environment variable of the container.
 const EXPECTED: &str = r#"
 default Deployment /spec/replicas 1
 default Deployment /spec/strategy/rollingUpdate/maxUnavailable 0
@@ -290,7 +290,7 @@ names Deployment /spec/template/metadata/labels/example.com~1team "a"
 names ServiceAccount /automountServiceAccountToken false
 "#;
 
-/// The value of a variable of the container's environment.
+/// The value of an environment variable of the container.
 fn variable_of<'a>(deployment: &'a Value, name: &str) -> Option<&'a Value> {
     let variables = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
     variables.iter().find(|variable| variable["name"] == name)?.get("value")
@@ -323,7 +323,7 @@ fn values_reach_the_objects_they_are_for() -> Outcome {
 }
 
 #[test]
-fn what_is_not_asked_for_is_not_there() -> Outcome {
+fn disabled_features_render_no_objects() -> Outcome {
     let [_, helm] = helms()?;
     let rendered = render(&helm, &[])?;
     let mut kinds: Vec<_> =

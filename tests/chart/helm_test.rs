@@ -1,5 +1,5 @@
-//! `helm test`: no node is there to run its pod, so that a process does what the pod would do, as its
-//! account and with its arguments.
+//! Tests `helm test` without a node: a local process runs as the pod's ServiceAccount and with its
+//! arguments.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use testbed::{ControlPlane, Helm, eventually};
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 use crate::installs::Release;
 use crate::pods::{container, free_port, get, operator, report, text};
-use crate::scraped::is_scraped_as_told;
+use crate::scraped::check_scrape_configuration;
 
-/// What the hooks' objects have in common.
+/// A label of all objects of the test hook.
 const HOOKS: &str = "app.kubernetes.io/component=helm-test";
-/// Everything that `helm test` may create.
+/// The kinds of all objects that `helm test` may create.
 const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
-/// A profile that needs no permission beyond those of the operator.
+/// A profile that the operator's own permissions are enough for.
 const PROFILE: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: own, namespace: kubewarm-system}
 spec: {targets: [{name: profiles, group: kubewarm.io, resource: cacheprofiles}]}
 ";
-/// Twice what the pod may take.
+/// The time limit of Helm's test: twice the time limit of its pod.
 const PODS: Duration = Duration::from_mins(10);
 
-/// Runs the pod of the test once it is there, until `done` has what Helm came to. The second result is what
-/// the pod printed.
+/// Runs the test pod's command after Helm has created the pod, until `done` receives Helm's result. Returns
+/// that result and the command's output.
 fn run_pod(
     cluster: &ControlPlane,
     done: &Receiver<Result<String, String>>,
@@ -38,8 +38,8 @@ fn run_pod(
             let output = container(cluster, pod)?.output()?;
             let phase = if output.status.success() { "Succeeded" } else { "Failed" };
             report(cluster, text(pod, "/metadata/name")?, &json!({ "phase": phase }))?;
-            let said = [output.stdout, output.stderr].concat();
-            printed.push_str(&String::from_utf8_lossy(&said));
+            let both = [output.stdout, output.stderr].concat();
+            printed.push_str(&String::from_utf8_lossy(&both));
         }
         match done.try_recv() {
             Ok(ended) => Ok(ended),
@@ -50,7 +50,7 @@ fn run_pod(
     Ok((ended, printed))
 }
 
-/// Result of `helm test`, and what its pod printed.
+/// Runs `helm test` and returns its result and the output of its pod.
 fn helm_test(release: &Release<'_>) -> Result<(Result<String, String>, String), Failure> {
     let (sender, done) = channel();
     std::thread::scope(|scope| {
@@ -69,7 +69,7 @@ fn assert_lines(printed: &str, lines: &[&str]) {
     }
 }
 
-/// Waits until a replica leads and is ready, as `helm install --wait` and a moment after it do.
+/// Waits until a replica leads and is ready. `helm install --wait` waits for readiness only.
 fn await_operator(cluster: &ControlPlane) -> Outcome {
     cluster.run(["rollout", "status", "deployment/kubewarm", "-n", NAMESPACE, "--timeout=60s"])?;
     eventually(SOON, || {
@@ -78,7 +78,7 @@ fn await_operator(cluster: &ControlPlane) -> Outcome {
     })
 }
 
-/// Installs with these values, and has it tested.
+/// Installs with these values, and checks that the test passes.
 fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outcome {
     let path = cluster.folder().join(format!("{name}.yaml"));
     let release = Release { helm, cluster, values: path };
@@ -111,7 +111,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
     assert_eq!(cluster.run(["get", KINDS, "-A", "-l", HOOKS, "-o", "name"])?, "");
     if name == "scraped" {
-        is_scraped_as_told(&release, &admin.to_string(), &files)?;
+        check_scrape_configuration(&release, &admin.to_string(), &files)?;
     }
     operator.term()?;
     if name == "stopped" {
@@ -125,20 +125,20 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     Ok(())
 }
 
-/// An operator that does not run.
+/// Checks that the test fails if the operator does not run.
 fn fails(release: &Release<'_>) -> Outcome {
     let (ended, printed) = helm_test(release)?;
     assert!(ended.is_err(), "{printed}");
     assert_lines(&printed, &["✗ no replica leads: the last one gave the lease back"]);
     assert!(printed.contains(" checks failed; "), "{printed}");
-    // What failed stays to be looked at, until the next test or by hand.
+    // A failed test keeps its objects until the next test or until a user deletes them.
     let cluster = release.cluster;
     cluster.run(["delete", KINDS, "-n", NAMESPACE, "-l", HOOKS, "--grace-period=0", "--force"])?;
     Ok(())
 }
 
 #[test]
-fn helm_test_passes_where_all_is_well_and_fails_where_nobody_leads() -> Outcome {
+fn helm_test_passes_on_a_healthy_release_and_fails_without_a_leader() -> Outcome {
     let cluster = ControlPlane::builder().with_controller_manager().start()?;
     for namespace in [NAMESPACE, "shop", "orders"] {
         cluster.run(["create", "namespace", namespace])?;

@@ -1,4 +1,4 @@
-//! The life of a release: installed with its CRD and a profile, upgraded, rolled back, uninstalled.
+//! Tests the life of a release: install with CRD and profile, upgrade, rollback, uninstall.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use testbed::{ControlPlane, Helm, eventually};
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 
 pub(crate) const CRD: &str = "cacheprofiles.kubewarm.io";
-/// All that a release may leave behind, by kind.
+/// The kinds of all objects that a release could leave behind.
 const KINDS: &str = "deployments,pods,services,serviceaccounts,configmaps,secrets,roles,rolebindings,\
     clusterroles,clusterrolebindings,networkpolicies,poddisruptionbudgets,flowschemas,\
     prioritylevelconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings";
-/// No node is there to run pods: what is waited for is that there are none.
+/// Without a node no pod can run, so there are no replicas and Helm does not wait for pods.
 pub(crate) const VALUES: &str = "replicaCount: 0
 profiles:
 - name: sample
@@ -36,7 +36,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]
 pub(crate) struct Release<'a> {
     pub(crate) helm: &'a Helm,
     pub(crate) cluster: &'a ControlPlane,
-    /// Where values are written for Helm to read.
+    /// The file with the values for Helm.
     pub(crate) values: PathBuf,
 }
 
@@ -59,22 +59,22 @@ impl Release<'_> {
         Ok(serde_json::from_str(&self.cluster.run(args)?)?)
     }
 
-    /// What its replicas show, and by what it is verified.
+    /// The certificate of the replicas and the CA that verifies it.
     fn certificate(&self) -> Result<[String; 2], Failure> {
         let held = |key| crate::pods::secret(self.cluster, "kubewarm-tls", key);
         Ok([held("tls.crt")?, held("ca.crt")?])
     }
 
-    /// What has the labels of the release, but for the CRD and its profiles.
+    /// The objects with the label of the release, except the CRD and its profiles.
     pub(crate) fn left(&self) -> Result<String, Failure> {
         let label = "--selector=app.kubernetes.io/instance=kubewarm";
         Ok(self.cluster.run(["get", KINDS, "--all-namespaces", label, "-o", "name"])?)
     }
 
-    /// Whether jane may do this in her namespace.
+    /// Whether the user jane has this permission in the namespace `shop`.
     fn jane_may(&self, what: &[&str]) -> bool {
         let who = ["auth", "can-i", "--as=jane", "--namespace=shop"];
-        self.cluster.run(who.iter().chain(what)).is_ok_and(|said| said.trim() == "yes")
+        self.cluster.run(who.iter().chain(what)).is_ok_and(|answer| answer.trim() == "yes")
     }
 }
 
@@ -105,10 +105,10 @@ fn live(release: &Release<'_>) -> Outcome {
     let targets = |profile: &Value| profile["spec"]["targets"].as_array().map(Vec::len);
     assert_eq!(targets(&installed), Some(1));
 
-    // Who may edit in a namespace may edit profiles there, and no status.
+    // The role `edit` permits changes of profiles, but not of their status.
     let edit = ["update", "cacheprofiles.kubewarm.io"];
     eventually(SOON, || {
-        release.jane_may(&edit).then_some(()).ok_or_else(|| "jane may not".into())
+        release.jane_may(&edit).then_some(()).ok_or_else(|| "jane cannot update profiles".into())
     })?;
     let status = ["patch", "cacheprofiles.kubewarm.io", "--subresource=status"];
     assert!(!release.jane_may(&status), "a status is the operator's");
@@ -122,17 +122,17 @@ fn live(release: &Release<'_>) -> Outcome {
     release.run(&upgrade, Some(&format!("{VALUES}{MORE}tls: {{names: [warm.example.com]}}\n")))?;
     assert_ne!(release.certificate()?, certificate, "it is for a name more");
     assert_eq!(targets(&upgraded), Some(2));
-    // Helm 3 has no way to change what an install made as a hook.
-    assert!(uid(&upgraded) == uid(&installed) || release.helm.name() == "helm-3", "made anew");
+    // Helm 3 cannot change an object that an install created as a hook.
+    assert!(uid(&upgraded) == uid(&installed) || release.helm.name() == "helm-3", "made again");
 
-    // The first revision knows the profile as a hook: going back must not delete it.
+    // In the first revision the profile is a hook. The rollback must not delete it.
     release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
     assert_eq!(uid(&release.profile()?), uid(&upgraded));
     release.run(&["uninstall", "kubewarm", "--wait"], None)?;
     assert_eq!(release.left()?, "");
     assert_eq!(uid(&release.profile()?), uid(&upgraded));
 
-    // And again, over what was kept.
+    // Installs again over the objects that were kept.
     release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
     let again = release.profile()?;
     assert_eq!(targets(&again), Some(1));
@@ -143,7 +143,7 @@ fn live(release: &Release<'_>) -> Outcome {
     Ok(())
 }
 
-/// As a later chart would leave it: profiles are stored in a version that this chart does not have.
+/// Simulates a later chart: profiles are stored in a version that this chart does not have.
 fn refuse_to_drop_what_is_stored(release: &Release<'_>, upgrade: &[&str]) -> Outcome {
     let added = r#"[{"op": "copy", "from": "/spec/versions/0", "path": "/spec/versions/1"},
         {"op": "replace", "path": "/spec/versions/1/name", "value": "v1beta9"},
@@ -151,7 +151,7 @@ fn refuse_to_drop_what_is_stored(release: &Release<'_>, upgrade: &[&str]) -> Out
         {"op": "replace", "path": "/spec/versions/0/storage", "value": false}]"#;
     release.cluster.run(["patch", "crd", CRD, "--type=json", "-p", added])?;
     let error = match release.run(upgrade, Some(VALUES)) {
-        Ok(said) => format!("accepted: {said}"),
+        Ok(output) => format!("accepted: {output}"),
         Err(error) => error.to_string(),
     };
     assert!(error.contains("profiles are stored as v1beta9"), "{error}");

@@ -1,4 +1,4 @@
-//! The chart, as Helm 3 and Helm 4 render and install it, on a real API server.
+//! Tests the chart as Helm 3 and Helm 4 render and install it, on a real API server.
 
 mod cluster;
 mod contents;

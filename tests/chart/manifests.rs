@@ -1,4 +1,4 @@
-//! `deploy/operator.yaml`: the rendered chart, for those who do without Helm.
+//! Tests that `deploy/operator.yaml` is the rendered chart, for users without Helm.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const HEADER: &str = "\
 # admin port KUBEWARM_ADMIN_TLS_CERT_FILE and KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE, or use the chart, which
 # makes one.
 #
-# Nobody may read the metrics before you bind the role for it:
+# No client can read the metrics until you bind the role for it:
 #
 #   kubectl create clusterrolebinding kubewarm-metrics-reader \\
 #     --clusterrole=kubewarm-metrics-reader --serviceaccount=NAMESPACE:NAME
@@ -29,7 +29,7 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 ";
 
-/// What only says that Helm was there.
+/// Lines that only Helm's output contains.
 const OF_HELM: [&str; 3] = ["# Source: ", "helm.sh/chart: ", "app.kubernetes.io/managed-by: Helm"];
 
 #[test]
@@ -74,8 +74,7 @@ fn sorted(objects: &[Value]) -> Vec<String> {
     all
 }
 
-/// Roles and bindings, as they would be without labels; those for others are left out: people, and
-/// whoever scrapes.
+/// Roles and bindings without labels, except the ones for users and for scrapers.
 fn rights(objects: Vec<Value>) -> Vec<String> {
     let is_about_rights = |object: &Value| {
         object["apiVersion"] == "rbac.authorization.k8s.io/v1"
@@ -133,7 +132,7 @@ fn the_only_lease_that_a_role_covers_is_the_one_that_decides_who_leads() -> Outc
 }
 
 #[test]
-fn nobody_reads_metrics_by_default() -> Outcome {
+fn the_default_release_grants_no_access_to_metrics() -> Outcome {
     let release = "kubewarm-metrics-reader";
     for helm in helms()? {
         for set in [&[][..], &["--set", "tls.source=Process"]] {
@@ -141,10 +140,10 @@ fn nobody_reads_metrics_by_default() -> Outcome {
             let has_role =
                 rendered.of_kind("ClusterRole").any(|it| it["metadata"]["name"] == release);
             let mut bindings = rendered.of_kind("ClusterRoleBinding");
-            assert!(has_role, "there is a role to bind");
+            assert!(has_role, "the role is missing");
             assert!(
                 !bindings.any(|binding| binding["roleRef"]["name"] == release),
-                "nobody has it"
+                "the role is bound"
             );
             let pod = &rendered.only("Deployment")?["spec"]["template"]["spec"]["containers"][0];
             let env = |name: &str| pod["env"].as_array()?.iter().find(|it| it["name"] == name);
@@ -180,7 +179,7 @@ fn the_accounts_named_may_read_the_metrics_and_nothing_else() -> Outcome {
 }
 
 #[test]
-fn rbac_read_grants_list_and_watch_where_it_says() -> Outcome {
+fn rbac_read_grants_list_and_watch_in_its_namespaces() -> Outcome {
     let [_, helm] = helms()?;
     let path = file("charts/kubewarm/ci/flow-schema-values.yaml");
     let rendered = render(&helm, &["--values", &path.to_string_lossy()])?;

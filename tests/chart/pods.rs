@@ -1,5 +1,5 @@
-//! Pods without a node: processes do what their containers would do, as their accounts, with their
-//! arguments and files.
+//! Runs pods without a node: local processes with the arguments, files and ServiceAccounts of the
+//! containers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use testbed::{ControlPlane, Process, eventually};
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON};
 
 const NOT_READY: &str = "there is no pod of the Deployment";
-/// Where pods find files, as far as they are looked for here.
+/// Folders in a pod from which kubewarm reads files.
 const PLACES: [&str; 2] = ["/etc/kubewarm", "/var/run/secrets/kubernetes.io/serviceaccount"];
 
 pub(crate) fn get(cluster: &ControlPlane, args: &[&str]) -> Result<Value, Failure> {
@@ -28,7 +28,7 @@ pub(crate) fn free_port() -> Result<u16, Failure> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Says of a pod what its kubelet would.
+/// Writes the pod's status as a kubelet would.
 pub(crate) fn report(cluster: &ControlPlane, pod: &str, status: &Value) -> Outcome {
     let patch = json!({ "status": status }).to_string();
     let args = ["patch", "pod", pod, "-n", NAMESPACE, "--subresource=status", "-p", &patch];
@@ -36,7 +36,7 @@ pub(crate) fn report(cluster: &ControlPlane, pod: &str, status: &Value) -> Outco
     Ok(())
 }
 
-/// The files that a pod finds, below this folder as it has them below its root.
+/// Writes the files of a pod's volumes below the returned folder, which stands for the pod's root.
 fn mount(cluster: &ControlPlane, pod: &Value) -> Result<PathBuf, Failure> {
     let root = cluster.folder().join(format!("mounts-{}", text(pod, "/metadata/uid")?));
     for mount in pod["spec"]["containers"][0]["volumeMounts"].as_array().into_iter().flatten() {
@@ -66,14 +66,13 @@ fn mount(cluster: &ControlPlane, pod: &Value) -> Result<PathBuf, Failure> {
     Ok(root)
 }
 
-/// What a Secret of the release's namespace holds.
+/// The value of a key in a Secret of the release's namespace.
 pub(crate) fn secret(cluster: &ControlPlane, name: &str, key: &str) -> Result<String, Failure> {
     let template = format!("--template={{{{index .data \"{key}\" | base64decode}}}}");
     Ok(cluster.run(["get", "secret", name, "-n", NAMESPACE, "-o", "go-template", &template])?)
 }
 
-/// A process that does what the first container of a pod would do: its arguments, its environment, its
-/// account, its files.
+/// The command of a pod's first container, with its arguments, environment, ServiceAccount and files.
 pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, Failure> {
     let root = mount(cluster, pod)?;
     let here = |value: &str| {
@@ -85,17 +84,17 @@ pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, 
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     let account = text(pod, "/spec/serviceAccountName")?;
     let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, account)?;
-    // In a pod that is the namespace of its token volume.
+    // In a pod, kubewarm reads its namespace from its token volume.
     let place = ["config", "set-context", "--current", "--namespace", NAMESPACE];
     let mut kubectl = Command::new(cluster.tools().program("kubectl"));
     let is_set = kubectl.args(place).arg("--kubeconfig").arg(&kubeconfig).output()?;
     assert!(is_set.status.success(), "{}", String::from_utf8_lossy(&is_set.stderr));
     command
         .env("KUBECONFIG", kubeconfig)
-        // As in the image, where no certificates are.
+        // The image contains no CA certificates.
         .env("SSL_CERT_FILE", "/nowhere")
         .env("SSL_CERT_DIR", "/nowhere")
-        // In a pod that follows from its token volume.
+        // In a pod, kubewarm reads its namespace from its token volume.
         .env("KUBEWARM_OPERATOR_NAMESPACE", NAMESPACE);
     let container = &pod["spec"]["containers"][0];
     for variable in container["env"].as_array().into_iter().flatten() {
@@ -107,7 +106,7 @@ pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, 
     Ok(command)
 }
 
-/// The operator, as its Deployment's pod would run it, and where its files lie.
+/// Starts the operator of the Deployment's pod, and returns the folder of its files.
 pub(crate) fn operator(cluster: &ControlPlane, name: &str) -> Result<(Process, PathBuf), Failure> {
     let selector = "app.kubernetes.io/name=kubewarm";
     let pod = eventually(SOON, || {

@@ -1,13 +1,13 @@
-//! Values that are refused, and with which words.
+//! Tests that wrong values are rejected, and that the messages name the field.
 
 use testbed::Helm;
 
 use crate::cluster::{Failure, Outcome, helms};
 use crate::render::render;
 
-/// Values, and what the message names: the field, and what is wrong with it.
+/// Rejected values, and words of the message: the field and the reason.
 const REFUSED: &[(&str, &[&str])] = &[
-    // By the schema.
+    // Rejected by the schema.
     ("replicaCount: three", &["/replicaCount", "want integer"]),
     ("replicas: 2", &["replicas", "not allowed"]),
     ("image: {digest: sha256:abc}", &["/image/digest", "does not match"]),
@@ -54,7 +54,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("tls: {names: ['a b']}", &["/tls/names/0", "does not match"]),
     ("tls: {insecureSkipVerify: true}", &["/tls", "insecureSkipVerify"]),
     ("metrics: {tls: {insecureSkipVerify: true}}", &["/metrics/tls", "insecureSkipVerify"]),
-    // By the templates.
+    // Rejected by the templates.
     ("{watchNamespaces: [shop], readApi: {auth: delegated}}", &["readApi.auth", "caller-token"]),
     ("readApi: {audiences: [kubewarm], forward: true}", &["readApi.audiences", "forward"]),
     ("{watchNamespaces: [shop], readApi: {audiences: [kubewarm]}}", &["readApi.audiences"]),
@@ -131,11 +131,11 @@ fn refusal(helm: &Helm, values: &str) -> Result<String, Failure> {
 #[test]
 fn the_namespace_of_the_control_plane_is_refused() -> Outcome {
     for helm in helms()? {
-        let Err(said) = render(&helm, &["--namespace", "kube-system"]) else {
+        let Err(message) = render(&helm, &["--namespace", "kube-system"]) else {
             panic!("{}: accepted", helm.name())
         };
-        let said = said.to_string();
-        assert!(said.contains("--namespace: kube-system"), "{}: {said}", helm.name());
+        let message = message.to_string();
+        assert!(message.contains("--namespace: kube-system"), "{}: {message}", helm.name());
     }
     Ok(())
 }
@@ -145,9 +145,9 @@ fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
     let mut surprises = Vec::new();
     for helm in helms()? {
         for (values, words) in REFUSED {
-            let said = refusal(&helm, values)?;
-            if words.iter().any(|word| !said.contains(word)) {
-                surprises.push(format!("{}: {values}: not {words:?}, but\n{said}", helm.name()));
+            let message = refusal(&helm, values)?;
+            if words.iter().any(|word| !message.contains(word)) {
+                surprises.push(format!("{}: {values}: not {words:?}, but\n{message}", helm.name()));
             }
         }
     }
@@ -156,7 +156,7 @@ fn wrong_values_are_refused_with_the_name_of_the_field() -> Outcome {
 }
 
 #[test]
-fn what_the_cluster_does_not_know_is_left_out() -> Outcome {
+fn kinds_that_the_cluster_lacks_are_not_rendered() -> Outcome {
     for (kind, set) in [
         ("PodMonitor", "metrics.podMonitor.enabled=true,metrics.auth.tokenSecret.name=scraper"),
         ("PrometheusRule", "metrics.prometheusRule.enabled=true"),

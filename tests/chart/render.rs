@@ -1,11 +1,11 @@
-//! What the chart renders to.
+//! Renders the chart.
 
 use serde_json::Value;
 use testbed::Helm;
 
 use crate::cluster::{Failure, NAMESPACE, chart, file};
 
-/// The text that Helm prints, and the objects in it.
+/// Helm's output, and the objects in it.
 pub(crate) struct Rendered {
     pub(crate) text: String,
     pub(crate) objects: Vec<Value>,
@@ -29,7 +29,7 @@ impl Rendered {
     }
 }
 
-/// The objects of a text, those in lists among them.
+/// The objects of a text, including the items of lists.
 pub(crate) fn objects(text: &str) -> Result<Vec<Value>, Failure> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
     let each = all.into_iter().flat_map(|mut document| match document.get_mut("items") {
@@ -39,12 +39,12 @@ pub(crate) fn objects(text: &str) -> Result<Vec<Value>, Failure> {
     Ok(each.filter(|object| !object.is_null()).collect())
 }
 
-/// Renders the release `kubewarm` with more arguments, without what only `helm test` creates.
+/// Renders the release `kubewarm` with further arguments, without the objects of `helm test`.
 pub(crate) fn render(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure> {
     render_all(helm, &[&["--skip-tests"], more].concat())
 }
 
-/// The same with what `helm test` creates.
+/// Renders the release, including the objects of `helm test`.
 pub(crate) fn render_all(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure> {
     let chart = chart();
     let args = ["template", "kubewarm", &chart, "--namespace", NAMESPACE];
@@ -53,7 +53,7 @@ pub(crate) fn render_all(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure
     Ok(Rendered { text, objects })
 }
 
-/// `objects` without what Helm makes anew each time that it does not find it in a cluster: certificates.
+/// `objects` without certificates, which Helm generates again unless it finds them in a cluster.
 pub(crate) fn without_certificates(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {
         let is_made = object["type"] == "kubernetes.io/tls" || object["data"]["ca.crt"].is_string();
@@ -68,14 +68,14 @@ pub(crate) fn without_certificates(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// A file of values: its name, its path, and what is in it.
+/// A values file: its name, its path and its content.
 pub(crate) struct Values {
     pub(crate) name: String,
     pub(crate) path: String,
     pub(crate) content: Value,
 }
 
-/// The files of values that the chart is tested with.
+/// The values files in the chart's `ci` folder.
 pub(crate) fn all_values() -> Result<Vec<Values>, Failure> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(file("charts/kubewarm/ci"))? {

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes as the monitor of the chart has it by default: over TLS, with a token, and trusts
-//! nobody else.
+//! Tests that a real Prometheus scrapes as the chart's monitor configures it: over TLS, with a token, and
+//! with the chart's CA alone.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::installs::Release;
 use crate::pods::secret;
 use crate::render::render;
 
-/// Of Prometheus.
+/// The ServiceAccount of Prometheus.
 const ACCOUNT: &str = "prometheus";
-/// For a scrape each second, and a look at the files every 5 s.
+/// The time limit for changes. Prometheus scrapes once a second, and the operator checks its files every 5 s.
 const SCRAPED: Duration = Duration::from_mins(1);
 
-/// How Prometheus verifies, of what the `ServiceMonitor` says.
+/// The TLS settings of Prometheus, taken from the `ServiceMonitor`.
 fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
     let endpoint = &monitor["spec"]["endpoints"][0];
     assert_eq!(endpoint["scheme"], "https");
@@ -25,7 +25,7 @@ fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
     Ok(json!({"ca_file": ca_file, "server_name": name}))
 }
 
-/// The token of the account that Prometheus runs as.
+/// A token of Prometheus' ServiceAccount.
 fn scraper(cluster: &ControlPlane) -> Result<String, Failure> {
     cluster.run(["create", "serviceaccount", ACCOUNT, "-n", NAMESPACE])?;
     Ok(cluster.run(["create", "token", ACCOUNT, "-n", NAMESPACE])?.trim().to_owned())
@@ -39,9 +39,13 @@ fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
     })
 }
 
-/// The operator of `release`, whose admin address is at this port and whose files lie in this folder, is
-/// scraped; and after the Secret has changed, by whoever trusts the new one.
-pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path) -> Outcome {
+/// Checks that Prometheus scrapes the operator on this admin port. Then the Secret changes, and a
+/// Prometheus with the new CA must scrape it. `files` is the folder of the operator's files.
+pub(crate) fn check_scrape_configuration(
+    release: &Release<'_>,
+    port: &str,
+    files: &Path,
+) -> Outcome {
     let cluster = release.cluster;
     let monitors = ["--set", "metrics.renderMode=always,metrics.serviceMonitor.enabled=true"];
     let rendered = render(release.helm, &monitors)?;
@@ -53,7 +57,7 @@ pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path
     std::fs::write(&ca, &held)?;
     let published =
         ["get", "configmap", "kubewarm-ca", "-n", NAMESPACE, "-o", "jsonpath={.data.ca\\.crt}"];
-    assert_eq!(cluster.run(published)?.trim(), held.trim(), "for those who may see no Secret");
+    assert_eq!(cluster.run(published)?.trim(), held.trim(), "the published CA");
 
     let next = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
     let next_ca = cluster.folder().join("scraped-next.crt");
@@ -80,7 +84,7 @@ pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path
         ],
     });
     let prometheus = cluster.prometheus(&config)?;
-    // Its account may not yet.
+    // The ServiceAccount has no permission yet.
     await_up(&prometheus, "right", 0.0)?;
     let subject = format!("--serviceaccount={NAMESPACE}:{ACCOUNT}");
     let role = "kubewarm-metrics-reader";
@@ -93,7 +97,7 @@ pub(crate) fn is_scraped_as_told(release: &Release<'_>, port: &str, files: &Path
     let build = prometheus.query("kubewarm_build_info")?;
     assert_eq!(build.len(), 1, "{build:?}");
 
-    // As the kubelet does it when the Secret has changed.
+    // The kubelet updates these files after a change of the Secret.
     let shown = files.join("etc/kubewarm/tls");
     std::fs::write(shown.join("tls.crt"), next.cert.pem())?;
     std::fs::write(shown.join("tls.key"), next.signing_key.serialize_pem())?;

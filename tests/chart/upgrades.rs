@@ -1,4 +1,4 @@
-//! A later chart, whose CRD has a field more: upgraded to, rolled back from, uninstalled.
+//! Tests the upgrade to a later chart whose CRD has one more field, and the rollback.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use testbed::{ControlPlane, eventually};
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 use crate::installs::{CRD, Release, VALUES};
 
-/// The later chart's version.
+/// The version of the later chart.
 const LATER: &str = "99.0.0";
-/// Before which field of the spec the new one stands.
+/// The CRD text before which the new field is inserted.
 const PLACE: &str = "\n              mode:\n";
 const FIELD: &str = "\n              note:\n                type: string";
-/// As much of the chart as there is without nodes and without the Prometheus operator.
+/// Most objects of the chart, except objects that need a node or the Prometheus operator.
 const MORE: &str = "networkPolicy: {enabled: true}
 flowSchema: {enabled: true}
 metrics:
@@ -37,7 +37,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// The chart as a later version of it could be.
+/// Writes a later version of the chart and returns its folder.
 fn later(folder: &Path) -> Result<String, Failure> {
     let path = folder.join("later");
     copy(Path::new(&chart()), &path)?;
@@ -53,7 +53,7 @@ fn later(folder: &Path) -> Result<String, Failure> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Sets the new field and says what is stored of it: nothing, where the CRD does not have it.
+/// Sets the new field and returns its stored value, which is null if the CRD does not have the field.
 fn noted(release: &Release<'_>, note: &str) -> Result<Value, Failure> {
     let patch = format!(r#"{{"spec": {{"note": "{note}"}}}}"#);
     let patched = ["patch", "cprof", "sample", "-n", "shop", "--type=merge", "-p", &patch];
@@ -91,7 +91,7 @@ fn live(release: &Release<'_>, later: &str) -> Outcome {
     let chart = format!("kubewarm-{LATER}");
     assert_eq!(chart_of(release)?, [&*chart; 3].join(" "));
     assert!(is_the_same(&release.profile()?), "{:#}", release.profile()?);
-    // The API server takes a moment to know the field.
+    // The API server needs a moment to serve the field.
     await_note(release, "known", &json!("known"))?;
 
     release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;

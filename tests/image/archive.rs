@@ -1,4 +1,5 @@
-//! The archive: the same for the same binary, complete, and refused where the image would not run.
+//! Tests the image's archive: it is reproducible and complete, and binaries that cannot run in it are
+//! rejected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,9 +19,9 @@ fn pack(binary: &Path, archive: &Path) -> Command {
     command
 }
 
-/// Why a command failed.
+/// The error of a command.
 fn refusal(command: &mut Command) -> String {
-    printed(command).map_or_else(|error| error.to_string(), |said| format!("accepted: {said}"))
+    printed(command).map_or_else(|error| error.to_string(), |output| format!("accepted: {output}"))
 }
 
 fn unpacked(archive: &Path, folder: &Path) -> Outcome {
@@ -29,11 +30,11 @@ fn unpacked(archive: &Path, folder: &Path) -> Outcome {
 }
 
 fn sum(path: &Path) -> Result<String, Failure> {
-    let said = printed(Command::new("sha256sum").arg(path))?;
-    Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
+    let output = printed(Command::new("sha256sum").arg(path))?;
+    Ok(output.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// The blob that a descriptor names, which is what the descriptor says.
+/// The blob of a descriptor, after a check of its size and digest.
 fn blob(layout: &Path, descriptor: &Value) -> Result<PathBuf, Failure> {
     let digest = descriptor["digest"].as_str().and_then(|text| text.strip_prefix("sha256:"));
     let digest = digest.ok_or_else(|| format!("no digest: {descriptor}"))?;
@@ -51,24 +52,24 @@ fn document(path: &Path) -> Result<Value, Failure> {
 fn the_same_binary_gives_the_same_archive() -> Outcome {
     let folder = tempfile::tempdir()?;
     let binary = static_program(folder.path())?;
-    // Another day, another person, another place: none of it may show.
+    // The file's time, owner and folder must not change the archive.
     let again = folder.path().join("elsewhere");
     fs::copy(&binary, &again)?;
     printed(Command::new("touch").args(["-d", "2001-01-01"]).arg(&again))?;
     let [one, two] = ["one.tar", "two.tar"].map(|name| folder.path().join(name));
-    let said = printed(&mut pack(&binary, &one))?;
+    let output = printed(&mut pack(&binary, &one))?;
     let loosely = format!("umask 0; exec {:?} \"$@\"", file("deploy/image/pack.sh"));
     let mut command = Command::new("bash");
     command.args(["-c", &loosely, "bash"]).arg(&again).arg(VERSION).arg(&two).args(NAMES);
     printed(command.env("TZ", "Asia/Tokyo").current_dir(folder.path()))?;
     assert_eq!(sum(&one)?, sum(&two)?);
-    assert!(said.contains(": 1 of 20 MiB, sha256:"), "{said}");
-    assert!(said.contains(&format!("/kubewarm in it: sha256:{}", sum(&binary)?)), "{said}");
+    assert!(output.contains(": 1 of 20 MiB, sha256:"), "{output}");
+    assert!(output.contains(&format!("/kubewarm in it: sha256:{}", sum(&binary)?)), "{output}");
     Ok(())
 }
 
 #[test]
-fn the_image_is_one_program_that_runs_as_nobody() -> Outcome {
+fn the_image_is_one_program_that_runs_without_root() -> Outcome {
     let folder = tempfile::tempdir()?;
     let binary = static_program(folder.path())?;
     let archive = folder.path().join("image.tar");
@@ -127,19 +128,19 @@ fn the_image_is_one_program_that_runs_as_nobody() -> Outcome {
 }
 
 #[test]
-fn what_would_not_run_or_is_too_large_is_no_image() -> Outcome {
+fn binaries_that_cannot_run_or_are_too_large_are_rejected() -> Outcome {
     let folder = tempfile::tempdir()?;
     let binary = static_program(folder.path())?;
     let archive = folder.path().join("image.tar");
     let shared = Path::new(env!("CARGO_BIN_EXE_kubewarm"));
-    let said = refusal(&mut pack(shared, &archive));
-    assert!(said.contains("needs shared libraries"), "{said}");
-    let said = refusal(pack(&binary, &archive).env("KUBEWARM_IMAGE_LIMIT_MIB", "0"));
-    assert!(said.contains("more than the limit of 0 MiB"), "{said}");
-    let said = refusal(pack(&binary, &archive).arg("localhost:5000/kubewarm"));
-    assert!(said.contains("has no tag"), "{said}");
-    let said = refusal(pack(&binary, &archive).arg("x\",\"y:1"));
-    assert!(said.contains("x\",\"y:1"), "{said}");
+    let output = refusal(&mut pack(shared, &archive));
+    assert!(output.contains("needs shared libraries"), "{output}");
+    let output = refusal(pack(&binary, &archive).env("KUBEWARM_IMAGE_LIMIT_MIB", "0"));
+    assert!(output.contains("more than the limit of 0 MiB"), "{output}");
+    let output = refusal(pack(&binary, &archive).arg("localhost:5000/kubewarm"));
+    assert!(output.contains("has no tag"), "{output}");
+    let output = refusal(pack(&binary, &archive).arg("x\",\"y:1"));
+    assert!(output.contains("x\",\"y:1"), "{output}");
     assert!(!archive.exists());
     Ok(())
 }
@@ -149,12 +150,12 @@ fn the_chart_names_an_image_that_is_made() -> Outcome {
     let values = fs::read_to_string(file("charts/kubewarm/values.yaml"))?;
     let values: Value = serde_saphyr::from_str(&values)?;
     let repository = values["image"]["repository"].as_str().ok_or("no repository")?;
-    // What make would run: its names are the arguments.
-    let said = printed(
+    // A dry run of make, which prints the image's names as arguments.
+    let output = printed(
         Command::new("make").args(["--dry-run", "image"]).current_dir(file("")).env_remove("IMAGE"),
     )?;
     let named = format!("deploy/image/image.sh {repository}:{VERSION} {repository}:dev");
-    assert!(said.lines().any(|line| line == named), "{said}");
+    assert!(output.lines().any(|line| line == named), "{output}");
     Ok(())
 }
 

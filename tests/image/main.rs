@@ -1,4 +1,4 @@
-//! The image: its archive, its bill of materials, and what its program finds in an empty root.
+//! Tests the image: its archive, its bill of materials, and the program in an empty root.
 
 mod archive;
 mod materials;

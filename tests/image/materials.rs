@@ -1,4 +1,4 @@
-//! The software bill of materials: every crate that is linked, Rust's standard library and glibc.
+//! Tests the software bill of materials: every linked crate, Rust's standard library and glibc.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,7 +59,7 @@ fn every_crate_that_is_linked_stands_there_with_its_sum_and_licence() -> Outcome
     }
     let names: BTreeSet<_> = listed.iter().filter_map(|it| it.split(' ').next()).collect();
     assert!(names.contains("glibc") && names.contains("rust-std"), "{names:?}");
-    // Crates for tests, for building, and for another system.
+    // Crates for tests, for builds and for other systems.
     for other in ["proptest", "testbed", "cc", "windows-sys"] {
         assert!(!names.contains(other), "{other}");
     }
@@ -67,7 +67,7 @@ fn every_crate_that_is_linked_stands_there_with_its_sum_and_licence() -> Outcome
 }
 
 #[test]
-fn who_needs_whom_leads_from_the_program_to_everything() -> Outcome {
+fn the_dependency_graph_reaches_every_crate_from_the_program() -> Outcome {
     let bill = bill()?;
     let mut needs = BTreeMap::new();
     for dependency in list(&bill, "dependencies")? {

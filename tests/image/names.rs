@@ -1,7 +1,7 @@
-//! The program of the image in a root that holds nothing else but what a kubelet mounts: it finds the API
-//! server by name and trusts the certificate authority of the token volume.
+//! Runs the image's program in a root that contains only the files that a kubelet mounts. It must find the
+//! API server by name and trust the CA of the token volume.
 //!
-//! A C library that is linked into a program might want shared ones to look names up; the image has none.
+//! The C library of a program can need shared libraries to resolve names. The image has none.
 
 #![expect(clippy::print_stderr, reason = "a test that is left out says so")]
 
@@ -20,16 +20,16 @@ use testbed::{ControlPlane, Process, eventually};
 
 use crate::scripts::{Failure, Outcome, file};
 
-/// How pods call the API server.
+/// The API server's name in pods.
 const SERVER: &str = "kubernetes.default.svc";
-/// What DNS calls it: a kubelet names the domains to append.
+/// The complete name: the kubelet configures the search domains.
 const QUALIFIED: &str = "kubernetes.default.svc.cluster.local";
 const NAMESPACE: &str = "kubewarm-system";
-/// What a start takes on a busy machine.
+/// The time limit for a start on a busy machine.
 const SOON: Duration = Duration::from_mins(1);
 const TOKENS: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Whether a test may change its root and answer at port 53; in CI it must.
+/// Whether a test can change its root and bind port 53. In CI it must be able to.
 fn may_change_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root || std::env::var_os("CI").is_none(), "{test} needs root");
@@ -39,7 +39,7 @@ fn may_change_root(test: &str) -> bool {
     is_root
 }
 
-/// A root with the program, a token volume, and these files of `/etc`.
+/// A root with the program, a token volume and these files of `/etc`.
 fn root(cluster: &ControlPlane, etc: &[(&str, &str)]) -> Result<TempDir, Failure> {
     let root = tempfile::tempdir()?;
     fs::set_permissions(root.path(), Permissions::from_mode(0o755))?;
@@ -58,7 +58,7 @@ fn root(cluster: &ControlPlane, etc: &[(&str, &str)]) -> Result<TempDir, Failure
     Ok(root)
 }
 
-/// Starts the program in this root as the image does, and waits until it has read the profiles.
+/// Starts the program in this root with the image's arguments, and waits until it has read the profiles.
 fn reaches_the_server(cluster: &ControlPlane, name: &str, root: &TempDir) -> Outcome {
     let url = cluster.server_url();
     let (_, port) = url.rsplit_once(':').ok_or("no port")?;
@@ -83,14 +83,14 @@ fn reaches_the_server(cluster: &ControlPlane, name: &str, root: &TempDir) -> Out
     eventually(SOON, || is_ready(&process)).map(drop)
 }
 
-/// The address of probes, by the log.
+/// The admin address, read from the log.
 fn admin_address(log: &str) -> Option<&str> {
     let line = log.lines().find(|line| line.contains("admin listening"))?;
     let (_, rest) = line.split_once(r#""addr":""#)?;
     rest.split_once('"').map(|(address, _)| address)
 }
 
-/// Asks whether the profiles have been listed, which takes the API server.
+/// Checks that the profiles were listed, which needs the API server.
 fn is_ready(process: &Process) -> Outcome {
     let log = process.log();
     let mut stream = TcpStream::connect(admin_address(&log).ok_or("no address in the log")?)?;
@@ -105,12 +105,12 @@ fn is_ready(process: &Process) -> Outcome {
     Err(format!("{answer}; {newest}").into())
 }
 
-/// The names that a DNS server was asked for.
+/// The names in the queries to the DNS server.
 type Asked = Arc<Mutex<BTreeSet<String>>>;
 
-/// A DNS server that knows one name, at port 53 of an address of its own. It answers until the process ends.
+/// A DNS server that resolves one name. It uses port 53 of its own address and runs until the process ends.
 fn dns() -> Result<(Ipv4Addr, Asked), Failure> {
-    // Other tests at the same time have other numbers.
+    // Concurrent tests have other process ids and so other addresses.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 53, high, low.max(1));
     let socket = UdpSocket::bind((address, 53))?;
@@ -127,8 +127,8 @@ fn dns() -> Result<(Ipv4Addr, Asked), Failure> {
     Ok((address, asked))
 }
 
-/// The name in a query with one question, and the answer: 127.0.0.1 for the one name, as IPv4 only; of any
-/// other, that there is none.
+/// The name in a query with one question, and the response. The response is 127.0.0.1 for the IPv4 address
+/// of the one name, and "no such name" for all others.
 fn answered(query: &[u8]) -> Option<(String, Vec<u8>)> {
     let mut labels = Vec::new();
     let mut at = 12;
@@ -139,15 +139,16 @@ fn answered(query: &[u8]) -> Option<(String, Vec<u8>)> {
     let name = labels.join(".");
     let question = query.get(12..at + 5)?;
     let is_known = name == QUALIFIED;
-    // The question ends with its type, of which 1 is an IPv4 address, and its class.
+    // The question ends with its type (1 is an IPv4 address) and its class.
     let is_found = is_known && question.ends_with(&[0, 0, 1, 0, 1]);
     let mut answer = query.get(..2)?.to_vec();
-    // A response, recursion available; the code is 3 where there is no such name. One question.
+    // Flags of a response with recursion available. Code 3 means that the name does not exist. One question
+    // follows.
     answer.extend([0x81, if is_known { 0x80 } else { 0x83 }, 0, 1]);
     answer.extend([0, u8::from(is_found), 0, 0, 0, 0]);
     answer.extend(question);
     if is_found {
-        // The name of the question, an IPv4 address, good for 5 s, 4 bytes.
+        // The question's name, type and class, a lifetime of 5 s, and an address of 4 bytes.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1]);
     }
     Some((name, answer))

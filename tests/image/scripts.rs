@@ -1,21 +1,21 @@
-//! The scripts that make the image, and binaries to give them.
+//! Runs the scripts that build the image, and builds test binaries for them.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Why a test cannot go on.
+/// The reason why a test failed.
 pub(crate) type Failure = Box<dyn Error>;
 
-/// What a test ends with.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A file of the repository.
+/// The path of a file in the repository.
 pub(crate) fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A script of `deploy/image`, without what whoever runs the tests has set for it.
+/// A script of `deploy/image`, without the environment variables that configure it.
 pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new(file("deploy/image").join(name));
     for variable in ["KUBEWARM_REVISION", "KUBEWARM_SOURCE", "KUBEWARM_IMAGE_LIMIT_MIB"] {
@@ -24,17 +24,17 @@ pub(crate) fn script(name: &str) -> Command {
     command
 }
 
-/// What a command printed, or why it failed.
+/// The output of a command, or the reason of its failure.
 pub(crate) fn printed(command: &mut Command) -> Result<String, Failure> {
     let Output { status, stdout, stderr } = command.output()?;
     if status.success() {
         return Ok(String::from_utf8(stdout)?);
     }
-    let said = String::from_utf8_lossy(&stderr);
-    Err(format!("{command:?} failed, {status}: {said}").into())
+    let message = String::from_utf8_lossy(&stderr);
+    Err(format!("{command:?} failed, {status}: {message}").into())
 }
 
-/// A program without shared libraries that does nothing: the real one takes minutes to build.
+/// A static program that does nothing. A build of the real one takes minutes.
 pub(crate) fn static_program(folder: &Path) -> Result<PathBuf, Failure> {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&source, "int main(void) { return 0; }\n")?;

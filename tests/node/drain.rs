@@ -1,4 +1,4 @@
-//! A node is drained: one replica at a time, and each ends by itself.
+//! Tests that a node drain evicts one replica at a time, and that each replica ends by itself.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use testbed::{ControlPlane, Process, eventually};
 use crate::release::{NAMESPACE, PAIR, Release};
 use crate::world::{Outcome, SOON, World};
 
-/// What is evicted has that long to end, and then the drain gives up on the other.
+/// An evicted pod has 15 s to end. Then the drain stops waiting for the other replica.
 const DRAIN: &str = "drain node --ignore-daemonsets --timeout=15s \
                      --pod-selector=app.kubernetes.io/instance=kubewarm,pod-template-hash";
 
-/// A node that takes no pods, until this goes.
+/// A cordoned node. It is uncordoned when this value is dropped.
 struct Cordoned(&'static ControlPlane);
 
 impl Drop for Cordoned {
     fn drop(&mut self) {
-        // The next test would say so.
+        // A failure here makes the next test fail.
         let _ = self.0.run(["uncordon", "node"]);
     }
 }
 
-/// Prints the name of a pod and the exit code of its container, once there is one.
+/// A process that prints the name of each pod that ends and its container's exit code.
 fn watch_ends(cluster: &ControlPlane) -> Process {
     let ends = r#"jsonpath={.metadata.name}{" ended "}{.status.containerStatuses[0].state.terminated.exitCode}{"\n"}"#;
     let mut command = cluster.kubectl();
@@ -41,7 +41,7 @@ fn a_drain_takes_one_replica_at_a_time_and_each_ends_by_itself() -> Outcome {
 
     let cordoned = Cordoned(cluster);
     let Err(refusal) = world.run(DRAIN) else {
-        return Err("nobody was left, and the drain went on".into());
+        return Err("the drain evicted the last replica".into());
     };
     assert!(refusal.to_string().contains("disruption budget"), "{refusal}");
     let stayed: Vec<_> = release.pods()?.into_iter().filter(|pod| before.contains(pod)).collect();
@@ -51,7 +51,7 @@ fn a_drain_takes_one_replica_at_a_time_and_each_ends_by_itself() -> Outcome {
         let leader = release.leader()?;
         if leader == stayed.name { Ok(()) } else { Err(format!("{leader} leads").into()) }
     })?;
-    let gone = before.iter().find(|pod| *pod != stayed).ok_or("nobody went")?;
+    let gone = before.iter().find(|pod| *pod != stayed).ok_or("no pod was evicted")?;
     let ended = format!("{} ended 0\n", gone.name);
     eventually(Duration::from_secs(5), || {
         let log = watch.log();

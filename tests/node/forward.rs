@@ -1,5 +1,5 @@
-//! A whole client pointed at kubewarm, by what `kubewarm kubeconfig` writes: what kubectl has a kubelet do goes there
-//! through kubewarm, as the caller.
+//! Tests clients that send all requests to kubewarm, with the kubeconfig of `kubewarm kubeconfig`. kubewarm
+//! forwards requests for pods to the API server with the caller's identity.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -13,8 +13,9 @@ use crate::object::text;
 use crate::release::{NAMESPACE, Release};
 use crate::world::{Failure, Outcome, SOON, World};
 
-/// Whoever calls, with all rights where it looks; a profile; a pod that tells its changes, one that reads what it is
-/// told, and one that finds its way to kubewarm by itself. For what it is in there the image has all.
+/// Objects of the test: the caller's ServiceAccount, which has all rights in its namespace, a profile and
+/// three pods. One pod prints changes of the profile, one reads its standard input, and one reads from
+/// kubewarm. All use kubewarm's image.
 const SCENE: &str = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: whole, namespace: orders}}
 ---
 apiVersion: kubewarm.io/v1alpha1
@@ -24,7 +25,7 @@ spec: {targets: [{name: settings, resource: configmaps}]}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: tells, namespace: orders}
+metadata: {name: prints, namespace: orders}
 spec:
   serviceAccountName: whole
   containers: [{name: c, image: 'localhost/kubewarm:dev', args: [status, told, --watch]}]
@@ -57,7 +58,7 @@ spec:
     args: [get, configmaps, --namespace=shop, --compare, --cache-kubeconfig=/shared/in-cluster.kubeconfig]
     volumeMounts: [{name: shared, mountPath: /shared}]
 ";
-/// Once for each namespace.
+/// Applied once for each namespace.
 const RIGHTS: &str = "---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -65,16 +66,16 @@ metadata: {name: whole, namespace: NAMESPACE}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
 subjects: [{kind: ServiceAccount, name: whole, namespace: orders}]
 ";
-/// What the API server knows them as.
+/// The user name of the caller at the API server.
 const CALLER: &str = "system:serviceaccount:orders:whole";
-/// What only a kubelet, or a pod, answers.
+/// Subresources of pods that a kubelet or a pod answers.
 const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-/// More of them than are held on their way.
+/// The profiles' text is larger than the buffers of a forwarded connection.
 const PROFILES: usize = 500;
-/// Of kubectl: its connections are those of a `WebSocket` where nothing is said, and with these of SPDY.
+/// Environment variables that make kubectl use SPDY. Its default is a `WebSocket`.
 const SPDY: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     code: Option<i32>,
@@ -82,7 +83,7 @@ struct Said {
     err: String,
 }
 
-/// kubectl by a kubeconfig, in one of its ways to have connections carry more than requests.
+/// kubectl with a kubeconfig. It uses a `WebSocket` or SPDY for connections that carry streams.
 struct Client<'a> {
     world: &'a World,
     kubeconfig: &'a Path,
@@ -99,7 +100,7 @@ impl Client<'_> {
         command
     }
 
-    /// Runs it to its end, with this to read.
+    /// Runs kubectl to its end, with `input` as standard input.
     fn say(&self, arguments: &str, input: &str) -> Result<Said, Failure> {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -107,7 +108,7 @@ impl Client<'_> {
         let mut stdin = child.stdin.take().ok_or("nothing to write to")?;
         let output = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Whoever ends before has heard enough.
+                // A program that ends early does not read all of its input.
                 let _all_or_not = stdin.write_all(input.as_bytes());
             });
             child.wait_with_output()
@@ -127,7 +128,7 @@ impl Client<'_> {
         }
     }
 
-    /// Runs it until what is returned goes, which is once it has said `first`.
+    /// Starts kubectl and waits until it has printed `first`. It runs until the result is dropped.
     fn begin(&self, name: &str, arguments: &str, first: &'static str) -> Result<Process, Failure> {
         let command = self.command(arguments);
         let process = self.world.cluster().process(name, &command, move |log| log.contains(first));
@@ -135,18 +136,18 @@ impl Client<'_> {
         Ok(process)
     }
 
-    /// Opens a way to a port, and answers at which port of this host.
+    /// Starts a port-forward and returns its process and the port on this host.
     fn forward(&self, name: &str, what: &str) -> Result<(Process, u16), Failure> {
         const OPEN: &str = "Forwarding from 127.0.0.1:";
         let open = self.begin(name, &format!("port-forward {what}"), OPEN)?;
         let log = open.log();
-        let (_, at) = log.split_once(OPEN).ok_or("it said so")?;
+        let (_, at) = log.split_once(OPEN).ok_or("no port in the log")?;
         let port = at.split(' ').next().unwrap_or_default().parse()?;
         Ok((open, port))
     }
 }
 
-/// A release with `--forward` that serves what is in the namespaces `shop` and `orders`.
+/// Tests a release with `--forward` and profiles in the namespaces `shop` and `orders`.
 pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release<'_>) -> Outcome {
     let service = world.get(&format!("service kubewarm --namespace={NAMESPACE}"))?;
     let address = text(&service, "/spec/clusterIP");
@@ -173,14 +174,14 @@ pub(crate) fn pods_are_reached_through_kubewarm(world: &World, release: &Release
     let [ours, _] = ours;
     let page = ours.run(&format!("get --raw {path}"))?;
     assert_eq!(page, direct.run(&format!("get --raw {path}"))?);
-    what_a_container_says_is_heard(&ours)?;
-    the_kubelet_is_asked_as_the_caller(world)?;
+    output_of_a_container_arrives_at_once(&ours)?;
+    requests_reach_the_kubelet_as_the_caller(world)?;
     a_kubeconfig_leads_there(world, &direct)?;
     world.run("delete pods --all --namespace=orders --wait=false")?;
     Ok(())
 }
 
-/// What `kubewarm kubeconfig` writes for whoever has `own`, for a client of this server.
+/// The kubeconfig that `kubewarm kubeconfig` writes for the user of `own` and for this server.
 fn kubeconfig(world: &World, own: &Path, name: &str, server: &[&str]) -> Result<PathBuf, Failure> {
     let path = world.cluster().folder().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
@@ -193,7 +194,7 @@ fn kubeconfig(world: &World, own: &Path, name: &str, server: &[&str]) -> Result<
     Err(String::from_utf8_lossy(&output.stderr).into())
 }
 
-/// Profiles for a container to read.
+/// Profiles as input for a container.
 fn profiles() -> String {
     let of = |number| {
         format!(
@@ -205,11 +206,11 @@ fn profiles() -> String {
     (0..PROFILES).map(of).collect()
 }
 
-/// What goes in, what comes out, and how it ends is the same by every way.
+/// Input, output and exit code of `kubectl exec` are the same with and without kubewarm.
 fn commands_run_in_a_container(ours: &[Client<'_>], direct: &Client<'_>, pod: &str) -> Outcome {
     let profiles = profiles();
     let last = format!("planned-{}", PROFILES - 1);
-    for (command, input, code, says) in [
+    for (command, input, code, word) in [
         ("plan -f -", &*profiles, 0, &*last),
         ("completion bash", "", 0, "kubewarm"),
         ("nonsense", "", 2, "nonsense"),
@@ -217,7 +218,7 @@ fn commands_run_in_a_container(ours: &[Client<'_>], direct: &Client<'_>, pod: &s
         let exec = format!("exec -i {pod} --namespace={NAMESPACE} -- kubewarm {command}");
         let expected = direct.say(&exec, input)?;
         assert_eq!(expected.code, Some(code), "{expected:?}");
-        assert!([&expected.out, &expected.err].iter().any(|it| it.contains(says)), "{expected:?}");
+        assert!([&expected.out, &expected.err].iter().any(|it| it.contains(word)), "{expected:?}");
         for client in ours {
             assert_eq!(client.say(&exec, input)?, expected, "{command}, SPDY: {}", client.is_spdy);
         }
@@ -225,21 +226,21 @@ fn commands_run_in_a_container(ours: &[Client<'_>], direct: &Client<'_>, pod: &s
     Ok(())
 }
 
-/// While it says it, and until it ends.
-fn what_a_container_says_is_heard(client: &Client<'_>) -> Outcome {
+/// `kubectl logs` and `kubectl attach` receive output at once, and end with the container.
+fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
     let is_running = |pod: &Value| text(pod, "/status/phase") == "Running";
-    for pod in ["tells", "reads"] {
+    for pod in ["prints", "reads"] {
         client.world.await_that(&format!("pod {pod} --namespace=orders"), SOON, is_running)?;
     }
-    let logs = client.begin("logs", "logs --follow tells --namespace=orders", "orders/told")?;
-    let attached = client.begin("attach", "attach tells --namespace=orders", "")?;
+    let logs = client.begin("logs", "logs --follow prints --namespace=orders", "orders/told")?;
+    let attached = client.begin("attach", "attach prints --namespace=orders", "")?;
     let mut seconds = 600;
     eventually(SOON, || {
-        // Again and again: who is attached hears what comes after that.
+        // Repeated, because `attach` shows only output after its start.
         seconds += 1;
         let spec = format!(r#"{{"spec":{{"freshness":{{"maxStalenessSeconds":{seconds}}}}}}}"#);
         client.run(&format!("patch cprof told --namespace=orders --type=merge --patch={spec}"))?;
-        let heard = |process: &Process| {
+        let is_shown = |process: &Process| {
             let log = process.log();
             log.lines().any(|line| {
                 line.starts_with("profile=orders/told ")
@@ -247,7 +248,7 @@ fn what_a_container_says_is_heard(client: &Client<'_>) -> Outcome {
                     && !line.contains(" generation=1 ")
             })
         };
-        if heard(&logs) && heard(&attached) { Ok(()) } else { Err("not heard".into()) }
+        if is_shown(&logs) && is_shown(&attached) { Ok(()) } else { Err("no output yet".into()) }
     })?;
 
     let attach = "attach -i reads --namespace=orders";
@@ -261,14 +262,14 @@ fn what_a_container_says_is_heard(client: &Client<'_>) -> Outcome {
     Ok(())
 }
 
-/// By what the API server writes down: of requests that somebody has sent on it knows more than one address.
-fn the_kubelet_is_asked_as_the_caller(world: &World) -> Outcome {
+/// Checks the audit log. A request that kubewarm forwards has more than one source address.
+fn requests_reach_the_kubelet_as_the_caller(world: &World) -> Outcome {
     let expected: BTreeSet<_> =
         SUBRESOURCES.map(|name| (name.to_owned(), CALLER.to_owned())).into();
     eventually(SOON, || {
         let mut found = BTreeSet::new();
         for line in std::fs::read_to_string(world.cluster().audit_log())?.lines() {
-            // The last one may not be whole yet.
+            // The last line can be incomplete.
             let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
             let subresource = text(&entry, "/objectRef/subresource");
             let is_sent_on = entry["sourceIPs"].as_array().is_some_and(|all| all.len() > 1);
@@ -296,7 +297,7 @@ fn a_kubeconfig_leads_there(world: &World, direct: &Client<'_>) -> Outcome {
     let cache = Client { world, kubeconfig: &cache, is_spdy: false };
     let read = "get configmaps --namespace=shop --output=name";
     assert_eq!(cache.run(read)?, direct.run(read)?);
-    let told = cache.say(&format!("{read} -v=8"), "")?;
-    assert!(told.err.contains("Kubewarm-Cell"), "not from the cache: {told:?}");
+    let output = cache.say(&format!("{read} -v=8"), "")?;
+    assert!(output.err.contains("Kubewarm-Cell"), "not from the cache: {output:?}");
     Ok(())
 }

@@ -1,25 +1,25 @@
-//! `helm test`, with both versions of Helm.
+//! Tests `helm test` with both versions of Helm.
 
 use crate::release::{PAIR, Release};
 use crate::world::{Failure, Outcome, World};
 
-/// Everything that `helm test` may create.
+/// The kinds of all objects that `helm test` may create.
 const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
 const MADE: &str = "--selector=app.kubernetes.io/component=helm-test";
 
-/// What is left of it.
+/// The objects of `helm test` that still exist.
 fn left(world: &World) -> Result<String, Failure> {
     world.run(&format!("get {KINDS} --all-namespaces {MADE} --output=name"))
 }
 
-fn assert_prints(said: &str) {
+fn assert_prints(output: &str) {
     for words in [
         "✔ knows you as system:serviceaccount:kubewarm-system:kubewarm-test",
         "✔ 2 of 2 replicas of Deployment kubewarm-system/kubewarm are ready",
         " leads, and said so ",
         "nothing is wrong; ",
     ] {
-        assert!(said.contains(words), "no {words:?} in\n{said}");
+        assert!(output.contains(words), "no {words:?} in\n{output}");
     }
 }
 
@@ -37,7 +37,7 @@ fn helm_3_prints_what_the_test_printed_and_leaves_nothing_of_it() -> Outcome {
     let test = "helm_3_prints_what_the_test_printed_and_leaves_nothing_of_it";
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let [helm, _] = &world.helms;
-    let (release, _) = Release::anew_by(helm, &world, PAIR)?;
+    let (release, _) = Release::reinstall_with(helm, &world, PAIR)?;
     release.await_ready()?;
     assert_prints(&release.test_from_within()?);
     assert_eq!(left(&world)?, "");

@@ -1,5 +1,5 @@
-//! A leader that ends, or stands still, is followed by another process, and statuses are written by one
-//! at a time.
+//! Tests that another process takes over from a leader that ends or freezes, and that only one process
+//! writes statuses at a time.
 
 use std::time::Duration;
 
@@ -9,49 +9,49 @@ use testbed::eventually;
 
 use crate::object::{Pod, condition, text};
 use crate::release::{PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, tell};
+use crate::world::{Failure, Outcome, SOON, World, report};
 
-/// As values.yaml promises.
+/// The limit in values.yaml.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
-/// Beyond it, where tests share two cores with compilers: for one answer about the lease that comes too
-/// late (it is given 5 s), and the pause after it (3 s).
+/// Additional time for a busy test machine: one lease request that times out after 5 s, and the pause of 3
+/// s after it.
 const LATE: Duration = Duration::from_secs(10);
-/// Five looks at all profiles, of which one would be enough to write.
+/// Five reconciles of all profiles. One would be enough to write a status.
 const LOOKS: Duration = Duration::from_secs(5);
-/// A profile whose status is to be written.
+/// A profile whose status must be written.
 const ANOTHER: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: another, namespace: shop}
 spec: {targets: [{name: configmaps, resource: configmaps}]}
 ";
 
-/// The leader, and the other: two replicas that are well.
+/// The leader and the other replica, if both are ready.
 fn roles(release: &Release<'_>) -> Result<[Pod; 2], Failure> {
     let (leader, mut pods) = (release.leader()?, release.pods()?);
     pods.sort_by_key(|pod| pod.name != leader);
     let found = format!("{leader} leads, of {pods:?}");
-    // The lease may be of a replica of another test's release.
+    // The lease can name a replica of another test's release.
     let are_well = |pods: &[Pod; 2]| pods[0].name == leader && pods.iter().all(|pod| pod.is_ready);
     <[Pod; 2]>::try_from(pods).ok().filter(are_well).ok_or_else(|| found.into())
 }
 
-/// Waits until another process leads than `holder`, and is content if that took no longer than promised.
+/// Waits until another process than `holder` leads, and checks how long that took.
 fn await_another(release: &Release<'_>, holder: &str, since: Timestamp) -> Result<String, Failure> {
     let lead = eventually(SOON, || {
         let lead = release.lead()?;
         if lead.holder == holder { Err(format!("{holder} still leads").into()) } else { Ok(lead) }
     })?;
     let took = Duration::try_from(lead.since.duration_since(since))?;
-    tell(&format!("{took:.1?} after the end of {holder} leads {}", lead.holder))?;
+    report(&format!("{} leads {took:.1?} after the end of {holder}", lead.holder))?;
     assert!(took < TAKEN_OVER + LATE, "{took:?}");
     Ok(lead.pod().to_owned())
 }
 
-/// A profile that one test has more. It goes with this value.
+/// An additional profile of one test. It is deleted when this value is dropped.
 struct Another<'a>(&'a World);
 
 impl<'a> Another<'a> {
-    /// Waits until its status has been written.
+    /// Creates the profile and waits until its status has been written.
     fn create(world: &'a World) -> Result<Self, Failure> {
         world.cluster().apply(ANOTHER)?;
         let created = Self(world);
@@ -64,27 +64,26 @@ impl<'a> Another<'a> {
 
 impl Drop for Another<'_> {
     fn drop(&mut self) {
-        // Nobody counts the profiles.
+        // No test depends on the number of profiles.
         let _ = self.0.run("delete cprof another --namespace=shop");
     }
 }
 
-/// A container that stands still, until this goes.
+/// A frozen container. It is thawed when this value is dropped.
 struct Frozen<'a>(&'a World, &'a str);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        // The kubelet would kill it.
+        // Otherwise the kubelet would kill the container.
         let _ = self.0.node.thaw_container(self.1);
     }
 }
 
-/// The pods that have written statuses or Events since then, one for each request that the API server
-/// was sent, whatever its answer.
+/// The pods that sent status writes or Events after `since`, one entry per request, successful or not.
 fn writers(world: &World, since: Timestamp) -> Result<Vec<String>, Failure> {
     let mut writers = Vec::new();
     for line in std::fs::read_to_string(world.cluster().audit_log())?.lines() {
-        // The last one may not be whole yet.
+        // The last line can be incomplete.
         let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
         let of = |pointer| text(&entry, pointer);
         let is_write = matches!(
@@ -102,10 +101,10 @@ fn writers(world: &World, since: Timestamp) -> Result<Vec<String>, Failure> {
     Ok(writers)
 }
 
-/// Since then, the leader has written, and nobody else.
+/// Checks that the leader wrote after `since` and no other pod did.
 fn assert_writes_alone(world: &World, leader: &str, since: Timestamp) -> Outcome {
     let writers = writers(world, since)?;
-    assert!(!writers.is_empty(), "nothing was written");
+    assert!(!writers.is_empty(), "no status was written");
     assert!(writers.iter().all(|writer| writer == leader), "{leader} leads, but {writers:?}");
     Ok(())
 }
@@ -121,8 +120,8 @@ fn a_killed_leader_is_followed_within_20_s_by_one_that_writes_alone() -> Outcome
     let killed = Timestamp::now();
     world.node.kill_container(&old.container)?;
     let since = Timestamp::now();
-    // The kubelet starts the container anew at once. Its process waits like the other's until the lease
-    // has run out, and either may have it then.
+    // The kubelet restarts the container at once. The new process and the other replica both wait for the
+    // lease to expire, and either can take it.
     let leader = await_another(&release, &holder, killed)?;
     let _another = Another::create(&world)?;
     let [_, follower] = eventually(SOON, || roles(&release))?;
@@ -146,17 +145,17 @@ fn a_frozen_leader_is_followed_within_20_s_and_writes_nothing_when_it_thaws() ->
     let frozen = Frozen(&world, &old.container);
     let since = Timestamp::now();
     assert_eq!(await_another(&release, &holder, since)?, new.name);
-    // The frozen one will see that this was not there when it looked last.
+    // The frozen process has not seen this profile, so it would write its status.
     let _another = Another::create(&world)?;
     drop(frozen);
     eventually(SOON, || {
         let known = release.sum(&old, &["kubewarm_profile_info{", r#"profile="another""#])?;
-        if known > 0.5 { Ok(()) } else { Err("it does not know of the profile".into()) }
+        if known > 0.5 { Ok(()) } else { Err("the profile is not in its metrics".into()) }
     })?;
     std::thread::sleep(LOOKS);
     assert_writes_alone(&world, &new.name, since)?;
     let pods = eventually(SOON, || roles(&release))?;
     assert_eq!(pods[0].name, new.name);
-    assert_eq!(pods[1].container, old.container, "it was started anew");
+    assert_eq!(pods[1].container, old.container, "the container was restarted");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A profile that is larger than the pod: kubewarm's own limit stops it, and not the kernel.
+//! Tests a profile that is larger than the pod: kubewarm's own limit stops it before the kernel kills the
+//! container.
 
 use serde_json::json;
 use testbed::ControlPlane;
@@ -7,7 +8,7 @@ use crate::object::condition;
 use crate::release::{PAIR, Release};
 use crate::world::{Outcome, SOON, World};
 
-/// Less than the README has for anything: what is beside the tables has least room here.
+/// Less memory than the README requires. The part for everything except the stores is smallest here.
 const SMALL: &str = "replicaCount: 1
 operator: {namespaceShare: 100}
 resources: {requests: {memory: 32Mi}, limits: {memory: 64Mi}}
@@ -15,10 +16,10 @@ rbac:
   read:
   - {resource: configmaps, namespaces: [shop, warehouse]}
 ";
-/// It takes some 65 MiB.
+/// The objects take some 65 MiB.
 const CROWD: usize = 100;
 const TEXT: usize = 900_000;
-/// In one request to `kubectl`.
+/// Objects in one `kubectl` request.
 const BATCH: usize = 10;
 const BIG: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
@@ -27,8 +28,8 @@ spec: {targets: [{name: configmaps, resource: configmaps}]}
 ";
 
 #[test]
-fn what_is_too_large_for_the_pod_is_stopped_and_the_pod_lives() -> Outcome {
-    let test = "what_is_too_large_for_the_pod_is_stopped_and_the_pod_lives";
+fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
+    let test = "a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives";
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: warehouse}}")?;
@@ -42,7 +43,7 @@ fn what_is_too_large_for_the_pod_is_stopped_and_the_pod_lives() -> Outcome {
         condition(profile, "WithinLimits") == "False"
     })?;
     assert_eq!(condition(&seen, "Ready"), "False", "{seen:#}");
-    // It is looked at again and again; nobody else notices.
+    // kubewarm retries the target, and other profiles are not affected.
     release.await_ready()?;
     let after = release.pods()?;
     assert_eq!(after, before, "the container was killed");
@@ -53,7 +54,7 @@ fn what_is_too_large_for_the_pod_is_stopped_and_the_pod_lives() -> Outcome {
     Ok(())
 }
 
-/// Random text, which no compression makes much smaller.
+/// Creates the objects. Their text is random, so compression saves little.
 fn fill(cluster: &ControlPlane) -> Outcome {
     let mut random = fastrand::Rng::with_seed(7);
     let mut one = |number: usize| {

@@ -1,4 +1,4 @@
-//! Objects of the cluster, as `kubectl get -o json` shows them.
+//! Reads objects of the cluster as JSON.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use testbed::eventually;
 use crate::world::{Failure, World};
 
 impl World {
-    /// An object.
+    /// Reads an object.
     pub(crate) fn get(&self, what: &str) -> Result<Value, Failure> {
         Ok(serde_json::from_str(&self.run(&format!("get {what} --output=json"))?)?)
     }
 
-    /// The items of a list.
+    /// Reads the items of a list.
     pub(crate) fn list(&self, what: &str) -> Result<Vec<Value>, Failure> {
         Ok(self.get(what)?["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Waits until an object is as `holds` wants it.
+    /// Waits until `holds` returns true for an object, and returns the object.
     pub(crate) fn await_that(
         &self,
         what: &str,
@@ -32,19 +32,19 @@ impl World {
     }
 }
 
-/// What matters of a pod with one container.
+/// The properties of a pod with one container that tests use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// The container that runs, as containerd knows it.
+    /// The id of the running container at containerd.
     pub(crate) container: String,
     pub(crate) restarts: u64,
     pub(crate) is_ready: bool,
 }
 
 impl Pod {
-    /// Reads it from the object.
+    /// Reads the properties from the object.
     pub(crate) fn of(pod: &Value) -> Self {
         let status = &pod["status"]["containerStatuses"][0];
         let id = status["containerID"].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ impl Pod {
     }
 }
 
-/// The text at this place; empty if there is none.
+/// The text at this JSON pointer; empty if there is none.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! An API server that answers nobody: the kubelet sees no reason to start kubewarm anew.
+//! Tests that the kubelet does not restart kubewarm while the API server does not answer.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,16 +8,17 @@ use testbed::eventually;
 use crate::release::{PAIR, Release};
 use crate::world::{Outcome, SOON, World};
 
-/// The kubelet asks so often, and three answers that fail are the end of a container.
+/// Values with short liveness probes: the kubelet ends a container after three failed probes within 6 s.
 const STRICT: &str = "probes:
   liveness: {periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 3}
 ";
-/// Beyond what the kubelet waits for, leases last, and requests and watches are given.
+/// The duration of the outage. It is longer than the probes' failure threshold, the duration of leases, and
+/// the timeouts of requests and watches.
 const SILENCE: Duration = Duration::from_secs(45);
 
 #[test]
-fn nothing_is_restarted_because_the_api_server_is_silent() -> Outcome {
-    let test = "nothing_is_restarted_because_the_api_server_is_silent";
+fn the_kubelet_restarts_no_pod_while_the_api_server_is_silent() -> Outcome {
+    let test = "the_kubelet_restarts_no_pod_while_the_api_server_is_silent";
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     let release = Release::with(&world, &format!("{PAIR}{STRICT}"))?;
@@ -25,13 +26,13 @@ fn nothing_is_restarted_because_the_api_server_is_silent() -> Outcome {
     assert_eq!(before.len(), 2, "{before:?}");
 
     cluster.apiserver().freeze()?;
-    // That time passes is what is tested.
+    // The test needs this time to pass.
     sleep(SILENCE);
     let warm = before.iter().filter(|pod| release.is_warm(pod)).count();
     cluster.apiserver().thaw()?;
-    assert_eq!(warm, 2, "what is held is served");
+    assert_eq!(warm, 2, "each replica stays warm");
 
-    // The same containers, and nobody was missed meanwhile.
+    // The same containers run, and none was missing.
     eventually(SOON, || {
         let after = release.pods()?;
         if after == before { Ok(()) } else { Err(format!("{after:?}, before {before:?}").into()) }

@@ -1,4 +1,4 @@
-//! A real Prometheus finds both replicas by the chart's Service and scrapes them.
+//! Tests that a real Prometheus finds both replicas through the chart's Service and scrapes them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use testbed::{Prometheus, Sample, eventually};
 
 use crate::object::text;
 use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, file, tell};
+use crate::world::{Failure, Outcome, SOON, World, file, report};
 
-/// For 40 resources and 20 profiles docs/metrics.md allows more.
+/// Fewer than docs/metrics.md states for 40 resources and 20 profiles. Each replica must stay below a tenth of it.
 const SERIES: f64 = 7276.0;
 
-/// What the chart's Service leads to. Debian's Prometheus cannot look for itself.
+/// The endpoints of the chart's Service. Debian's Prometheus has no service discovery for Kubernetes.
 fn targets(world: &World) -> Result<Vec<Value>, Failure> {
     let selector = "--selector=kubernetes.io/service-name=kubewarm-metrics";
     let mut targets = Vec::new();
@@ -34,7 +34,7 @@ fn prometheus_scrapes_both_replicas_within_the_budget() -> Outcome {
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let pods = Release::with(&world, PAIR)?.pods()?;
     let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    // Those of an earlier test may not be gone yet.
+    // Replicas of an earlier test may still be terminating.
     let targets = eventually(SOON, || {
         let targets = targets(&world)?;
         let found = targets.iter().map(|target| text(target, "/labels/pod"));
@@ -57,7 +57,7 @@ fn prometheus_scrapes_both_replicas_within_the_budget() -> Outcome {
     })?;
     let series = prometheus.query("scrape_samples_scraped")?;
     let of_each: Vec<_> = series.iter().map(|one| (pod(one), one.value)).collect();
-    tell(&format!("series of each replica: {of_each:?}"))?;
+    report(&format!("series of each replica: {of_each:?}"))?;
     assert!(series.iter().all(|one| one.value > 50.0 && one.value < SERIES / 10.0), "{series:?}");
     let slowest = prometheus.query("max_over_time(scrape_duration_seconds[1m])")?;
     assert!(slowest.iter().all(|one| one.value < 1.0), "{slowest:?}");
@@ -68,7 +68,7 @@ fn pod(sample: &Sample) -> &str {
     sample.labels.get("pod").map_or("", String::as_str)
 }
 
-/// Nothing is scraped that the documentation does not name.
+/// Checks that docs/metrics.md names every scraped metric.
 fn is_documented(prometheus: &Prometheus) -> Outcome {
     let documented = std::fs::read_to_string(file("docs/metrics.md"))?;
     eventually(Duration::from_secs(10), || {

@@ -1,5 +1,5 @@
-//! Reads through the Service, while replicas go: no client notices that tries again where a connection
-//! breaks.
+//! Tests reads through the Service while replicas end. A client that retries broken connections sees no
+//! failure.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use crate::object::text;
 use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, SOON, World, tell};
+use crate::world::{Failure, Outcome, SOON, World, report};
 
-/// What is read. The reader may, as any account may be let.
+/// The object that is read. The reader gets this permission like any other account.
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/checkout";
 const READER: &str = "apiVersion: v1
 kind: ServiceAccount
@@ -32,16 +32,16 @@ metadata: {name: reader, namespace: shop}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
 subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 ";
-/// Between two reads, and before one is tried again.
+/// The pause after a read, and the pause before a retry.
 const PAUSE: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(500);
-/// As often as client-go tries a read again whose connection broke. One that is refused it tries again only where it
-/// lists and watches: whoever reads once does so by hand.
+/// The number of retries. client-go retries a read as often after a broken connection. client-go retries
+/// rejected lists and watches, but no rejected `get`.
 const TRIES: usize = 10;
-/// Reads at once.
+/// The number of concurrent readers.
 const READERS: usize = 4;
 
-/// How often something was read, and how often that took another try.
+/// The number of reads, and the number of retries.
 #[derive(Default)]
 struct Load {
     reads: AtomicUsize,
@@ -49,7 +49,7 @@ struct Load {
     ended: AtomicBool,
 }
 
-/// How a client in a pod would reach the Service, but by its address: the node has no names.
+/// A kubeconfig for the Service. It uses the Service's address, because the node has no cluster DNS.
 fn kubeconfig(world: &World) -> Result<Kubeconfig, Failure> {
     world.cluster().apply(READER)?;
     let token = world.run("create token reader --namespace=shop --duration=1h")?;
@@ -74,12 +74,12 @@ fn kubeconfig(world: &World) -> Result<Kubeconfig, Failure> {
 async fn client(kubeconfig: Kubeconfig) -> Result<Client, Failure> {
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // An answer that is no success counts as failed.
+    // Without this setting the client would retry error responses, and the test would miss them.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// Reads until the load ends. An error is a read that failed.
+/// Reads until the load ends. Returns an error if a read failed.
 async fn read(client: Client, load: &Load) -> Result<(), String> {
     while !load.ended.load(Ordering::Relaxed) {
         let mut tries = 0;
@@ -88,7 +88,7 @@ async fn read(client: Client, load: &Load) -> Result<(), String> {
             match client.request::<Value>(request).await {
                 Ok(object) if object["metadata"]["name"] == "checkout" => break,
                 Ok(object) => return Err(format!("read {object}")),
-                // The server has answered: nobody would try that again.
+                // The server has answered, so a client would not retry.
                 Err(kube::Error::Api(status)) => return Err(format!("{status:?}")),
                 Err(error) if tries == TRIES => return Err(error.to_string()),
                 Err(_) => {
@@ -104,7 +104,7 @@ async fn read(client: Client, load: &Load) -> Result<(), String> {
     Ok(())
 }
 
-/// Several readers, each with connections of its own.
+/// Runs several readers, each with its own connections.
 fn read_all(kubeconfig: &Kubeconfig, load: &Load) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
@@ -116,7 +116,7 @@ fn read_all(kubeconfig: &Kubeconfig, load: &Load) -> Result<(), String> {
     })
 }
 
-/// Does `work` while reads go on, all of which must succeed. How many took another try.
+/// Runs `work` during reads, which must all succeed. Returns the number of retries.
 fn under_load(world: &World, what: &str, work: impl FnOnce() -> Outcome) -> Result<usize, Failure> {
     let (kubeconfig, load) = (kubeconfig(world)?, Load::default());
     let done = std::thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn under_load(world: &World, what: &str, work: impl FnOnce() -> Outcome) -> Resu
     });
     done?;
     let (reads, again) = (load.reads.into_inner(), load.again.into_inner());
-    tell(&format!("{what}: {reads} reads, of which {again} tries were not the first"))?;
+    report(&format!("{what}: {reads} reads, {again} retries"))?;
     assert!(reads > 100, "{reads} reads");
     Ok(again)
 }
@@ -147,7 +147,7 @@ fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
         let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
         world.run(&format!("rollout restart {of}"))?;
         world.run(&format!("rollout status {of} --timeout=2m"))?;
-        // The last of the old ones is on its way out for a while.
+        // The last old replica is still terminating for a while.
         eventually(SOON, || {
             let pods = release.pods()?.len();
             let all = world
@@ -155,7 +155,8 @@ fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
             if all.len() == pods { Ok(()) } else { Err("an old replica is still there".into()) }
         })
     })?;
-    // One serves on after it was taken out of the Service, and tells its connections to go elsewhere.
+    // A replica that was removed from the Service still answers, and asks clients to close their
+    // connections.
     assert!(again <= READERS, "{again} connections broke");
 
     let pods = release.pods()?;
@@ -164,7 +165,7 @@ fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
         world.node.kill_container(&victim.container)?;
         eventually(SOON, || {
             let pods = release.pods()?;
-            let risen = pods.iter().find(|pod| pod.name == victim.name).ok_or("it is gone")?;
+            let risen = pods.iter().find(|pod| pod.name == victim.name).ok_or("the pod is gone")?;
             let is_back = risen.restarts > victim.restarts && risen.is_ready;
             if is_back { Ok(()) } else { Err(format!("{risen:?}").into()) }
         })

@@ -1,4 +1,4 @@
-//! The chart, installed on the node.
+//! The chart as a release on the node.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use testbed::Helm;
 use crate::object::{Pod, condition, text};
 use crate::world::{Failure, Outcome, SOON, World, file};
 
-/// Where it is installed.
+/// The namespace of the release.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
-/// Its name.
+/// The name of the release.
 const NAME: &str = "kubewarm";
 
-/// The namespace of the release, which admits only pods that the strictest standard allows; and one for
-/// profiles, with something in it to be kept warm.
+/// The namespace of the release, which admits only pods of the restricted standard, and a namespace for
+/// profiles with objects to cache.
 const SURROUNDINGS: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -28,7 +28,7 @@ metadata:
 {apiVersion: v1, kind: ConfigMap, metadata: {name: checkout, namespace: shop}}
 ";
 
-/// Two replicas that keep the `ConfigMaps` of a namespace warm.
+/// Values for two replicas that keep the `ConfigMaps` of a namespace warm.
 pub(crate) const PAIR: &str = "replicaCount: 2
 rbac:
   read:
@@ -42,12 +42,12 @@ profiles:
       resource: configmaps
 ";
 
-/// The values of the release that is installed, by the test that has its turn.
+/// The values of the installed release, set by the test that holds the lock.
 static INSTALLED: Mutex<Option<String>> = Mutex::new(None);
 
-/// Who leads, and since when.
+/// The holder of the lease, and since when it leads.
 pub(crate) struct Lead {
-    /// Another one after each start of a process.
+    /// The holder's identity, which is new after each start of a process.
     pub(crate) holder: String,
     pub(crate) since: jiff::Timestamp,
 }
@@ -65,20 +65,20 @@ pub(crate) struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    /// By Helm 4.
+    /// The release, managed by Helm 4.
     fn of(world: &'a World) -> Self {
         let [_, helm] = &world.helms;
         Self { world, helm }
     }
 
-    /// Installs it with these values where nothing of it is, and waits as `helm install --wait` does. With
-    /// it comes what Helm said.
-    pub(crate) fn anew(world: &'a World, values: &str) -> Result<(Self, String), Failure> {
-        Self::anew_by(Self::of(world).helm, world, values)
+    /// Uninstalls an earlier release, installs a new one with these values and waits like
+    /// `helm install --wait`. Also returns Helm's output.
+    pub(crate) fn reinstall(world: &'a World, values: &str) -> Result<(Self, String), Failure> {
+        Self::reinstall_with(Self::of(world).helm, world, values)
     }
 
-    /// The same by another Helm.
-    pub(crate) fn anew_by(
+    /// Like [`Self::reinstall`], with a given version of Helm.
+    pub(crate) fn reinstall_with(
         helm: &'a Helm,
         world: &'a World,
         values: &str,
@@ -89,16 +89,16 @@ impl<'a> Release<'a> {
         }
         world.cluster().apply(SURROUNDINGS)?;
         *INSTALLED.lock() = Some(values.to_owned());
-        let said = release.run(&["install", NAME], Some(values))?;
-        Ok((release, said))
+        let output = release.run(&["install", NAME], Some(values))?;
+        Ok((release, output))
     }
 
-    /// The release with these values, and its sample profile Ready: as an earlier test left it, or made
-    /// so.
+    /// The release with these values and a Ready sample profile. A release of an earlier test is upgraded
+    /// if its values differ.
     pub(crate) fn with(world: &'a World, values: &str) -> Result<Self, Failure> {
         let installed = INSTALLED.lock().clone();
         let release = match installed.as_deref() {
-            None => Self::anew(world, values)?.0,
+            None => Self::reinstall(world, values)?.0,
             Some(installed) => {
                 let release = Self::of(world);
                 if installed != values {
@@ -112,7 +112,7 @@ impl<'a> Release<'a> {
         Ok(release)
     }
 
-    /// Removes it, and the CRD that it leaves.
+    /// Uninstalls the release and deletes the CRD, which Helm keeps.
     pub(crate) fn uninstall(&self) -> Outcome {
         self.run(&["uninstall", NAME], None)?;
         *INSTALLED.lock() = None;
@@ -120,7 +120,7 @@ impl<'a> Release<'a> {
         Ok(())
     }
 
-    /// Runs Helm and waits for what it does.
+    /// Runs Helm and waits for the result in the cluster.
     fn run(&self, words: &[&str], values: Option<&str>) -> Result<String, Failure> {
         let mut command = self.helm.command();
         command.args(words).args(["--wait", "--timeout=3m"]);
@@ -128,21 +128,21 @@ impl<'a> Release<'a> {
             let path = self.world.cluster().folder().join("values.yaml");
             std::fs::write(&path, values)?;
             command.arg(file("charts/kubewarm")).arg("--values").arg(path);
-            // The tests here read pages of pods by plain requests; tests/chart scrapes as the chart has it.
+            // These tests read pages of pods with plain requests. tests/chart scrapes with TLS and tokens.
             command.args(["--set", "metrics.tls.enabled=false,metrics.auth.enabled=false"]);
         }
         self.finish(command)
     }
 
-    /// Runs `helm test`, and returns what it printed: everything has passed.
+    /// Runs `helm test`, which must pass, and returns its output.
     pub(crate) fn test_from_within(&self) -> Result<String, Failure> {
         let mut command = self.helm.command();
         command.args(["test", NAME, "--timeout=2m"]);
-        let said = self.finish(command)?;
-        let phases = said.lines().filter_map(|line| line.strip_prefix("Phase:"));
+        let output = self.finish(command)?;
+        let phases = output.lines().filter_map(|line| line.strip_prefix("Phase:"));
         let phases: Vec<_> = phases.map(str::trim).collect();
         let is_passed = phases.len() > 1 && phases.iter().all(|phase| *phase == "Succeeded");
-        if is_passed { Ok(said) } else { Err(said.into()) }
+        if is_passed { Ok(output) } else { Err(output.into()) }
     }
 
     /// Runs Helm on the release.
@@ -151,7 +151,7 @@ impl<'a> Release<'a> {
         command.args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
         let output = self.world.node.command(&command).output()?;
         let stdout = String::from_utf8_lossy(&output.stdout);
-        // Helm writes there what the pods of a hook printed.
+        // Helm prints the output of a hook's pods to standard error.
         let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
             return Ok(format!("{stdout}{stderr}"));
@@ -160,9 +160,9 @@ impl<'a> Release<'a> {
         Err(format!("{command:?} failed:\n{stdout}{stderr}\n{pods}").into())
     }
 
-    /// Its pods that are not on their way out, by name.
+    /// The pods of the release's Deployment that are not being deleted, by name.
     pub(crate) fn pods(&self) -> Result<Vec<Pod>, Failure> {
-        // Those of tests from within are none of its Deployment's.
+        // Pods of `helm test` have no such hash.
         let selector = format!("--selector=app.kubernetes.io/instance={NAME},pod-template-hash");
         let found = self.world.list(&format!("pods --namespace={NAMESPACE} {selector}"))?;
         let stays = found.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -171,7 +171,7 @@ impl<'a> Release<'a> {
         Ok(pods)
     }
 
-    /// Waits until the sample profile is Ready for its newest generation.
+    /// Waits until the sample profile is Ready in its newest generation.
     pub(crate) fn await_ready(&self) -> Outcome {
         self.world.await_that("cprof sample --namespace=shop", SOON, |profile| {
             condition(profile, "Ready") == "True"
@@ -181,34 +181,34 @@ impl<'a> Release<'a> {
         Ok(())
     }
 
-    /// Who writes the statuses, by the lease.
+    /// The leader, read from the lease.
     pub(crate) fn lead(&self) -> Result<Lead, Failure> {
         let lease = self.world.get(&format!("lease kubewarm --namespace={NAMESPACE}"))?;
         let holder = text(&lease, "/spec/holderIdentity").to_owned();
         if holder.is_empty() {
-            return Err(format!("nobody leads: {lease:#}").into());
+            return Err(format!("no leader: {lease:#}").into());
         }
         Ok(Lead { holder, since: text(&lease, "/spec/acquireTime").parse()? })
     }
 
-    /// The name of the pod that writes the statuses.
+    /// The name of the leader's pod.
     pub(crate) fn leader(&self) -> Result<String, Failure> {
         Ok(self.lead()?.pod().to_owned())
     }
 
-    /// A page of a pod.
+    /// Reads a page of a pod's admin server.
     pub(crate) fn ask(&self, pod: &Pod, path: &str) -> Result<(u16, String), Failure> {
         self.world.ask(&format!("{}:9090", pod.address), path)
     }
 
-    /// The sum of the series of a pod whose name and labels hold these words.
+    /// The sum of a pod's series whose name and labels contain these words.
     pub(crate) fn sum(&self, pod: &Pod, words: &[&str]) -> Result<f64, Failure> {
         let (_, page) = self.ask(pod, "/metrics")?;
         let lines = page.lines().filter(|line| words.iter().all(|word| line.contains(word)));
         Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
-    /// Whether a pod is warm: it says so, and holds what the sample profile asks for.
+    /// Whether `/readyz` succeeds and the pod's store contains the objects of the sample profile.
     pub(crate) fn is_warm(&self, pod: &Pod) -> bool {
         self.ask(pod, "/readyz").is_ok_and(|(code, _)| code == 200)
             && self

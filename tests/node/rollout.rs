@@ -1,10 +1,10 @@
-//! A rolling update: somebody is warm at every moment.
+//! Tests that at least one replica is warm at every moment of a rolling update.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::release::{NAMESPACE, PAIR, Release};
-use crate::world::{Failure, Outcome, World, tell};
+use crate::world::{Failure, Outcome, World, report};
 
 #[test]
 fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
@@ -18,11 +18,11 @@ fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
         let looking = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 let at = Instant::now();
-                // Those that are on their way out serve nobody.
+                // Pods that are being deleted do not receive requests.
                 let pods = release.pods().map_err(|error| error.to_string())?;
-                // Seen a moment ago, a pod may be gone now, but not all of them.
+                // One pod can end between the list and this check, but not all of them.
                 if !pods.iter().any(|pod| release.is_warm(pod)) {
-                    return Err(format!("{:?} ago none was warm of {pods:?}", at.elapsed()));
+                    return Err(format!("{:?} ago no pod of {pods:?} was warm", at.elapsed()));
                 }
                 looks.fetch_add(1, Ordering::Relaxed);
             }
@@ -35,7 +35,7 @@ fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
     });
     cold?;
     let looks = looks.into_inner();
-    tell(&format!("{looks} looks at who is warm"))?;
+    report(&format!("{looks} checks for a warm replica"))?;
     assert!(looks > 10, "{looks} looks");
     let after = release.pods()?;
     assert!(after.iter().all(|pod| before.iter().all(|old| old.name != pod.name)), "{after:?}");

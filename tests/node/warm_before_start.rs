@@ -11,8 +11,8 @@ const LOGS: &str = "logs -n billing deploy/billing-controller -c wait-until-warm
 const TOLD: &str = "waiting: PermissionsMissing: target \"";
 
 #[test]
-fn a_controller_starts_when_what_it_reads_is_warm() -> Outcome {
-    let Some(world) = World::enter("a_controller_starts_when_what_it_reads_is_warm")? else {
+fn a_controller_starts_after_its_profile_is_ready() -> Outcome {
+    let Some(world) = World::enter("a_controller_starts_after_its_profile_is_ready")? else {
         return Ok(());
     };
     Release::with(&world, PAIR)?;
@@ -31,8 +31,8 @@ fn a_controller_starts_when_what_it_reads_is_warm() -> Outcome {
     assert_eq!(condition(&profile, "Ready"), "True", "{profile:#}");
     eventually(SOON, || {
         let log = world.run("logs -n billing deploy/billing-controller")?;
-        let is_told = log.contains("billing-controller") && log.contains("ready");
-        if is_told { Ok(()) } else { Err(Failure::from(log)) }
+        let is_complete = log.contains("billing-controller") && log.contains("ready");
+        if is_complete { Ok(()) } else { Err(Failure::from(log)) }
     })?;
     let pods = world.list("pods -n billing")?;
     let [pod] = pods.as_slice() else { return Err(format!("{pods:#?}").into()) };

@@ -1,4 +1,4 @@
-//! Some namespaces only: the same, without a single ClusterRole.
+//! Tests a release that watches some namespaces and has no ClusterRole.
 
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     let Some(world) = World::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: orders}}")?;
-    // Without a ClusterRole kubewarm can review nobody: metrics are for scrapers that the network policy names.
+    // Without a ClusterRole kubewarm cannot review tokens, so the network policy decides who can scrape.
     let scrapers = "networkPolicy: {enabled: true, scrapers: [{podSelector: {}}]}";
     let values =
         format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{scrapers}\n{PAIR}");
-    let (release, notes) = Release::anew(&world, &values)?;
+    let (release, notes) = Release::reinstall(&world, &values)?;
     release.await_ready()?;
     assert!(notes.replace('\n', " ").contains("for the profiles of shop, orders."), "{notes}");
     let pods = release.pods()?;

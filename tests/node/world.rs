@@ -1,4 +1,4 @@
-//! Where the tests take place: one node for all of them, for one at a time.
+//! The shared environment of these tests: one node, which one test uses at a time.
 
 use std::error::Error;
 use std::io::{self, Read as _, Write as _};
@@ -11,21 +11,21 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use testbed::{ControlPlane, Helm, Node};
 
-/// Why a test cannot go on.
+/// The reason why a test failed.
 pub(crate) type Failure = Box<dyn Error>;
 
-/// What a test ends with.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// For what a cluster does in its own time.
+/// The time limit for changes in the cluster.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
-/// Names another archive to be tested instead of the one that `make test-image` writes.
+/// Names an archive to test instead of the archive of `make test-image`.
 const ARCHIVE: &str = "KUBEWARM_IMAGE_ARCHIVE";
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The node, as long as it is one test's turn.
+/// The node, while one test holds the lock.
 pub(crate) struct World {
     pub(crate) node: &'static Node,
     /// Helm 3 and Helm 4.
@@ -34,15 +34,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Waits for the turn. None if there can be no node.
+    /// Waits for the lock. Returns `None` if the user is not root, because a node needs root.
     pub(crate) fn enter(test: &str) -> Result<Option<Self>, Failure> {
         static SHARED: OnceLock<Result<Node, String>> = OnceLock::new();
         if !rustix::process::geteuid().is_root() {
-            let lack = format!("{test} did NOT run: a node takes root");
+            let lack = format!("{test} did NOT run: a node needs root");
             if std::env::var_os("CI").is_some() {
                 return Err(lack.into());
             }
-            tell(&lack)?;
+            report(&lack)?;
             return Ok(None);
         }
         let turn = TURN.lock();
@@ -57,17 +57,17 @@ impl World {
         self.node.cluster()
     }
 
-    /// Runs `kubectl` and answers what it printed.
+    /// Runs `kubectl` and returns its output.
     pub(crate) fn run(&self, args: &str) -> Result<String, Failure> {
         Ok(self.cluster().run(args.split_whitespace())?)
     }
 
-    /// Asks an HTTP server on the node's network: the code and the body.
+    /// Sends a GET request on the node's network and returns the status code and the body.
     pub(crate) fn ask(&self, address: &str, path: &str) -> Result<(u16, String), Failure> {
         let answer = self.node.on_network(|| {
             let mut stream = TcpStream::connect(address)?;
             stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            // Of the version in which an answer has no chunks.
+            // Responses of HTTP/1.0 are not chunked.
             write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).map(|_| answer)
@@ -85,25 +85,25 @@ fn start() -> Result<Node, Failure> {
     Ok(node)
 }
 
-/// The image of this very source.
+/// The image of this source tree.
 fn archive() -> Result<PathBuf, Failure> {
     if let Some(archive) = std::env::var_os(ARCHIVE) {
         return Ok(archive.into());
     }
-    // Nothing is done if it is up to date, and it takes minutes if not: that is to be seen.
+    // A build takes minutes if the archive is out of date, so its output is shown.
     let made = Command::new("make").arg("test-image").current_dir(file("")).status()?;
     if !made.success() {
-        return Err("`make test-image` failed; what it printed stands above".into());
+        return Err("`make test-image` failed; see its output above".into());
     }
     Ok(file("target/kubewarm-test-image.tar"))
 }
 
-/// Says something that is of interest even where all is well. The test harness would keep `println!` back.
-pub(crate) fn tell(words: &str) -> io::Result<()> {
+/// Prints a message of passing tests too. The test harness would capture `println!`.
+pub(crate) fn report(words: &str) -> io::Result<()> {
     writeln!(io::stderr(), "{words}")
 }
 
-/// A file of the repository.
+/// The path of a file in the repository.
 pub(crate) fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }

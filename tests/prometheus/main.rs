@@ -1,4 +1,4 @@
-//! The alert rules as Prometheus' own tool reads them.
+//! Tests the alert rules with promtool.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -7,7 +7,7 @@ use std::{fs, path::Path, process::Command};
 const RULES: &str = "charts/kubewarm/files/rules.yaml";
 const TESTS: &str = "tests/rules";
 
-/// Runs promtool in the repository.
+/// Runs promtool in the repository's folder.
 fn promtool(args: &[&str]) {
     let output = Command::new("promtool")
         .args(args)

@@ -1,4 +1,4 @@
-//! What tables say they take is what the process grows by.
+//! Tests that the bytes that stores report match the growth of the process.
 
 use crate::{
     alone::{is_alone, kib},
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const OBJECTS: u32 = 50_000;
 
-/// Some 1.5 KB, as alike and as different as the pods of a cluster.
+/// A pod of some 1.5 KB. The pods resemble each other as much as the pods of a cluster do.
 fn pod(n: u32, random: &mut fastrand::Rng) -> String {
     let app = n % 200;
     let digest: String = (0..64).map(|_| char::from_digit(random.u32(..16), 16).unwrap()).collect();

@@ -1,12 +1,12 @@
-//! Tests about memory, which is that of a whole process: each in one of its own.
+//! Runs a test of memory in a process of its own, because memory is measured for the whole process.
 
 use std::process::Command;
 
-/// Set in the process that runs one test and nothing else.
+/// Set in the process that runs one test only.
 const ALONE: &str = "KUBEWARM_TEST_ALONE";
 
-/// Whether this process runs nothing but the caller; if not, `test` (with its module) is run in one
-/// that does, and must pass there.
+/// Whether this process runs only the caller. If not, the function runs `test` (with its module) in such a
+/// process, where it must pass.
 pub(crate) fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
@@ -16,13 +16,13 @@ pub(crate) fn is_alone(test: &str) -> bool {
         .env(ALONE, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&alone.stdout);
-    let complained = String::from_utf8_lossy(&alone.stderr);
-    assert!(alone.status.success() && said.contains("1 passed"), "{said}{complained}");
+    let stdout = String::from_utf8_lossy(&alone.stdout);
+    let stderr = String::from_utf8_lossy(&alone.stderr);
+    assert!(alone.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
     false
 }
 
-/// A line of what the kernel says of this process, in KiB.
+/// A value of `/proc/self/status`, in KiB.
 pub(crate) fn kib(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();

@@ -1,4 +1,4 @@
-//! Tables that are compared with a list of their version.
+//! Tests of consistency checks: comparisons of a store with a list of the same version.
 
 use crate::{
     engine::{Engine, cell, quick, run, sum},
@@ -9,7 +9,7 @@ use kubewarm_api::model::{CellSpec, MetricOutcome};
 use kubewarm_cache::informer::{CONSISTENCY_OUTCOMES, ConsistencyResult, RelistReason};
 use std::time::Duration;
 
-/// Pods that are compared all the time.
+/// Pods with a consistency check every 200 ms.
 fn compared() -> CellSpec {
     let mut pods = cell("pods");
     pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
@@ -21,7 +21,7 @@ fn both() -> [String; 2] {
     [object("a", 1, 3), object("b", 2, 4)]
 }
 
-/// Two objects, listed at 7.
+/// Two objects, listed at version 7.
 fn two(asked: &Asked) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &both())),
@@ -29,7 +29,7 @@ fn two(asked: &Asked) -> Reply {
     }
 }
 
-/// How many comparisons have ended.
+/// The number of finished comparisons.
 fn all(engine: &Engine) -> u64 {
     engine.count(|of| sum(&of.consistency_checks, &CONSISTENCY_OUTCOMES))
 }
@@ -49,7 +49,7 @@ fn compared_as(engine: &Engine, result: ConsistencyResult) -> u64 {
     })
 }
 
-/// How often a comparison ended so, once one has.
+/// Waits for two comparisons with the expected result. Returns the number of other results, and of relists.
 async fn ended(
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
     expected: ConsistencyResult,
@@ -63,10 +63,10 @@ async fn ended(
 }
 
 #[tokio::test]
-async fn what_a_watch_left_out_is_found_and_mended() {
+async fn an_object_that_a_watch_missed_is_found_and_relisted() {
     let pods = compared();
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
-        // The deletion of b, at 9, has not been told.
+        // The watch has not sent the deletion of `b` at version 9.
         (Kind::Watch, 0) => Reply::held(bookmark(20) + "\n"),
         (Kind::List, 1) => Reply::json(list(30, &[object("a", 1, 3)])),
         (Kind::First, _) => {
@@ -83,7 +83,7 @@ async fn what_a_watch_left_out_is_found_and_mended() {
     assert_eq!((relist.reason, relist.deleted_objects), (RelistReason::Inconsistent, 1));
     assert_eq!(compared_as(&engine, ConsistencyResult::Different), 1);
     let relisted = &server.of(Kind::List)[1];
-    assert_eq!(relisted.query("resourceVersion"), "", "as new as the server can prove");
+    assert_eq!(relisted.query("resourceVersion"), "", "a consistent read");
     let first = &server.of(Kind::First)[0];
     assert_eq!((first.query("resourceVersionMatch"), first.query("limit")), ("Exact", "2"));
     // It is well now.
@@ -92,14 +92,14 @@ async fn what_a_watch_left_out_is_found_and_mended() {
 }
 
 #[tokio::test]
-async fn what_happens_meanwhile_makes_no_difference() {
+async fn changes_during_a_comparison_are_no_differences() {
     let script = |asked: &Asked| match asked.kind {
         Kind::First => {
             let at = asked.query("resourceVersion").to_owned();
             let more = r#","continue":"next""#;
             Reply::json(list_with(at, more, &both())).after(Duration::from_millis(300))
         }
-        // Its token knows the version.
+        // The continue token contains the version of the first page.
         Kind::Next => Reply::json(list(7, &[object("c", 3, 5)])),
         Kind::List => {
             Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 4), object("c", 3, 5)]))
@@ -125,7 +125,7 @@ async fn what_happens_meanwhile_makes_no_difference() {
 }
 
 #[tokio::test]
-async fn nothing_is_concluded_from_what_cannot_be_compared() {
+async fn a_comparison_without_a_matching_list_has_no_effect() {
     for gone in [410, 500] {
         let expected = if gone == 410 { ConsistencyResult::Skipped } else { ConsistencyResult::Failed };
         let script = move |asked: &Asked| match asked.kind {
@@ -136,7 +136,7 @@ async fn nothing_is_concluded_from_what_cannot_be_compared() {
         };
         assert_eq!(ended(script, expected).await, (0, 0), "{gone}");
     }
-    // A server that lists as of now, whatever is asked for.
+    // A server that ignores the requested version and lists its newest state.
     let script = |asked: &Asked| match asked.kind {
         Kind::First => Reply::json(list(8, &[])),
         _ => two(asked),

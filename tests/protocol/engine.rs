@@ -1,4 +1,4 @@
-//! The engine as the operator puts it together, with short waits, and what it counts.
+//! The engine as the operator assembles it, with short waits, and its counters.
 
 use crate::{
     reply::Reply,
@@ -27,13 +27,13 @@ use std::{
 use strum::VariantArray as _;
 use tokio::time::Instant;
 
-/// The HTTP statuses of failures that the scripts here send; `none`: no answer.
+/// HTTP status codes of the failures in these scripts. `none` stands for a missing response.
 const CODES: [&str; 7] = ["none", "403", "404", "410", "429", "500", "503"];
 
-/// Ten times what anything here takes on a busy machine.
+/// The time limit of each wait: ten times the longest wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A registry, and everything that can be seen of it.
+/// A registry of informers with its reports, stores and metrics.
 pub(crate) struct Engine {
     registry: Registry,
     pub(crate) catalog: Catalog,
@@ -54,7 +54,7 @@ impl Clients for ByName {
     }
 }
 
-/// Waits are short; limits on answers are long enough for a busy machine.
+/// Short waits between requests, with response timeouts that suit a busy machine.
 pub(crate) fn quick() -> Timing {
     Timing {
         list_headers: Duration::from_secs(20),
@@ -72,7 +72,7 @@ pub(crate) fn quick() -> Timing {
 }
 
 impl Engine {
-    /// Reads from `server`.
+    /// An engine that reads from `server`.
     pub(crate) fn new(server: &Server, timing: Timing) -> Self {
         let bounds =
             Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
@@ -87,7 +87,7 @@ impl Engine {
         Self { reports: registry.reports(), registry, catalog, metrics }
     }
 
-    /// Has informers write to what `make` makes of the writer of their store.
+    /// Replaces the sink of each informer by the result of `make`, which receives the writer of the store.
     pub(crate) fn with_sinks(
         self,
         make: impl Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync + 'static,
@@ -95,7 +95,7 @@ impl Engine {
         Self { registry: self.registry.with_sinks(make), ..self }
     }
 
-    /// What `of` says of the counters of each resource, added up.
+    /// The sum of a counter over all resources. `of` reads the counter of one resource.
     pub(crate) fn count(&self, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
         count(&self.metrics, of)
     }
@@ -104,7 +104,7 @@ impl Engine {
         self.count(|of| sum(&of.upstream_relists, RelistReason::VARIANTS))
     }
 
-    /// Requests that failed.
+    /// The number of failed requests.
     pub(crate) fn failures(&self) -> u64 {
         let verbs = [Verb::List, Verb::Watch].map(Verb::as_str);
         let failed = |of: &ResourceMetrics, verb: &str, code: &str| {
@@ -116,7 +116,7 @@ impl Engine {
         self.count(|of| verbs.iter().map(|verb| of_verb(of, verb)).sum())
     }
 
-    /// Ends every cell.
+    /// Stops every informer.
     pub(crate) async fn shut_down(self) {
         self.registry.shut_down().await;
     }
@@ -130,12 +130,12 @@ impl Engine {
         self.until_all(key, |report, _| is(report)).await
     }
 
-    /// Waits until the table of `key` shows exactly this: see [`Engine::shown`].
+    /// Waits until the store of `key` contains exactly these objects: see [`Engine::shown`].
     pub(crate) async fn until_shown(&self, key: &CellKey, expected: &[&str]) -> CellReport {
         self.until_all(key, |_, shown| shown == expected).await
     }
 
-    /// Waits until report and table of `key` satisfy `is`.
+    /// Waits until the report and the store of `key` satisfy `is`.
     #[track_caller]
     pub(crate) fn until_all(
         &self,
@@ -157,18 +157,18 @@ impl Engine {
         }
     }
 
-    /// Waits until the cell is watching.
+    /// Waits until the informer has an open watch.
     pub(crate) async fn until_watching(&self, key: &CellKey) -> CellReport {
         self.until(key, |report| report.phase == Phase::Watching).await
     }
 
-    /// Everything in the table of `key`, in key order.
+    /// The objects in the store of `key`, in key order.
     pub(crate) fn objects(&self, key: &CellKey) -> Vec<Object> {
         let table = self.catalog.reader(key).unwrap();
         table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)).collect()
     }
 
-    /// The same as `name@version`.
+    /// The objects in the store of `key` as `name@version`, in key order.
     pub(crate) fn shown(&self, key: &CellKey) -> Vec<String> {
         let objects = self.objects(key).into_iter();
         objects
@@ -195,17 +195,17 @@ impl DerefMut for Engine {
     }
 }
 
-/// What `of` says of the counters of each resource, added up.
+/// The sum of a counter over all resources. `of` reads the counter of one resource.
 pub(crate) fn count(metrics: &InformerMetrics, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
     metrics.all().iter().map(|metrics| of(metrics)).sum()
 }
 
-/// The counters of all these labels, added up.
+/// The sum of a counter over these label values.
 pub(crate) fn sum<L: AsRef<str> + Debug>(counters: &IntCounterVec, labels: &[L]) -> u64 {
     labels.iter().map(|label| counters.with_label_values(&[label]).get()).sum()
 }
 
-/// A server with this script, and an engine that runs these cells on it.
+/// Starts a server with this script, and an engine that runs these informers on it.
 pub(crate) async fn run(
     timing: Timing,
     cells: &[&CellSpec],
@@ -219,12 +219,12 @@ pub(crate) async fn run(
     (server, engine)
 }
 
-/// A cell of namespace `ns`: `pods`, or `widgets.example.com`.
+/// An informer in namespace `ns`, of a resource such as `pods` or `widgets.example.com`.
 pub(crate) fn cell(resource: &str) -> CellSpec {
     cell_in(resource, "ns")
 }
 
-/// A cell of a namespace.
+/// An informer in this namespace.
 pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let of = GroupResource::new(group, plural).unwrap();

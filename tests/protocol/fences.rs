@@ -1,4 +1,4 @@
-//! Access that is lost under an open watch, and that returns.
+//! Tests the loss of access during an open watch, and the return of access.
 
 use crate::{
     engine::{Engine, cell, quick, run},
@@ -10,14 +10,15 @@ use kubewarm_cache::informer::{Phase, RelistReason, ResourceMetrics, Timing, Wat
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
-/// The watches that were opened, in order.
+/// The watches in the order in which they were opened.
 type Feeds = Arc<Mutex<Vec<Feed>>>;
 
 fn forbidden() -> Fault {
     Fault::new(Reason::Forbidden, "pods is forbidden").with_code(403)
 }
 
-/// One cell of `a@3`, whose watches the test speaks into; later lists as `again` says.
+/// Starts an informer whose first list contains `a@3`. The test writes its watches through the feeds;
+/// `again` answers later lists.
 async fn watched(
     spec: &CellSpec,
     again: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
@@ -39,18 +40,18 @@ async fn watched(
     (server, engine, feeds)
 }
 
-fn tell(feeds: &Feeds, line: String) {
+fn send(feeds: &Feeds, line: String) {
     feeds.lock().last().unwrap().line(line);
 }
 
-/// Brings `a@9` and `b@10`.
-async fn bring(engine: &Engine, key: &CellKey, feeds: &Feeds) {
-    tell(feeds, event("MODIFIED", object("a", 1, 9)));
-    tell(feeds, event("ADDED", object("b", 2, 10)));
+/// Sends `a@9` and `b@10`, and waits until the store contains them.
+async fn send_two(engine: &Engine, key: &CellKey, feeds: &Feeds) {
+    send(feeds, event("MODIFIED", object("a", 1, 9)));
+    send(feeds, event("ADDED", object("b", 2, 10)));
     engine.until_shown(key, &["a@9", "b@10"]).await;
 }
 
-/// The same cell, which a profile has served on after access is lost.
+/// An informer whose profile serves stale data after a loss of access.
 fn stale() -> CellSpec {
     let mut pods = cell("pods");
     pods.tuning.on_access_lost = OnAccessLost::ServeStale;
@@ -62,9 +63,9 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
     for pods in [cell("pods"), stale()] {
         let is_kept = pods.tuning.on_access_lost == OnAccessLost::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
-        bring(&engine, &pods.key, &feeds).await;
+        send_two(&engine, &pods.key, &feeds).await;
         engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
-        // Nothing is served from this moment on, and the store goes with the task.
+        // From this moment on no read is served. The store is dropped when the task ends.
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
         let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
@@ -76,23 +77,23 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         );
         assert!(!report.serves(OnAccessLost::Reject));
         assert_eq!(report.serves(OnAccessLost::ServeStale), is_kept);
-        tell(&feeds, event("ADDED", object("c", 3, 11)));
+        send(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(engine.shown(&pods.key), left);
         let shut =
             |of: &ResourceMetrics| of.upstream_watch_ends.with_label_values(&[WatchEnd::Shutdown]).get();
         assert_eq!(engine.count(shut), 1);
         let asked = (server.count(Kind::List), server.count(Kind::Watch));
-        assert_eq!(asked, (1, 1), "nothing is tried");
+        assert_eq!(asked, (1, 1), "no request is sent");
     }
 }
 
 #[tokio::test]
-async fn a_refusal_behind_a_closed_gate_drops_the_store() {
+async fn a_refusal_of_a_blocked_informer_drops_the_store() {
     let pods = cell("pods");
     let (_server, engine, feeds) = watched(&pods, quiet).await;
-    bring(&engine, &pods.key, &feeds).await;
-    let unverified = Fault::new(Reason::Unverified, "nobody knows");
+    send_two(&engine, &pods.key, &feeds).await;
+    let unverified = Fault::new(Reason::Unverified, "no answer");
     engine.reports.lost(&pods.key, Verb::List, &unverified);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
@@ -122,11 +123,11 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
         )
     })
     .await;
-    bring(&engine, &pods.key, &feeds).await;
-    let fencer = engine.reports.clone();
-    fencer.lost(&pods.key, Verb::List, &forbidden());
-    fencer.returned(&pods.key);
-    // The first list is refused, the second is under way.
+    send_two(&engine, &pods.key, &feeds).await;
+    let reports = engine.reports.clone();
+    reports.lost(&pods.key, Verb::List, &forbidden());
+    reports.returned(&pods.key);
+    // The first list was refused, and the second is in progress.
     engine.until(&pods.key, |_| server.count(Kind::List) == 3).await;
     engine.until(&pods.key, |report| report.listed > 0).await;
     let report = engine.reports.get(&pods.key).unwrap();
@@ -134,22 +135,22 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     release.send_replace(true);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
     assert!(report.is_warm() && report.fault.is_none());
-    assert_eq!(report.losses, 1, "known, though it is back");
+    assert_eq!(report.losses, 1, "the loss is counted after access returned");
     assert_eq!(engine.shown(&pods.key), ["a@9", "d@12"]);
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
 }
 
 #[tokio::test]
-async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
+async fn a_second_loss_during_the_list_keeps_the_time_of_the_first() {
     let pods = stale();
     let (server, engine, feeds) = watched(&pods, |_| Reply::never()).await;
-    bring(&engine, &pods.key, &feeds).await;
-    let fencer = engine.reports.clone();
-    fencer.lost(&pods.key, Verb::List, &forbidden());
+    send_two(&engine, &pods.key, &feeds).await;
+    let reports = engine.reports.clone();
+    reports.lost(&pods.key, Verb::List, &forbidden());
     let first = engine.reports.get(&pods.key).unwrap().lost.unwrap();
-    fencer.returned(&pods.key);
+    reports.returned(&pods.key);
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
-    fencer.lost(&pods.key, Verb::List, &forbidden());
+    reports.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.lost), (Phase::Fenced, Some(first)));
     assert_eq!(report.losses, 2);
@@ -157,23 +158,23 @@ async fn a_second_loss_before_the_list_is_complete_keeps_the_first_in_mind() {
 }
 
 #[tokio::test]
-async fn a_cell_that_was_paused_meanwhile_lists_all_the_same() {
+async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     let pods = stale();
     let (server, mut engine, feeds) =
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
-    bring(&engine, &pods.key, &feeds).await;
+    send_two(&engine, &pods.key, &feeds).await;
     engine.hold(&pods);
-    let fencer = engine.reports.clone();
-    fencer.lost(&pods.key, Verb::List, &forbidden());
+    let reports = engine.reports.clone();
+    reports.lost(&pods.key, Verb::List, &forbidden());
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.is_warm()), (Phase::Paused, false));
     engine.start(&pods);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(server.count(Kind::List), 1, "fenced, though resumed");
+    assert_eq!(server.count(Kind::List), 1, "blocked, although resumed");
     engine.hold(&pods);
-    fencer.returned(&pods.key);
-    assert!(!engine.reports.get(&pods.key).unwrap().is_warm(), "what is held is of before");
+    reports.returned(&pods.key);
+    assert!(!engine.reports.get(&pods.key).unwrap().is_warm(), "the store is older than the loss");
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
@@ -190,18 +191,18 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     })
     .await;
     engine.until_shown(&pods.key, &["a@3"]).await;
-    let fencer = engine.reports.clone();
-    fencer.lost(&pods.key, Verb::List, &forbidden());
+    let reports = engine.reports.clone();
+    reports.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.until_shown(&pods.key, &[]).await;
-    assert!(!report.serves(OnAccessLost::ServeStale), "it never was complete");
-    fencer.returned(&pods.key);
+    assert!(!report.serves(OnAccessLost::ServeStale), "the first list was never complete");
+    reports.returned(&pods.key);
     let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none());
     assert_eq!((engine.shown(&pods.key), server.count(Kind::List)), (vec!["b@5".to_owned()], 2));
 }
 
 #[tokio::test]
-async fn a_refused_cell_tries_again_as_soon_as_access_is_there() {
+async fn a_refused_informer_retries_as_soon_as_access_returns() {
     let pods = cell("pods");
     let slow = Timing { backoff: Duration::from_mins(1), ..quick() };
     let (server, engine) = run(slow, &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -217,13 +218,13 @@ async fn a_refused_cell_tries_again_as_soon_as_access_is_there() {
 }
 
 #[tokio::test]
-async fn a_store_goes_when_the_last_profile_no_longer_says_serve_stale() {
+async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     let mut pods = stale();
     let (server, mut engine, feeds) =
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
-    bring(&engine, &pods.key, &feeds).await;
-    let fencer = engine.reports.clone();
-    fencer.lost(&pods.key, Verb::List, &forbidden());
+    send_two(&engine, &pods.key, &feeds).await;
+    let reports = engine.reports.clone();
+    reports.lost(&pods.key, Verb::List, &forbidden());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     pods.tuning.on_access_lost = OnAccessLost::Reject;
@@ -231,7 +232,7 @@ async fn a_store_goes_when_the_last_profile_no_longer_says_serve_stale() {
     let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
     assert_eq!((report.phase, report.version, report.synced_at), (Phase::Fenced, None, None));
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
-    fencer.returned(&pods.key);
+    reports.returned(&pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(server.count(Kind::List), 2);
 }

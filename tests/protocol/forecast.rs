@@ -1,5 +1,5 @@
-//! How many seconds a forecast says, and how many the engine then takes, where every delay of the API
-//! server is known and no other clock runs.
+//! Compares forecasts with the duration of real lists. Every delay of the scripted API server is known, and
+//! the clock is paused.
 
 use crate::{
     engine::cell_in,
@@ -27,11 +27,11 @@ use serde_json::json;
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Objects that are sent at once.
+/// Objects per chunk of a response.
 const CHUNK: usize = 50;
 
-/// An API server that takes so long before each answer, and for each object of a list; for the
-/// metadata of one a quarter of that. A namespace `n-7-x` has 7 objects.
+/// An API server with a fixed delay before each response and for each object of a list. Metadata of an
+/// object takes a quarter of the delay. A namespace `n-7-x` has 7 objects.
 #[derive(Clone, Copy, Debug)]
 struct Slow {
     answer: Duration,
@@ -54,7 +54,7 @@ impl Clients for Slow {
 }
 
 impl Slow {
-    /// What is sent, and how long each piece takes.
+    /// The chunks of a response, with the delay of each.
     fn body(self, request: &Request<Body>) -> BoxStream<'static, (Duration, String)> {
         let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
@@ -80,7 +80,7 @@ impl Slow {
         let limit: usize = query.get("limit").map_or(all, |limit| limit.parse().unwrap());
         let to = all.min(from + limit);
         let left = match all - to {
-            // Of what a selector selects no server says how much is left.
+            // The API server does not count the remaining items of a list with a selector.
             left if query.contains_key("labelSelector") || left == 0 => String::new(),
             left => format!(r#","remainingItemCount":{left}"#),
         };
@@ -98,7 +98,7 @@ fn item(at: usize) -> String {
     object(&format!("o{at:06}"), u32::try_from(at).unwrap(), 7)
 }
 
-/// Some objects at a time.
+/// The objects in chunks, each with the delay of its objects.
 fn pieces(
     numbers: Range<usize>,
     each: Duration,
@@ -112,7 +112,7 @@ fn pieces(
     stream::iter(numbers.chunks(CHUNK).map(piece).collect::<Vec<_>>())
 }
 
-/// A profile of one target with these cells.
+/// A profile with one target, whose informers are given.
 fn declared(cells: &[CellSpec]) -> Declared {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
@@ -135,7 +135,7 @@ fn declared(cells: &[CellSpec]) -> Declared {
     Declared::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
 }
 
-/// The seconds that are said, and those that the engine takes.
+/// The forecast and the measured duration, in seconds.
 async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     let clients: Arc<dyn Clients> = Arc::new(server);
     let mut cells = cells.to_vec();
@@ -143,7 +143,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
         cell.tuning.member_of.max_concurrent_lists = lists;
     }
     let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default());
-    let said = surveyor.survey(&declared(&cells)).await.total.status().seconds;
+    let forecast = surveyor.survey(&declared(&cells)).await.total.status().seconds;
 
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
@@ -159,7 +159,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     }
     let took = began.elapsed().as_secs_f64();
     engine.shut_down().await;
-    (f64::from(said), took)
+    (f64::from(forecast), took)
 }
 
 fn pods(objects: usize, name: &str) -> CellSpec {
@@ -167,7 +167,7 @@ fn pods(objects: usize, name: &str) -> CellSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_seconds_that_are_said_are_those_that_warming_takes() {
+async fn a_forecast_matches_the_measured_seconds() {
     let millis = Duration::from_millis;
     let near = Slow { answer: millis(50), object: Duration::from_micros(500) };
     let busy = Slow { answer: millis(20), object: millis(1) };
@@ -187,13 +187,13 @@ async fn the_seconds_that_are_said_are_those_that_warming_takes() {
         ("one in pages", near, one(ListStrategy::PagedList), 4),
         ("one as a stream", near, one(ListStrategy::WatchList), 4),
         ("many, four at a time", busy, many, 4),
-        ("many small ones far away", far, small, 4),
-        ("what a selector selects", near, vec![selected], 1),
+        ("many small ones, slow responses", far, small, 4),
+        ("a list with a selector", near, vec![selected], 1),
     ];
     for (what, server, cells, lists) in all {
-        let (said, took) = seconds(server, &cells, lists).await;
-        assert!(took > 3.0, "{what}: too short to tell, {took} s");
-        let ratio = said / took;
-        assert!((0.5..=2.0).contains(&ratio), "{what}: {said} s said, {took} s taken");
+        let (forecast, took) = seconds(server, &cells, lists).await;
+        assert!(took > 3.0, "{what}: {took} s are too short for a comparison");
+        let ratio = forecast / took;
+        assert!((0.5..=2.0).contains(&ratio), "{what}: forecast {forecast} s, measured {took} s");
     }
 }

@@ -1,5 +1,5 @@
-//! A faithful API server for one kind, which keeps its whole history and is made to misbehave by a
-//! seeded die.
+//! A simulated API server for one kind. It keeps its whole history, and a seeded random generator causes
+//! its faults.
 
 use crate::{
     reply::{Reply, Step, bookmark, end_bookmark, event, list_with, object, quiet, status},
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// Names of objects: few, so that they come, go and come back.
+/// The number of object names. It is small, so that objects are often deleted and created again.
 const NAMES: usize = 40;
 
 /// One version of one object.
@@ -29,7 +29,7 @@ struct Change {
     is_decodable: bool,
 }
 
-/// The truth.
+/// The simulated API server.
 pub(crate) struct World {
     past: Mutex<Past>,
     moved: watch::Sender<u64>,
@@ -39,10 +39,10 @@ struct Past {
     dice: Rng,
     log: Vec<Change>,
     now: u64,
-    /// Older versions are gone.
+    /// Versions below this one are compacted.
     floor: u64,
     uids: u32,
-    /// No more faults.
+    /// Whether faults have ended.
     is_calm: bool,
 }
 
@@ -54,7 +54,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// Something happens to some object, or the past is forgotten.
+    /// Changes a random object, or compacts the history.
     pub(crate) fn step(&self) {
         let mut past = self.past.lock();
         let name = format!("o{:02}", past.dice.usize(..NAMES));
@@ -73,13 +73,13 @@ impl World {
         self.moved.send_replace(now);
     }
 
-    /// From now on the server behaves.
+    /// Ends all faults.
     pub(crate) fn calm(&self) {
         let mut past = self.past.lock();
         past.is_calm = true;
     }
 
-    /// What a table must hold in the end: the bodies of what can be decoded, by name.
+    /// The bodies that the store must contain in the end, by name. Undecodable objects are left out.
     pub(crate) fn truth(&self) -> BTreeMap<String, String> {
         let objects = self.past.lock().at(u64::MAX).into_iter();
         objects
@@ -88,12 +88,12 @@ impl World {
             .collect()
     }
 
-    /// Every body that an object ever had.
+    /// All bodies that any object had.
     pub(crate) fn bodies(&self) -> BTreeSet<String> {
         self.past.lock().log.iter().map(|change| change.json.clone()).collect()
     }
 
-    /// What the server answers.
+    /// The response to a request.
     pub(crate) fn answer(self: &Arc<Self>, asked: &Asked) -> Reply {
         let mut past = self.past.lock();
         if past.has_trouble(6) && !matches!(asked.kind, Kind::Version | Kind::Namespace) {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// A watch that begins with these lines and goes on behind `from`.
+    /// A watch that begins with `lines` and continues with the changes after version `from`.
     fn follow(self: &Arc<Self>, past: &mut Past, lines: String, from: u64) -> Reply {
         let watcher = Watcher {
             world: Arc::clone(self),
@@ -149,7 +149,7 @@ impl World {
 }
 
 impl Past {
-    /// Whether something goes wrong now, in one of `of` cases.
+    /// Returns true with probability 1 in `of`, unless faults have ended.
     fn has_trouble(&mut self, of: u32) -> bool {
         !self.is_calm && self.dice.u32(..of) == 0
     }
@@ -161,7 +161,7 @@ impl Past {
 
     fn change(&mut self, kind: &'static str, name: &str) {
         let uid = match self.at(u64::MAX).get(name) {
-            // The UID of the object, as it stands in its body.
+            // The UID of the object, read from its body.
             Some(last) => last
                 .json
                 .split("-0000-0000-0000-")
@@ -179,7 +179,7 @@ impl Past {
         self.log.push(Change { version, kind, name: name.to_owned(), json, is_decodable });
     }
 
-    /// What there was at a version.
+    /// The objects at a version.
     fn at(&self, version: u64) -> BTreeMap<String, Change> {
         let mut objects = BTreeMap::new();
         for change in self.log.iter().take_while(|change| change.version <= version) {
@@ -196,8 +196,8 @@ impl Past {
         self.log.iter().skip_while(move |change| change.version <= version)
     }
 
-    /// A list or a page, as of now, at times broken off. Lists of custom resources say their version
-    /// last.
+    /// A list or a page of the newest state, which is sometimes truncated. Lists of custom resources end
+    /// with their version.
     fn list(&mut self, asked: &Asked) -> Reply {
         let mut version = self.now;
         let mut after = String::new();
@@ -245,9 +245,9 @@ struct Watcher {
     moved: watch::Receiver<u64>,
     dice: Rng,
     at: u64,
-    /// Steps before something goes wrong.
+    /// The number of steps until the next fault.
     left: u32,
-    /// To be sent before anything else.
+    /// Text to send before the next event.
     ready: String,
     is_over: bool,
 }
@@ -258,7 +258,7 @@ impl Watcher {
             return None;
         }
         if self.ready.is_empty() {
-            // A bookmark, if nothing happens for a while.
+            // Sends a bookmark if nothing changes for 30 ms.
             let changed = timeout(Duration::from_millis(30), async {
                 while *self.moved.borrow_and_update() <= self.at {
                     if self.moved.changed().await.is_err() {
@@ -277,7 +277,7 @@ impl Watcher {
         Some((Step::Bytes(Bytes::from(text)), self))
     }
 
-    /// The next one or two events, at times swapped, and at times behind one that came long ago.
+    /// The next one or two events. Some are swapped, and some follow a replayed event.
     fn lines(&mut self) -> String {
         let past = self.world.past.lock();
         let next: Vec<_> = past.after(self.at).take(2).cloned().collect();
@@ -302,20 +302,20 @@ impl Watcher {
         lines.concat()
     }
 
-    /// The watch goes wrong, in one way or another.
+    /// Ends the watch with a random fault.
     async fn fail(mut self) -> Option<(Step, Self)> {
         self.is_over = true;
         let line = self.lines();
         let text = match self.dice.u8(..8) {
             0 => return Some((Step::Cut, self)),
             1 => return None,
-            // Silent for ever, but open.
+            // The watch stays open without data.
             2 => return std::future::pending().await,
             3 => event("ERROR", status(410, "Expired")) + "\n",
             4 => "<html>gateway</html>\n".to_owned(),
             5 => event("DELETED", r#"{"metadata":{"resourceVersion":"1"}}"#) + "\n",
             6 => bookmark(self.at.saturating_sub(50)) + "\n",
-            // Cleanly, in the middle of a line.
+            // The connection ends normally in the middle of a line.
             _ => line.get(..line.len() / 2).unwrap_or_default().to_owned(),
         };
         Some((Step::Bytes(Bytes::from(text)), self))

@@ -1,4 +1,4 @@
-//! Lists that are larger than what their profiles leave them.
+//! Tests of lists that exceed the limits of their profiles.
 
 use crate::{
     engine::{Engine, cell, quick},
@@ -12,10 +12,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 const LIMIT: u64 = 1_000;
-/// Objects between two looks of the engine.
+/// The number of objects after which the engine checks the limit again.
 const STRIDE: u64 = 64;
 
-/// A list that never ends, or the initial events of a watch that never do.
+/// A list without an end, or a watch whose initial events have no end.
 fn endless(is_list: bool) -> Reply {
     let head = if is_list { list(7, &[]).trim_end_matches("]}").to_owned() } else { String::new() };
     let items = stream::iter(0_u32..).map(move |n| {
@@ -48,7 +48,7 @@ fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
     Arc::new(Budget::new(Bound::Profile, Limits { max_objects, max_bytes }, None))
 }
 
-/// Pods that `budget` pays for until the charge is dropped.
+/// An informer of pods that `budget` limits until the charge is dropped.
 fn limited(engine: &Engine, strategy: ListStrategy, budget: Arc<Budget>) -> (CellSpec, Charge) {
     let mut pods = cell("pods");
     pods.tuning.lists.strategy = strategy;
@@ -64,7 +64,7 @@ fn runaway(engine: &Engine, strategy: ListStrategy) -> (CellSpec, Charge) {
 async fn until(is: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_mins(1);
     while !is() {
-        assert!(Instant::now() < end, "never came");
+        assert!(Instant::now() < end, "the condition never became true");
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -76,10 +76,10 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         let mut engine = Engine::new(&server, quick());
         let (pods, charge) = runaway(&engine, strategy);
         let gauge = charge.gauge();
-        let mut told = engine.changes().subscribe();
+        let mut changes = engine.changes().subscribe();
         engine.start(&pods);
         until(|| gauge.objects() > LIMIT).await;
-        told.mark_unchanged();
+        changes.mark_unchanged();
         let services = cell("services");
         engine.start(&services);
         engine.until_watching(&services.key).await;
@@ -87,14 +87,14 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         assert!(gauge.objects() <= LIMIT + STRIDE, "{strategy:?}: {}", gauge.objects());
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.expected), (Phase::Listing, Some(1_000_000)));
-        assert_eq!(server.count(Kind::Newest), 1, "asked once how many there are");
+        assert_eq!(server.count(Kind::Newest), 1, "one request for the number of objects");
         engine.stop(&pods.key);
         assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
         engine.shut_down().await;
     }
 }
 
-/// Of a whole megabyte, which no compression makes much smaller.
+/// An object of one mebibyte of random text, so compression saves little.
 fn large(n: u32) -> String {
     let mut random = fastrand::Rng::with_seed(n.into());
     let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
@@ -103,7 +103,7 @@ fn large(n: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
+async fn a_list_of_large_objects_is_paused_after_few_objects() {
     const BYTES: u64 = 8 << 20;
     for strategy in [ListStrategy::List, ListStrategy::WatchList] {
         let server = Server::start(|asked| match asked.kind {
@@ -127,7 +127,7 @@ async fn a_list_of_large_objects_is_held_back_before_there_are_many() {
         engine.start(&pods);
         until(|| gauge.bytes() > BYTES).await;
         sleep(Duration::from_millis(300)).await;
-        // One comes between two looks.
+        // One object can arrive between two checks of the limit.
         assert!(gauge.bytes() < BYTES + (2 << 20), "{strategy:?}: {}", gauge.bytes());
         engine.stop(&pods.key);
         engine.shut_down().await;
@@ -160,7 +160,7 @@ async fn pages_that_are_smaller_than_a_stride_count_together() {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
+async fn a_list_continues_for_a_profile_without_a_limit() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
     let (pods, charge) = runaway(&engine, ListStrategy::List);
@@ -173,7 +173,7 @@ async fn a_list_goes_on_for_the_profile_that_does_not_limit_it() {
 }
 
 #[tokio::test]
-async fn a_list_goes_on_once_there_is_room() {
+async fn a_paused_list_continues_when_the_budget_allows() {
     let server = server().await;
     let mut engine = Engine::new(&server, quick());
     let limit = budget(Some(LIMIT), None);

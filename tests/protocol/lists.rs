@@ -1,4 +1,4 @@
-//! First lists and relists that go wrong.
+//! Tests of failing lists and relists.
 
 use crate::{
     engine::{Engine, cell, quick},
@@ -8,11 +8,11 @@ use crate::{
 use kubewarm_api::model::{ListStrategy, Reason};
 use kubewarm_cache::informer::ListMethod;
 
-/// The metadata of a page that another one follows.
+/// List metadata of a page that another page follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
 
 #[tokio::test]
-async fn a_list_goes_into_the_table() {
+async fn a_list_fills_the_store() {
     let server = Server::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
@@ -48,7 +48,7 @@ async fn the_version_of_a_list_of_custom_resources_stands_behind_its_items() {
 }
 
 #[tokio::test]
-async fn a_truncated_page_is_asked_for_again_and_nothing_is_swept() {
+async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
     let server = Server::start(|asked| match (asked.kind, asked.nth) {
         (Kind::First, _) => Reply::json(list_with(7, MORE, &[object("a", 1, 3)])),
         (Kind::Next, 0) => {
@@ -87,7 +87,7 @@ async fn a_continue_token_that_expired_ends_in_one_whole_list() {
 }
 
 #[tokio::test]
-async fn an_html_page_is_no_list() {
+async fn an_html_page_is_not_accepted_as_a_list() {
     let server = Server::start(|asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json("<html><body>Welcome</body></html>"),
         (Kind::List, 1) => Reply::status(502, "", "<html>secret</html>".to_owned()),

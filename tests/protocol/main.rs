@@ -1,5 +1,5 @@
-//! The engine against an API server that does what a script says: every fault that a real one cannot
-//! be made to show.
+//! Tests the engine against an API server with scripted responses, including faults that a real API server
+//! cannot be made to produce.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]

@@ -1,4 +1,4 @@
-//! One absurdly large object: passed over, named, and never held.
+//! Tests that one extremely large object is skipped and reported, and never held in memory.
 
 use crate::{
     alone::{is_alone, kib},
@@ -9,12 +9,13 @@ use crate::{
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 
-/// How large: more than any bound, so that holding it would show.
+/// The size of the object. It exceeds every limit, so that a copy in memory would be measurable.
 const MIB: usize = 200;
-/// The largest resident memory of this process may grow by no more.
+/// The limit for the growth of this process' largest resident memory.
 const GROWTH_MIB: u64 = 64;
 
-/// `text` with one member of 200 MiB in place of `"at":"{mark}"`, made as it is sent.
+/// Sends `text`, with a member of 200 MiB in place of `"at":"{mark}"`. The member is generated during the
+/// response.
 fn inflated(text: &str, mark: &str) -> Reply {
     let (before, after) = text.split_once(mark).unwrap();
     let (before, after) = (Bytes::from(before.to_owned()), Bytes::from(after.to_owned()));

@@ -1,5 +1,5 @@
-//! Random histories through random faults: in the end the table is the truth, and on the way it
-//! never lies.
+//! Tests the store against random histories with random faults. In the end it must equal the server's
+//! objects, and in between it must never go back.
 
 use crate::{
     engine::{Engine, cell, count, quick, run},
@@ -17,13 +17,13 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Histories; `KUBEWARM_SEED` picks one of any number.
+/// The number of histories. `KUBEWARM_SEED` runs one history with that seed.
 const HISTORIES: u64 = 40;
-/// Changes of each.
+/// The number of changes in each history.
 const STEPS: usize = 150;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_the_table_becomes_the_truth_and_never_goes_back() {
+async fn the_store_converges_to_the_api_server_and_never_goes_back() {
     let seeds = match std::env::var("KUBEWARM_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => (0..HISTORIES).collect(),
@@ -71,7 +71,7 @@ async fn replay(seed: u64) {
     assert_eq!(count(&metrics, |of| of.resource_version_rollbacks.get()), 0, "seed {seed}");
 }
 
-/// Waits until the table is the truth, and proven current since; then it must still be the truth.
+/// Waits until the store equals the server's objects and is fresh, and checks that it stays equal.
 async fn settle(reader: &mut Reader, engine: &Engine, spec: &CellSpec, seed: u64) {
     let until = Instant::now() + Duration::from_secs(30);
     let mut equal_since = None;
@@ -81,22 +81,22 @@ async fn settle(reader: &mut Reader, engine: &Engine, spec: &CellSpec, seed: u64
         let (wanted, now) = (reader.world.truth(), Instant::now());
         match equal_since {
             _ if held.as_ref() != Some(&wanted) => {
-                assert_eq!(equal_since, None, "seed {seed}: it was the truth and no longer is");
+                assert_eq!(equal_since, None, "seed {seed}: the store became wrong");
                 assert!(now < until, "seed {seed}: {held:#?} is not {wanted:#?}; {report:#?}");
             }
             None => equal_since = Some(now),
             Some(since) if report.current_at > Some(since) => return,
-            Some(_) => assert!(now < until, "seed {seed}: never proven current; {report:#?}"),
+            Some(_) => assert!(now < until, "seed {seed}: never confirmed as fresh; {report:#?}"),
         }
         sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Someone who reads the table all the time and remembers.
+/// A reader that reads the store repeatedly and remembers what it read.
 struct Reader {
     world: Arc<World>,
     seed: u64,
-    /// The newest version of each object that was ever seen, and whether it is there now.
+    /// The newest version of each object that was read, and whether the object exists now.
     seen: BTreeMap<String, (ResourceVersion, bool)>,
     version: Option<ResourceVersion>,
     known: BTreeSet<String>,
@@ -110,14 +110,14 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Reads everything once it may be served; answers the bodies by name.
+    /// Reads all objects if the informer is warm. Returns the bodies by name.
     fn look(&mut self, engine: &Engine, key: &CellKey) -> Option<BTreeMap<String, String>> {
         let seed = self.seed;
         engine.reports.get(key)?.warmed?;
         let wanted = Wanted::default();
         let mut selected = engine.catalog.reader(key)?.select(&wanted, None, None);
         if let (Some(before), Some(now)) = (&self.version, selected.version()) {
-            assert!(!now.is_older_than(before), "seed {seed}: the table went back to {now}");
+            assert!(!now.is_older_than(before), "seed {seed}: the store went back to {now}");
         }
         self.version = selected.version().cloned();
         while selected.step() {}

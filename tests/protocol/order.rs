@@ -1,4 +1,4 @@
-//! Events and lists that come late, twice, or from a past that was undone.
+//! Tests events and lists that arrive late, twice, or from a state that an etcd restore reverted.
 
 use crate::{
     engine::{cell, quick, run},
@@ -17,7 +17,7 @@ fn two(asked: &Asked) -> Reply {
     }
 }
 
-/// A script whose first watch a test speaks into.
+/// A script whose first watch the test writes through the feed.
 fn fed(
     otherwise: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Feed, impl Fn(&Asked) -> Reply + Send + Sync + 'static) {
@@ -31,7 +31,7 @@ fn fed(
 }
 
 #[tokio::test]
-async fn what_is_replayed_changes_nothing_that_is_held() {
+async fn replayed_events_change_no_object() {
     let pods = cell("pods");
     let (feed, script) = fed(two);
     let (server, engine) = run(quick(), &[&pods], script).await;
@@ -40,7 +40,7 @@ async fn what_is_replayed_changes_nothing_that_is_held() {
     feed.line(event("DELETED", object("a", 1, 6)));
     feed.line(event("DELETED", object("gone", 8, 6)));
     feed.line(event("MODIFIED", object("a", 1, 10)));
-    // Late, of another object: it counts.
+    // Late, but of another object, so it counts.
     feed.line(event("MODIFIED", object("b", 2, 9)));
     feed.line(bookmark(12));
     engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
@@ -85,7 +85,7 @@ async fn versions_that_went_back_purge_and_relist() {
     engine.until_watching(&pods.key).await;
     feed.cut();
     let purged = engine.until_shown(&pods.key, &[]).await;
-    assert!(purged.warmed.is_none(), "nothing may be served");
+    assert!(purged.warmed.is_none(), "no read may be served");
     engine.until_shown(&pods.key, &["a@3"]).await;
     engine
         .until(&pods.key, |report| {
@@ -97,7 +97,7 @@ async fn versions_that_went_back_purge_and_relist() {
 }
 
 #[tokio::test]
-async fn what_a_list_was_for_is_not_forgotten_over_failures() {
+async fn a_relist_keeps_its_reason_after_failures() {
     let widgets = cell("widgets.example.com");
     let timing = Timing { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match (asked.kind, asked.nth) {
@@ -114,7 +114,7 @@ async fn what_a_list_was_for_is_not_forgotten_over_failures() {
 }
 
 #[tokio::test]
-async fn an_older_bookmark_is_looked_into_without_haste() {
+async fn an_older_bookmark_reopens_the_watch_after_a_pause() {
     let pods = cell("pods");
     let timing = Timing { at_once: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -156,7 +156,7 @@ async fn gaps_are_counted_over_all_attempts_of_a_relist() {
 }
 
 #[tokio::test]
-async fn versions_that_are_no_numbers_are_only_compared_for_equality() {
+async fn versions_that_are_not_numbers_are_compared_for_equality_only() {
     let pods = cell("pods");
     let (feed, script) = fed(|asked| match asked.kind {
         Kind::List => Reply::json(list("x-9", &[object("a", 1, "x-8")])),
@@ -171,7 +171,7 @@ async fn versions_that_are_no_numbers_are_only_compared_for_equality() {
     assert_eq!((server.count(Kind::Newest), server.count(Kind::List)), (0, 1));
 }
 
-/// Shared state of a script that counts nothing is no use.
+/// Objects are read concurrently with events, and must never go back to an older version.
 #[tokio::test]
 async fn everything_arrives_in_the_order_of_an_object() {
     let pods = cell("pods");
@@ -194,9 +194,10 @@ async fn everything_arrives_in_the_order_of_an_object() {
 }
 
 #[tokio::test]
-async fn a_list_overrules_what_a_restore_took_back() {
+async fn a_list_replaces_objects_that_a_restore_reverted() {
     let pods = cell("pods");
-    // `a` was at 6 before the restore; afterwards it is at 2 again, and the server has gone on to 20.
+    // Before the restore, `a` was at version 6. After it, `a` is at 2 again, and the server's version has
+    // reached 20.
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 6), object("b", 2, 5)])),
         (Kind::Watch, 0) => Reply::refused(410, "Expired"),
@@ -208,7 +209,7 @@ async fn a_list_overrules_what_a_restore_took_back() {
 }
 
 #[tokio::test]
-async fn a_page_that_points_to_itself_is_not_followed_for_ever() {
+async fn a_continue_token_that_repeats_ends_the_list() {
     let mut pods = cell("pods");
     pods.tuning.lists.strategy = ListStrategy::PagedList;
     let page = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;

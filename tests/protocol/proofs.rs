@@ -1,4 +1,4 @@
-//! Whether a table is current, proved for those who read it.
+//! Tests of freshness checks.
 
 use crate::{
     engine::{Engine, cell, quick, run},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// One object at version 3, listed at 7.
+/// One object at version 3, listed at version 7.
 fn one(asked: &Asked) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
@@ -35,10 +35,10 @@ fn proofs(engine: &Engine) -> Proofs {
 }
 
 #[tokio::test]
-async fn a_quiet_table_is_current_if_it_is_what_a_consistent_read_names() {
+async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
-        // Other kinds have moved the version on.
+        // Changes of other resources have raised the version.
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
         _ => one(asked),
     })
@@ -49,9 +49,9 @@ async fn a_quiet_table_is_current_if_it_is_what_a_consistent_read_names() {
     assert!(proof.at >= asked_at);
     let report = engine.reports.get(&pods.key).unwrap();
     assert!(report.current_at > before && report.current_at == Some(proof.at));
-    assert_eq!(report.version, Some(version(7)), "it is not as new as that");
+    assert_eq!(report.version, Some(version(7)), "the store's version stays");
     let covers = |number| proof.covers(Some(&version(number)));
-    // What comes between may be of the past: an object that was there for a moment.
+    // The versions between are not confirmed: an object could have existed for a short time.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
     let first = &server.of(Kind::First)[0];
     assert_eq!((first.query("limit"), first.query("resourceVersion")), ("200", ""));
@@ -59,7 +59,7 @@ async fn a_quiet_table_is_current_if_it_is_what_a_consistent_read_names() {
 }
 
 #[tokio::test]
-async fn what_is_on_its_way_is_waited_for_and_what_never_comes_is_no_proof() {
+async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
     let pods = cell("pods");
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let opened = Arc::clone(&feeds);
@@ -84,15 +84,15 @@ async fn what_is_on_its_way_is_waited_for_and_what_never_comes_is_no_proof() {
     let (proof, ()) = tokio::join!(prove(&proofs, &pods), speak);
     assert!(proof.unwrap().covers(Some(&version(9))));
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
-    // A deletion that no watch tells of.
+    // The watch does not send a deletion.
     let began = Instant::now();
     assert_eq!(prove(&proofs, &pods).await, Err(Reason::TimedOut));
     assert!(began.elapsed() < Duration::from_secs(30));
-    assert!(server.count(Kind::Probe) >= 1, "the cell is told to look");
+    assert!(server.count(Kind::Probe) >= 1, "a probe checks the informer");
 }
 
 #[tokio::test]
-async fn those_who_wait_share_one_request_that_was_sent_after_they_came() {
+async fn waiting_reads_share_one_freshness_check_sent_after_they_arrived() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::First => {
@@ -104,7 +104,7 @@ async fn those_who_wait_share_one_request_that_was_sent_after_they_came() {
     engine.until_watching(&pods.key).await;
     let proofs = proofs(&engine);
     let crowd = async {
-        // The request of the first is under way: it proves nothing to who comes later.
+        // The first check's request is in progress. It confirms nothing for later readers.
         while server.count(Kind::First) == 0 {
             sleep(Duration::from_millis(5)).await;
         }
@@ -118,7 +118,7 @@ async fn those_who_wait_share_one_request_that_was_sent_after_they_came() {
 }
 
 #[tokio::test]
-async fn a_large_table_is_proved_by_a_second_watch() {
+async fn a_large_store_is_confirmed_by_a_second_watch() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::List => {
@@ -137,7 +137,7 @@ async fn a_large_table_is_proved_by_a_second_watch() {
 }
 
 #[tokio::test]
-async fn versions_that_went_back_and_cells_that_nobody_keeps_are_no_proof() {
+async fn a_freshness_check_fails_for_older_versions_and_removed_informers() {
     let pods = cell("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::First => Reply::json(list(5, &[object("a", 1, 3)])),
@@ -152,11 +152,11 @@ async fn versions_that_went_back_and_cells_that_nobody_keeps_are_no_proof() {
     assert!(engine.running()[&pods.key] == Mode::Paused);
     let asked = server.count(Kind::First);
     assert_eq!(prove(&proofs, &pods).await, Err(Reason::Unverified));
-    assert_eq!(server.count(Kind::First), asked, "nothing is asked for it");
+    assert_eq!(server.count(Kind::First), asked, "no request is sent for an unknown informer");
 }
 
 #[tokio::test]
-async fn proofs_draw_on_the_bucket_of_who_pays() {
+async fn freshness_checks_use_the_bucket_of_the_profiles_namespace() {
     let pods = cell("pods");
     let server = Server::start(|asked| match asked.kind {
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),

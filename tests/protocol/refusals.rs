@@ -1,4 +1,4 @@
-//! Requests that are refused, or not answered at all.
+//! Tests of requests that are refused or not answered.
 
 use crate::{
     engine::{cell, quick, run},
@@ -17,7 +17,7 @@ fn one(asked: &Asked) -> Reply {
 }
 
 #[tokio::test]
-async fn a_list_that_is_told_to_wait_waits_and_goes_the_same_way() {
+async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
     let ways = [
         ("pods", ListStrategy::List, Kind::List),
         ("services", ListStrategy::PagedList, Kind::First),
@@ -61,30 +61,30 @@ async fn a_list_that_is_told_to_wait_waits_and_goes_the_same_way() {
 }
 
 #[tokio::test]
-async fn the_server_says_how_long_to_wait() {
+async fn an_informer_waits_as_retry_after_says() {
     let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_mins(1));
-    // Kind, header, and between how many seconds the wait must be.
-    let told = [
+    // The resource, the `Retry-After` header, and the smallest and largest wait in seconds.
+    let expected = [
         ("pods", "1".to_owned(), (1, 2)),
         ("configmaps", "30".to_owned(), (30, 38)),
         ("services", "99999999999".to_owned(), (120, 150)),
         ("endpoints", date, (50, 75)),
         ("events", "soon".to_owned(), (0, 1)),
     ];
-    let cells: Vec<_> = told.iter().map(|(kind, _, _)| cell(kind)).collect();
+    let cells: Vec<_> = expected.iter().map(|(kind, _, _)| cell(kind)).collect();
     let all: Vec<_> = cells.iter().collect();
-    let headers = told.clone();
+    let headers = expected.clone();
     let (server, engine) = run(quick(), &all, move |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => {
-            let (_, told, _) =
+            let (_, seconds, _) =
                 headers.iter().find(|(kind, ..)| asked.path.ends_with(kind)).unwrap();
-            let header = format!("retry-after: {told}\r\n");
+            let header = format!("retry-after: {seconds}\r\n");
             Reply::status(429, &header, status(429, "TooManyRequests"))
         }
         _ => one(asked),
     })
     .await;
-    for (cell, (kind, _, (least, most))) in cells.iter().zip(&told) {
+    for (cell, (kind, _, (least, most))) in cells.iter().zip(&expected) {
         if *kind == "events" {
             continue;
         }
@@ -93,9 +93,9 @@ async fn the_server_says_how_long_to_wait() {
         assert_eq!((fault.reason, fault.verb), (Reason::Throttled, Verb::Watch));
         let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
         assert!((*least..=*most).contains(&wait), "{kind}: {wait} s");
-        assert_eq!(engine.shown(&cell.key), ["a@3"], "served on");
+        assert_eq!(engine.shown(&cell.key), ["a@3"], "the store is still served");
     }
-    // By the time one second is over, nobody else has come back.
+    // After one second, only this informer has retried.
     engine.until_watching(&cells[0].key).await;
     for cell in &cells[1..4] {
         let path = format!("/{}", cell.key.resource.resource());
@@ -115,7 +115,7 @@ async fn the_server_says_how_long_to_wait() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_forbidden_fails_its_own_cell_and_recovers() {
+async fn a_forbidden_watch_fails_only_its_informer_and_recovers() {
     let (pods, services) = (cell("pods"), cell("services"));
     let (server, engine) =
         run(quick(), &[&pods, &services], |asked| match (asked.kind, asked.nth) {
@@ -128,7 +128,7 @@ async fn a_watch_that_is_forbidden_fails_its_own_cell_and_recovers() {
     let failing = engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
     let fault = failing.fault.unwrap();
     assert_eq!((fault.reason, fault.verb), (Reason::Forbidden, Verb::Watch));
-    assert!(failing.warmed.is_some(), "what was listed is served");
+    assert!(failing.warmed.is_some(), "listed objects are served");
     assert_eq!(engine.shown(&pods.key), ["a@3"]);
     assert_eq!(engine.until_watching(&services.key).await.fault, None);
     engine
@@ -138,7 +138,7 @@ async fn a_watch_that_is_forbidden_fails_its_own_cell_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_kind_that_went_is_purged_and_comes_back_by_itself() {
+async fn a_deleted_kind_is_purged_and_lists_again_when_it_returns() {
     let pods = cell("widgets.example.com");
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) | (Kind::List, 1..4) => {
@@ -152,12 +152,12 @@ async fn a_kind_that_went_is_purged_and_comes_back_by_itself() {
     assert_eq!(away.fault.unwrap().reason, Reason::NotServed);
     assert!(away.warmed.is_none() && engine.shown(&pods.key).is_empty());
     let back = engine.until_watching(&pods.key).await;
-    assert_eq!(engine.shown(&pods.key), ["a@2"], "its versions begin anew");
+    assert_eq!(engine.shown(&pods.key), ["a@2"], "its versions start again");
     assert_eq!(back.last_relist.unwrap().reason, RelistReason::Recreated);
 }
 
 #[tokio::test]
-async fn errors_of_the_server_are_waited_out_and_nothing_is_listed_again() {
+async fn server_errors_are_retried_without_a_relist() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::refused(500, "InternalError"),
@@ -173,13 +173,13 @@ async fn errors_of_the_server_are_waited_out_and_nothing_is_listed_again() {
         .await;
     assert!(report.warmed.is_some());
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 4));
-    assert_eq!(engine.failures(), 4, "each failure is waited out");
+    assert_eq!(engine.failures(), 4, "each failure delays the next request");
     let lasted = server.of(Kind::Watch)[3].at - server.of(Kind::Watch)[2].at;
     assert!(lasted >= quick().backoff * 6, "the fourth wait: {lasted:?}");
 }
 
 #[tokio::test]
-async fn headers_that_never_come_are_given_up() {
+async fn a_response_without_headers_times_out() {
     let pods = cell("pods");
     let timing = Timing {
         list_headers: Duration::from_millis(300),
@@ -201,7 +201,7 @@ async fn headers_that_never_come_are_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_say_its_version_is_asked_for_pages() {
+async fn a_server_without_a_version_is_listed_in_pages() {
     let pods = cell("pods");
     let timing = Timing { watch_headers: Duration::from_millis(300), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {

@@ -1,4 +1,4 @@
-//! What the scripted server answers: a head, and a body that comes in steps.
+//! Responses of the scripted server: a head, and a body that is sent in steps.
 
 use crate::server::{Asked, Kind};
 use bytes::Bytes;
@@ -12,55 +12,55 @@ use tokio::sync::mpsc;
 /// One step of a body.
 pub(crate) enum Step {
     Bytes(Bytes),
-    /// The connection is closed here, without an end of the body.
+    /// The connection closes here, before the end of the body.
     Cut,
 }
 
-/// An answer. A body that ends ends cleanly.
+/// A response. When its body stream ends, the response ends normally.
 pub(crate) struct Reply {
     pub(crate) head: String,
     pub(crate) is_chunked: bool,
     pub(crate) body: BoxStream<'static, Step>,
 }
 
-/// The far end of a watch that a test speaks into. Dropping it ends the watch cleanly.
+/// The sender of a watch's events. Dropping it ends the watch normally.
 #[derive(Clone)]
 pub(crate) struct Feed(mpsc::UnboundedSender<Step>);
 
 impl Reply {
-    /// 200 and a chunked body of these steps.
+    /// Status 200 and a chunked body of these steps.
     pub(crate) fn steps(steps: impl futures::Stream<Item = Step> + Send + 'static) -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
                     transfer-encoding: chunked\r\n\r\n";
         Self { head: head.to_owned(), is_chunked: true, body: steps.boxed() }
     }
 
-    /// 200 and a body in one piece.
+    /// Status 200 and a body in one chunk.
     pub(crate) fn json(text: impl Into<String>) -> Self {
         Self::steps(stream::iter([bytes(text)]))
     }
 
-    /// 200 and a body of lines, which ends.
+    /// Status 200 and a body of lines, which then ends.
     pub(crate) fn lines<T: Display>(lines: impl IntoIterator<Item = T>) -> Self {
         Self::json(lines.into_iter().fold(String::new(), |text, line| format!("{text}{line}\n")))
     }
 
-    /// 200, this text, and the connection is closed in the middle of the body.
+    /// Status 200 and this text. Then the connection closes in the middle of the body.
     pub(crate) fn cut(text: impl Into<String>) -> Self {
         Self::steps(stream::iter([bytes(text), Step::Cut]))
     }
 
-    /// 200, this text, and nothing any more.
+    /// Status 200 and this text. Then the connection stays open without data.
     pub(crate) fn held(text: impl Into<String>) -> Self {
         Self::steps(stream::iter([bytes(text)]).chain(stream::pending()))
     }
 
-    /// 200 and nothing.
+    /// Status 200 without any data.
     pub(crate) fn silent() -> Self {
         Self::steps(stream::pending())
     }
 
-    /// 200 and a body of which the second half waits.
+    /// Status 200 and a body whose second half is sent when `wait` ends.
     pub(crate) fn in_two(
         head: String,
         wait: impl Future<Output = ()> + Send + 'static,
@@ -73,22 +73,22 @@ impl Reply {
         Self::steps(stream::iter([bytes(head)]).chain(tail))
     }
 
-    /// No byte, ever.
+    /// No byte is ever sent.
     pub(crate) fn never() -> Self {
         Self { head: String::new(), is_chunked: false, body: stream::pending().boxed() }
     }
 
-    /// The connection is closed without a byte.
+    /// The connection closes without a byte.
     pub(crate) fn closed() -> Self {
         Self { head: String::new(), is_chunked: false, body: stream::empty().boxed() }
     }
 
-    /// A Status of this code.
+    /// A Status with this code and reason.
     pub(crate) fn refused(code: u16, reason: &str) -> Self {
         Self::status(code, "", status(code, reason))
     }
 
-    /// Any code, more headers (each with its line end), and a body.
+    /// A response with any code, additional headers (each with its line end) and a body.
     pub(crate) fn status(code: u16, headers: &str, body: String) -> Self {
         let length = body.len();
         let head = format!(
@@ -98,7 +98,7 @@ impl Reply {
         Self { head, is_chunked: false, body }
     }
 
-    /// One byte at a time.
+    /// Sends one byte at a time.
     pub(crate) fn trickle(text: &str, pause: Duration) -> Self {
         let steps: Vec<_> = text.bytes().map(|byte| bytes(char::from(byte))).collect();
         Self::steps(stream::iter(steps).then(move |step| async move {
@@ -107,7 +107,7 @@ impl Reply {
         }))
     }
 
-    /// This answer, but later.
+    /// The same response after a delay.
     pub(crate) fn after(self, pause: Duration) -> Self {
         let Self { head, is_chunked, body } = self;
         let wait = stream::once(async move {
@@ -117,7 +117,7 @@ impl Reply {
         Self { head, is_chunked, body: wait.chain(body).boxed() }
     }
 
-    /// A watch that a test speaks into.
+    /// A watch and the sender of its events.
     pub(crate) fn fed() -> (Feed, Self) {
         let (feed, steps) = mpsc::unbounded_channel();
         let steps = stream::unfold(steps, |mut steps| async move {
@@ -129,13 +129,13 @@ impl Reply {
 }
 
 impl Feed {
-    /// One line.
+    /// Sends one line.
     pub(crate) fn line(&self, line: impl Display) {
-        // A watch that is over takes no more.
+        // A watch that has ended accepts no more events.
         let _over = self.0.send(bytes(format!("{line}\n")));
     }
 
-    /// Any bytes.
+    /// Sends any bytes.
     pub(crate) fn raw(&self, bytes: &'static [u8]) {
         let _over = self.0.send(Step::Bytes(Bytes::from_static(bytes)));
     }
@@ -150,21 +150,21 @@ fn bytes(text: impl Into<String>) -> Step {
     Step::Bytes(Bytes::from(text.into()))
 }
 
-/// A Status.
+/// The JSON of a Status.
 pub(crate) fn status(code: u16, reason: &str) -> String {
     format!(
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"scripted {reason}","reason":"{reason}","code":{code}}}"#
     )
 }
 
-/// An object of namespace `ns`: its UID is made of `uid`, its body of its version.
+/// An object in namespace `ns`. Its UID contains `uid`, and its body contains its version.
 pub(crate) fn object(name: &str, uid: u32, version: impl Display) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"00000000-0000-0000-0000-{uid:012}","resourceVersion":"{version}"}},"data":{{"at":"{version}"}}}}"#
     )
 }
 
-/// A list of `items` at `version`, with what else belongs into its metadata.
+/// A list of `items` at `version`, with additional metadata.
 pub(crate) fn list_with(version: impl Display, more: &str, items: &[String]) -> String {
     format!(
         r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"{more}}},"items":[{}]}}"#,
@@ -172,7 +172,7 @@ pub(crate) fn list_with(version: impl Display, more: &str, items: &[String]) -> 
     )
 }
 
-/// A whole list.
+/// A complete list.
 pub(crate) fn list(version: impl Display, items: &[String]) -> String {
     list_with(version, "", items)
 }
@@ -182,7 +182,6 @@ pub(crate) fn event(kind: &str, object: impl Display) -> String {
     format!(r#"{{"type":"{kind}","object":{object}}}"#)
 }
 
-/// A bookmark.
 pub(crate) fn bookmark(version: impl Display) -> String {
     let object = format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
     event("BOOKMARK", object)
@@ -196,8 +195,8 @@ pub(crate) fn end_bookmark(version: impl Display) -> String {
     event("BOOKMARK", object)
 }
 
-/// What a healthy server says where the script has nothing else to say: version 1.36, namespaces
-/// exist, versions have come far, and nothing happens.
+/// The default response of a healthy server: version 1.36, existing namespaces, high resource versions and
+/// no events.
 pub(crate) fn quiet(asked: &Asked) -> Reply {
     match asked.kind {
         Kind::Version => Reply::json(

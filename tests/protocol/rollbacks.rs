@@ -1,7 +1,7 @@
-//! Relists after resource versions have gone back, as after an etcd restore.
+//! Tests of relists after resource versions went back, as after an etcd restore.
 //!
-//! Every list is a consistent read. One that is older than the table shows a rollback, whichever way it
-//! was fetched, and wherever it says its version.
+//! Every list is a consistent read. A list that is older than the store shows a rollback, for each list
+//! method and position of the version.
 
 use crate::{
     engine::{Engine, cell, quick, run},
@@ -15,16 +15,16 @@ use std::time::Duration;
 const STRATEGIES: [ListStrategy; 3] =
     [ListStrategy::List, ListStrategy::PagedList, ListStrategy::WatchList];
 
-/// Where a list says its version.
+/// The position of a list's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// Before its items, as of built-in kinds.
+    /// Before the items, as in lists of built-in kinds.
     First,
-    /// Behind them, as of custom resources.
+    /// After the items, as in lists of custom resources.
     Last,
 }
 
-/// Everything there is, as the way that was asked for says it. `lines` come behind a streaming list.
+/// The complete list, in the form of the requested method. `lines` follow a streaming list.
 fn all(asked: &Asked, at: Version, version: u64, items: &[String], lines: &str) -> Reply {
     match (asked.kind, at) {
         (Kind::Stream, _) => {
@@ -40,8 +40,8 @@ fn all(asked: &Asked, at: Version, version: u64, items: &[String], lines: &str) 
     }
 }
 
-/// An informer that was complete at version 9, with `a@3` and `b@9`, and whose watch has ended with 410.
-/// `relist` says what the later lists bring.
+/// Starts an informer that listed `a@3` and `b@9` at version 9. Its watch ends with 410. `relist` answers
+/// later lists.
 async fn run_to_nine(
     strategy: ListStrategy,
     at: Version,
@@ -63,29 +63,29 @@ async fn run_to_nine(
 }
 
 #[tokio::test]
-async fn an_older_list_purges_what_is_held_and_is_taken_again() {
+async fn an_older_list_purges_the_store_and_is_repeated() {
     for strategy in STRATEGIES {
         for at in [Version::First, Version::Last] {
             let (server, engine, key) = run_to_nine(strategy, at, move |asked| {
-                // Late, so that whoever looks sees the purge.
+                // Delayed, so that the test can see the purge.
                 let late = Duration::from_millis(if asked.nth == 1 { 0 } else { 100 });
                 all(asked, at, 6, &[object("a", 1, 3), object("b", 2, 5)], "").after(late)
             })
             .await;
             let purged = engine.until(&key, |report| report.warmed.is_none()).await;
-            assert!(purged.version.is_none(), "{strategy:?} {at:?}: nothing may be served");
+            assert!(purged.version.is_none(), "{strategy:?} {at:?}: no read may be served");
             engine.until_shown(&key, &["a@3", "b@5"]).await;
             let report = engine.until(&key, |report| report.last_relist.is_some()).await;
             assert_eq!(report.last_relist.unwrap().reason, RelistReason::Rollback);
             let rollbacks = engine.count(|of| of.resource_version_rollbacks.get());
             assert_eq!(rollbacks, 1, "{strategy:?} {at:?}");
-            assert_eq!(server.count(Kind::Newest), 0, "the list itself has shown it");
+            assert_eq!(server.count(Kind::Newest), 0, "the list itself showed the rollback");
         }
     }
 }
 
 #[tokio::test]
-async fn a_list_that_is_new_enough_is_no_rollback_and_brings_what_was_missed() {
+async fn a_newer_list_is_no_rollback_and_adds_missed_changes() {
     for strategy in STRATEGIES {
         let at = Version::Last;
         let (server, engine, key) = run_to_nine(strategy, at, move |asked| {

@@ -1,4 +1,5 @@
-//! An API server that answers each request as a script says, byte by byte, and notes them all.
+//! An API server that answers each request with a scripted response, byte by byte, and records all
+//! requests.
 
 use crate::reply::{Reply, Step};
 use futures::StreamExt as _;
@@ -11,50 +12,50 @@ use tokio::{
     time::Instant,
 };
 
-/// `timeoutSeconds` of a probe; no other watch of these tests asks for so few.
+/// `timeoutSeconds` of a probe. No other watch in these tests has such a short timeout.
 pub(crate) const PROBE_SECONDS: u64 = 1;
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `/version`.
     Version,
     /// One namespace.
     Namespace,
-    /// A whole list.
+    /// A complete list.
     List,
     /// The first page of a list.
     First,
     /// A later page.
     Next,
-    /// The consistent read of a version: `limit=1`.
+    /// A consistent read of the newest version: `limit=1`.
     Newest,
     /// A watch from a version.
     Watch,
-    /// The same, short.
+    /// A short watch from a version, which checks a quiet watch.
     Probe,
     /// A watch that begins with a list.
     Stream,
-    /// What an identity may do.
+    /// An access review.
     Review,
 }
 
-/// One request, as it came.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) kind: Kind,
-    /// The identity that asks.
+    /// The identity that sent the request.
     pub(crate) by: String,
-    /// How many of this kind came for this path before.
+    /// The number of earlier requests of this kind for this path.
     pub(crate) nth: usize,
 }
 
 type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
 
-/// Runs until it is dropped.
+/// The server. It runs until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     log: Arc<Log>,
@@ -67,7 +68,7 @@ struct Log {
     open: Mutex<Open>,
 }
 
-/// Lists that are being answered.
+/// The number of lists in progress.
 #[derive(Default)]
 struct Open {
     lists: usize,
@@ -75,7 +76,7 @@ struct Open {
 }
 
 impl Server {
-    /// Answers as `script` says; must be called within a runtime.
+    /// Starts a server that answers with `script`. Call it within a runtime.
     pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -89,7 +90,7 @@ impl Server {
         Self { address, log, accepting: accepting.abort_handle() }
     }
 
-    /// Every request so far, in order.
+    /// All requests so far, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.log.requests.lock().clone()
     }
@@ -99,12 +100,12 @@ impl Server {
         self.asked().into_iter().filter(|asked| asked.kind == kind).collect()
     }
 
-    /// How many requests of one kind there were.
+    /// The number of requests of one kind.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.of(kind).len()
     }
 
-    /// The most lists, whole or pages, that were being answered at once.
+    /// The largest number of concurrent lists, complete lists and pages.
     pub(crate) fn most_lists(&self) -> usize {
         self.log.open.lock().most
     }
@@ -142,7 +143,7 @@ impl Asked {
         Self { at: Instant::now(), path: path.to_owned(), query, kind, by: by.to_owned(), nth }
     }
 
-    /// A part of the query; empty if it is not there.
+    /// A query parameter; empty if it is missing.
     pub(crate) fn query(&self, key: &str) -> &str {
         self.query.get(key).map_or("", String::as_str)
     }
@@ -152,7 +153,7 @@ impl Asked {
     }
 }
 
-/// Answers one request and closes the connection: nothing is left over for the next.
+/// Answers one request and closes the connection, so that each request has its own connection.
 async fn serve(mut socket: TcpStream, script: Arc<Script>, log: Arc<Log>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -179,7 +180,7 @@ async fn serve(mut socket: TcpStream, script: Arc<Script>, log: Arc<Log>) {
         open.most = open.most.max(open.lists);
     }
     let reply = script(&asked);
-    // A client that goes away in the middle is no failure of the server.
+    // A client that closes the connection early causes no failure of the server.
     let _client_gone = answer(&mut socket, reply).await;
     if asked.is_list() {
         log.open.lock().lists -= 1;
@@ -194,7 +195,8 @@ async fn answer(socket: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
     loop {
         let step = tokio::select! {
             step = body.next() => step,
-            // Nothing more comes from a client that waits for an answer: it has closed.
+            // A client that waits for the response sends nothing, so the end of its stream means that it
+            // closed the connection.
             _closed = from.read(&mut byte) => return Ok(()),
         };
         match step {

@@ -1,4 +1,4 @@
-//! Watches that say nothing.
+//! Tests of watches that send no events.
 
 use crate::{
     engine::{cell, quick, run},
@@ -16,33 +16,33 @@ fn one(asked: &Asked) -> Reply {
     }
 }
 
-/// Pods that are stale after a second.
-fn impatient() -> CellSpec {
+/// Pods that are stale after one second.
+fn short_staleness() -> CellSpec {
     let mut pods = cell("pods");
     pods.tuning.max_staleness = Duration::from_secs(1);
     pods
 }
 
 #[tokio::test]
-async fn a_probe_proves_a_quiet_watch_current() {
-    let pods = impatient();
+async fn a_probe_confirms_a_quiet_watch() {
+    let pods = short_staleness();
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Probe => Reply::held(bookmark(50 + asked.nth) + "\n"),
         _ => one(asked),
     })
     .await;
     let listed = engine.until_watching(&pods.key).await.current_at.unwrap();
-    let proven = engine.until(&pods.key, |report| {
+    let confirmed = engine.until(&pods.key, |report| {
         report.version.as_ref().is_some_and(|version| version.as_u64() >= Some(51))
     });
-    assert!(proven.await.current_at.unwrap() > listed);
+    assert!(confirmed.await.current_at.unwrap() > listed);
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (1, 1));
     assert_eq!(server.of(Kind::Probe)[1].query("resourceVersion"), "50");
 }
 
 #[tokio::test]
-async fn a_watch_that_misses_what_a_probe_sees_is_opened_anew() {
-    let pods = impatient();
+async fn a_watch_that_misses_an_event_of_the_probe_is_reopened() {
+    let pods = short_staleness();
     let change = || event("MODIFIED", object("a", 1, 9)) + "\n";
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
         (Kind::Probe, 0) | (Kind::Watch, 1) => Reply::held(change()),
@@ -56,8 +56,8 @@ async fn a_watch_that_misses_what_a_probe_sees_is_opened_anew() {
 }
 
 #[tokio::test]
-async fn the_same_holds_where_versions_have_no_order() {
-    let pods = impatient();
+async fn a_missed_event_is_found_where_versions_have_no_order() {
+    let pods = short_staleness();
     let change = || event("MODIFIED", object("a", 1, "x9")) + "\n";
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
         (Kind::List, _) => Reply::json(list("x7", &[object("a", 1, "x3")])),
@@ -70,20 +70,20 @@ async fn the_same_holds_where_versions_have_no_order() {
 }
 
 #[tokio::test]
-async fn without_any_bookmark_freshness_grows_and_the_watch_is_opened_anew_but_nothing_is_listed() {
-    let pods = impatient();
+async fn without_bookmarks_the_watch_is_reopened_without_a_list() {
+    let pods = short_staleness();
     let (server, engine) = run(quick(), &[&pods], one).await;
     let listed = engine.until_watching(&pods.key).await.current_at;
     let report = engine.until(&pods.key, |_| server.count(Kind::Watch) >= 2).await;
-    assert_eq!(report.current_at, listed, "nothing has proven it current since");
+    assert_eq!(report.current_at, listed, "no request has confirmed the store since");
     assert_eq!((server.count(Kind::List), engine.relists()), (1, 0));
     let probes = server.of(Kind::Probe);
     assert!(probes.len() <= 3, "{}", probes.len());
 }
 
 #[tokio::test]
-async fn probes_that_are_refused_say_so_and_do_not_end_the_watch() {
-    let pods = impatient();
+async fn a_refused_probe_is_reported_and_does_not_end_the_watch() {
+    let pods = short_staleness();
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Probe, 0..3) => Reply::refused(500, "InternalError"),
         (Kind::Probe, _) => Reply::held(bookmark(50) + "\n"),

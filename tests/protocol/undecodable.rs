@@ -1,4 +1,4 @@
-//! Objects that cannot be decoded, and what remains of their neighbours.
+//! Tests of objects that cannot be decoded, and of the other objects in the same responses.
 
 use crate::{
     engine::{cell, quick, run},
@@ -8,7 +8,7 @@ use crate::{
 use kubewarm_api::model::ListStrategy;
 use kubewarm_cache::informer::{CellReport, RelistReason, Stage};
 
-/// An object whose labels are no strings.
+/// An object whose labels are not strings.
 fn bad(name: &str, version: u32) -> String {
     object(name, 1, version).replacen("\"name\"", "\"labels\":{\"a\":7},\"name\"", 1)
 }
@@ -25,7 +25,7 @@ fn two(asked: &Asked) -> Reply {
 }
 
 #[tokio::test]
-async fn one_bad_object_is_named_and_its_neighbours_live() {
+async fn an_undecodable_object_is_named_and_the_others_are_stored() {
     let (mut whole, mut streamed) = (cell("pods"), cell("services"));
     whole.tuning.lists.strategy = ListStrategy::List;
     streamed.tuning.lists.strategy = ListStrategy::WatchList;
@@ -50,7 +50,7 @@ async fn one_bad_object_is_named_and_its_neighbours_live() {
 }
 
 #[tokio::test]
-async fn the_old_version_of_what_cannot_be_decoded_is_not_served_on() {
+async fn an_object_whose_update_cannot_be_decoded_is_removed() {
     let pods = cell("pods");
     let (feed, watch) = Reply::fed();
     let watch = parking_lot::Mutex::new(Some(watch));
@@ -63,13 +63,13 @@ async fn the_old_version_of_what_cannot_be_decoded_is_not_served_on() {
     let report = engine.until_shown(&pods.key, &["b@5"]).await;
     engine.until(&pods.key, |report| named(report) == ["ns/a"]).await;
     assert_eq!(report.last_relist, None);
-    // A replay of an older one that cannot be decoded says nothing about what is held now.
+    // A replayed older version that cannot be decoded does not affect the current object.
     feed.line(event("MODIFIED", object("a", 1, 12)));
     feed.line(event("MODIFIED", bad("a", 9)));
     feed.line(bookmark(13));
     let report = engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
     assert_eq!(engine.shown(&pods.key), ["a@12", "b@5"]);
-    assert_eq!(named(&report), [""; 0], "a good version takes it off the list");
+    assert_eq!(named(&report), [""; 0], "a decodable version removes the object from the report");
     assert_eq!(server.count(Kind::List), 1);
 }
 

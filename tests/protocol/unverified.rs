@@ -1,4 +1,4 @@
-//! An account that the API server answers no more, while the watch that it has opened goes on.
+//! Tests an identity whose access checks get no answer while its open watch continues.
 
 use crate::{
     engine::{ByName, Engine, cell, quick, run},
@@ -14,12 +14,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Instead of ten minutes.
+/// The engine's default is ten minutes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A cell that is read by an account whose flow somebody has filled: of its requests, only the first
-/// list and the first watch come through, and the second trial once `released`. `a@3` was listed, and
-/// the watch has brought `b@8`.
+/// An informer whose identity the API server throttles. Only the first list, the first watch and, once
+/// `released`, the second access check succeed. The list contains `a@3`, and the watch has sent `b@8`.
 struct Scene {
     server: Server,
     engine: Engine,
@@ -46,7 +45,7 @@ async fn scene() -> Scene {
             *opened.lock() = Some(feed);
             watch
         }
-        // The first trial, and every review.
+        // The first access check and every review are throttled.
         (Kind::Newest, 0) | (Kind::Review, _) => Reply::refused(429, "TooManyRequests"),
         (Kind::Newest, _) => {
             let mut released = released.clone();
@@ -83,7 +82,7 @@ async fn scene() -> Scene {
 }
 
 #[tokio::test]
-async fn what_nobody_can_verify_is_read_no_more_and_goes_on_from_its_version_once_somebody_can() {
+async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check() {
     let Scene { server, engine, access, pods, feed, noted, release, _verifying } = scene().await;
     let closed = engine.until(&pods.key, |report| report.phase == Phase::Fenced).await;
     let fault = closed.fault.clone().unwrap();
@@ -91,11 +90,11 @@ async fn what_nobody_can_verify_is_read_no_more_and_goes_on_from_its_version_onc
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
     assert!(!closed.serves(OnAccessLost::Reject));
     assert!(closed.serves(OnAccessLost::ServeStale));
-    // The store stays, and the watch is over.
+    // The store stays, and the watch has ended.
     feed.line(event("ADDED", object("c", 3, 9)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
-    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "nothing is tried");
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "no request is sent");
     let standing = || access.get(&pods.key).unwrap().standing;
     assert!(matches!(standing(), Standing::Unverified { .. }), "{:?}", standing());
 

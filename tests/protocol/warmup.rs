@@ -1,4 +1,4 @@
-//! Many cells at once: who lists when, and who is not held up by whom.
+//! Tests of many informers at once: the order of their lists, and that a slow list delays no other.
 
 use crate::{
     engine::{Engine, cell, cell_in, quick, run},
@@ -26,7 +26,7 @@ fn failed_lists(engine: &Engine) -> u64 {
 }
 
 #[tokio::test]
-async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
+async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
     let server = Server::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])).after(Duration::from_millis(20)),
         _ => quiet(asked),
@@ -49,13 +49,13 @@ async fn no_more_lists_than_allowed_are_under_way_and_the_urgent_come_first() {
     let number = |path: &str| -> usize { path.split('/').nth(4).unwrap()[2..].parse().unwrap() };
     let lists: Vec<_> = server.of(Kind::List).iter().map(|asked| number(&asked.path)).collect();
     assert_eq!(lists.len(), 60);
-    // Those that found a free slot when nobody else waited went first.
+    // Lists that found a free slot in an empty queue came first.
     let last_urgent = lists.iter().rposition(|&n| n >= 40).unwrap();
     assert!(last_urgent < 20 + 5 * 2, "{lists:?}");
 }
 
 #[tokio::test]
-async fn a_list_that_trickles_holds_up_nobody_and_is_given_up() {
+async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
     let (mut slow, other) = (cell("pods"), cell("services"));
     slow.tuning.lists.strategy = ListStrategy::PagedList;
     let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
@@ -74,7 +74,7 @@ async fn a_list_that_trickles_holds_up_nobody_and_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_list_that_falls_silent_is_given_up_and_tried_again() {
+async fn a_list_that_stalls_is_aborted_and_retried() {
     let pods = cell("pods");
     let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -82,7 +82,7 @@ async fn a_list_that_falls_silent_is_given_up_and_tried_again() {
             let whole = list(7, &[object("a", 1, 3), object("b", 2, 4)]);
             Reply::held(&whole[..whole.len() * 3 / 4])
         }
-        // Another way is tried, too.
+        // The retry can use another list method.
         (Kind::Stream, _) => {
             let all = [event("ADDED", object("b", 2, 4)), end_bookmark(8)];
             Reply::held(all.join("\n") + "\n")
@@ -92,12 +92,12 @@ async fn a_list_that_falls_silent_is_given_up_and_tried_again() {
     })
     .await;
     engine.until_watching(&pods.key).await;
-    assert_eq!(engine.shown(&pods.key), ["b@4"], "what had come is swept");
+    assert_eq!(engine.shown(&pods.key), ["b@4"], "objects of the failed list are removed");
     assert_eq!(failed_lists(&engine), 1);
 }
 
 #[tokio::test]
-async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
+async fn after_a_streaming_list_without_an_end_lists_use_pages() {
     for refused in [false, true] {
         let (mut one, mut two) = (cell_in("pods", "one"), cell_in("pods", "two"));
         for cell in [&mut one, &mut two] {
@@ -115,15 +115,15 @@ async fn a_streaming_list_without_an_end_falls_back_and_that_is_remembered() {
         })
         .await;
         engine.until_watching(&one.key).await;
-        assert_eq!(engine.shown(&one.key), ["a@3"], "what had come is swept");
+        assert_eq!(engine.shown(&one.key), ["a@3"], "objects of the failed list are removed");
         engine.start(&two);
         engine.until_watching(&two.key).await;
         assert_eq!((server.count(Kind::Stream), server.count(Kind::First)), (1, 2));
-        assert_eq!(failed_lists(&engine), 1, "a failed list is counted whatever the way");
+        assert_eq!(failed_lists(&engine), 1, "a failed list is counted for each method");
     }
 }
 
-/// Panics at the first object, while it is armed.
+/// A sink that panics at the first object while it is armed.
 struct Trap(Writer, Arc<AtomicBool>);
 
 impl DeltaSink for Trap {
@@ -135,7 +135,7 @@ impl DeltaSink for Trap {
 }
 
 #[tokio::test]
-async fn a_task_that_panics_is_reported_and_started_anew() {
+async fn a_task_that_panics_is_reported_and_restarted() {
     let server = Server::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
@@ -159,7 +159,7 @@ async fn a_task_that_panics_is_reported_and_started_anew() {
 }
 
 #[tokio::test]
-async fn cells_of_one_namespace_share_a_look_at_it() {
+async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let pause = Duration::from_millis(500);
     let timing = Timing { namespace_check: pause, ..quick() };
     let mut cells: Vec<_> = (0..20).map(|n| cell(&format!("kind{n}"))).collect();
@@ -171,13 +171,13 @@ async fn cells_of_one_namespace_share_a_look_at_it() {
         engine.until_watching(&cell.key).await;
     }
     let before = server.count(Kind::Namespace);
-    assert!(before > 0, "an empty list proves no namespace");
+    assert!(before > 0, "an empty list does not show that the namespace exists");
     while server.count(Kind::Namespace) < before + 4 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let looks: Vec<_> = server.of(Kind::Namespace).iter().map(|asked| asked.at).collect();
-    for two in looks[before..].windows(2) {
-        // Looks are a pause apart when they are sent; when they arrive is up to the machine.
-        assert!(two[1].duration_since(two[0]) > pause / 4, "{looks:?}");
+    let lookups: Vec<_> = server.of(Kind::Namespace).iter().map(|asked| asked.at).collect();
+    for two in lookups[before..].windows(2) {
+        // Lookups are sent `pause` apart; the machine's load decides when they arrive.
+        assert!(two[1].duration_since(two[0]) > pause / 4, "{lookups:?}");
     }
 }

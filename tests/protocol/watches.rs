@@ -1,4 +1,4 @@
-//! Watches that end and break.
+//! Tests of watches that end and break.
 
 use crate::{
     engine::{cell, cell_in, quick, run},
@@ -10,7 +10,7 @@ use kubewarm_cache::informer::{RelistReason, Timing, WatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
-/// `a@3` and `b@5`, at version 7, where a list is asked for.
+/// `a@3` and `b@5`, at version 7, in response to a list.
 fn two(asked: &Asked) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
@@ -42,7 +42,7 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
 }
 
 #[tokio::test]
-async fn an_error_event_again_and_again_makes_the_waits_grow() {
+async fn repeated_error_events_lengthen_the_backoff() {
     let pods = cell("pods");
     let (_server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([event("ERROR", status(500, "InternalError"))]),
@@ -58,7 +58,7 @@ async fn an_error_event_again_and_again_makes_the_waits_grow() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_closed_at_once_again_and_again_ends_in_a_relist() {
+async fn a_watch_that_repeatedly_closes_at_once_ends_in_a_relist() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..5) => Reply::lines([""; 0]),
@@ -69,13 +69,13 @@ async fn a_watch_that_is_closed_at_once_again_and_again_ends_in_a_relist() {
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ClosedAtOnce);
     engine.until_watching(&pods.key).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (6, 2));
-    assert_eq!(engine.failures(), 5, "each is waited out");
+    assert_eq!(engine.failures(), 5, "each failure delays the next request");
     let lasted = server.of(Kind::Watch)[5].at - server.of(Kind::Watch)[4].at;
     assert!(lasted >= quick().backoff * 12, "the fifth wait: {lasted:?}");
 }
 
 #[tokio::test]
-async fn a_broken_watch_is_resumed_after_one_read_for_all_cells_of_the_kind() {
+async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_the_kind() {
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let cells: Vec<_> = (0..8).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
     let spread = Timing { spread: Duration::from_secs(1), ..quick() };
@@ -99,7 +99,7 @@ async fn a_broken_watch_is_resumed_after_one_read_for_all_cells_of_the_kind() {
         engine.until(&cell.key, |_| server.count(Kind::Watch) == 16).await;
     }
     assert!(server.of(Kind::Watch)[8..].iter().all(|again| again.query("resourceVersion") == "9"));
-    // Were the first to ask sooner than the last to break, it would be two.
+    // Two reads are possible: the first informer can send its read before the last watch breaks.
     assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
     assert_eq!((server.count(Kind::List), engine.relists()), (8, 0));
     let broken = engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Broken]).get());
@@ -119,7 +119,7 @@ async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
             feed.cut();
             watch
         }
-        // Cleanly, but in the middle of an event.
+        // The response ends normally in the middle of an event.
         (Kind::Watch, 1) => Reply::json(&event("MODIFIED", object("b", 2, 9))[..60]),
         (Kind::Watch, 2) => {
             let (feed, watch) = Reply::fed();
@@ -142,7 +142,7 @@ async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_at_once_again_and_again_makes_the_waits_grow() {
+async fn a_watch_that_repeatedly_breaks_at_once_lengthens_the_backoff() {
     let pods = cell("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::cut(""),
@@ -156,7 +156,7 @@ async fn a_watch_that_breaks_at_once_again_and_again_makes_the_waits_grow() {
 }
 
 #[tokio::test]
-async fn watches_that_end_early_are_not_opened_faster_than_one_in_a_while() {
+async fn watches_that_end_early_are_reopened_after_a_pause() {
     let pods = cell("pods");
     let timing = Timing { backoff: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
@@ -170,7 +170,7 @@ async fn watches_that_end_early_are_not_opened_faster_than_one_in_a_while() {
 }
 
 #[tokio::test]
-async fn watches_that_bring_changes_and_end_early_are_not_waited_for() {
+async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
     let pods = cell("pods");
     let timing = Timing { backoff: Duration::from_secs(10), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -183,11 +183,11 @@ async fn watches_that_bring_changes_and_end_early_are_not_waited_for() {
     engine.until_shown(&pods.key, &["a@13", "b@5"]).await;
     assert_eq!((server.count(Kind::List), engine.failures()), (1, 0));
     let watches = server.of(Kind::Watch);
-    assert!(watches[5].at - watches[2].at >= Duration::from_millis(400), "not a hot loop either");
+    assert!(watches[5].at - watches[2].at >= Duration::from_millis(400), "no hot loop");
 }
 
 #[tokio::test]
-async fn the_watch_of_a_custom_resource_that_ends_early_has_everything_read_again() {
+async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
     let (widgets, deployments) = (cell("widgets.example.com"), cell("deployments.apps"));
     let timing = Timing { at_once: Duration::ZERO, ..quick() };
     let script = |asked: &Asked| match (asked.kind, asked.nth) {
@@ -208,7 +208,7 @@ async fn the_watch_of_a_custom_resource_that_ends_early_has_everything_read_agai
 }
 
 #[tokio::test]
-async fn relists_that_do_not_help_are_not_repeated_at_once() {
+async fn a_relist_without_effect_is_not_repeated_at_once() {
     let widgets = cell("widgets.example.com");
     let timing = Timing { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
@@ -217,13 +217,13 @@ async fn relists_that_do_not_help_are_not_repeated_at_once() {
     })
     .await;
     engine.until(&widgets.key, |_| engine.relists() >= 5).await;
-    assert!(engine.failures() >= 4, "what does not help is waited for");
+    assert!(engine.failures() >= 4, "each relist without effect delays the next");
     let lasted = server.of(Kind::List)[5].at - server.of(Kind::List)[4].at;
     assert!(lasted >= quick().backoff * 6, "the fourth wait: {lasted:?}");
 }
 
 #[tokio::test]
-async fn a_cell_that_is_held_and_resumed_goes_on_from_its_version() {
+async fn a_paused_informer_resumes_from_its_version() {
     let pods = cell("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::held(event("MODIFIED", object("a", 1, 9)) + "\n"),
@@ -233,7 +233,7 @@ async fn a_cell_that_is_held_and_resumed_goes_on_from_its_version() {
     .await;
     engine.until_shown(&pods.key, &["a@9", "b@5"]).await;
     engine.hold(&pods);
-    assert_eq!(engine.shown(&pods.key), ["a@9", "b@5"], "what is held is served");
+    assert_eq!(engine.shown(&pods.key), ["a@9", "b@5"], "served while paused");
     engine.start(&pods);
     engine.until_shown(&pods.key, &["a@9"]).await;
     assert_eq!((server.count(Kind::List), server.count(Kind::Newest)), (1, 1));
@@ -241,10 +241,10 @@ async fn a_cell_that_is_held_and_resumed_goes_on_from_its_version() {
 }
 
 #[tokio::test]
-async fn a_relist_that_was_owed_when_a_cell_was_held_is_made_up_for() {
+async fn a_relist_due_at_a_pause_happens_after_the_resume() {
     let pods = cell("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
-        // Older than what the list has seen, and not held: only a list can tell.
+        // Older than the list and not in the store. Only a list can show whether the object exists.
         (Kind::Watch, 0) => Reply::held(event("ADDED", object("c", 3, 6)) + "\n"),
         (Kind::List, 1) => Reply::silent(),
         (Kind::List, 2) => Reply::json(list(9, &[object("a", 1, 3), object("c", 3, 6)])),
@@ -255,5 +255,5 @@ async fn a_relist_that_was_owed_when_a_cell_was_held_is_made_up_for() {
     engine.hold(&pods);
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@3", "c@6"]).await;
-    assert!(report.warmed.is_some(), "served all the time");
+    assert!(report.warmed.is_some(), "the store is served all the time");
 }

@@ -1,4 +1,5 @@
-//! The profiles people copy are valid, and the invalid ones are refused with the words they expect.
+//! Tests that the example profiles are valid, and that invalid profiles are rejected with the expected
+//! messages.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
@@ -38,7 +39,7 @@ fn profiles(text: &str) -> Vec<CacheProfile> {
     of_kind(text, "CacheProfile")
 }
 
-/// A case of `tests/data/invalid`: what the server says, what kubewarm says, and the text.
+/// A case of `tests/data/invalid`: the API server's message, kubewarm's message and the YAML.
 struct Case {
     file: String,
     server: String,
@@ -67,12 +68,12 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn every_invalid_profile_is_refused_in_the_words_expected() {
+fn every_invalid_profile_is_rejected_with_the_expected_message() {
     for Case { file, offline, text, .. } in &cases() {
         let profiles = profiles(text);
         let (last, before) = profiles.split_last().expect("a profile");
         for profile in before {
-            ValidatedProfile::parse(profile).expect("what is updated is valid");
+            ValidatedProfile::parse(profile).expect("the first version is valid");
         }
         let answer = match ValidatedProfile::parse(last) {
             Ok(_) => "accepted".to_owned(),
@@ -105,7 +106,7 @@ fn every_rule_of_the_schema_has_a_case() {
     }
 }
 
-/// The fields of a schema that hold less than their type, as `spec.targets[].name`.
+/// Collects the fields of a schema with a bound, such as `spec.targets[].name`.
 fn bounded(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     let bounds = [
         "minimum",
@@ -131,7 +132,7 @@ fn bounded(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A path without the positions and keys in it.
+/// A field path without its indexes and keys.
 fn general(message: &str) -> String {
     let mut parts = message.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -151,7 +152,7 @@ fn every_bound_of_the_schema_has_a_case() {
         // One type, wherever it stands.
         let field = field.replace("spec.scope", "spec.targets[].scope");
         let field = field.replace("scope.namespaceSelector", "labelSelector");
-        // The values of a map are named by their keys.
+        // Messages name the values of a map by their keys.
         let field = field
             .strip_suffix("matchLabels[]")
             .map_or_else(|| field.clone(), |at| format!("{at}matchLabels.app"));
@@ -180,7 +181,7 @@ fn every_example_is_valid() {
 }
 
 #[test]
-fn the_init_container_runs_the_operators_image_and_waits_for_the_profile_beside_it() {
+fn the_init_container_uses_the_operators_image_and_waits_for_its_profile() {
     let text = read("deploy/examples/warm-before-start.yaml");
     let [profile] = <[CacheProfile; 1]>::try_from(profiles(&text)).expect("one profile");
     let [waiting] = <[Value; 1]>::try_from(of_kind(&text, "Deployment")).expect("one Deployment");
@@ -227,13 +228,13 @@ fn the_quickstart_holds_the_roles_that_its_profile_needs() {
         text.ends_with(&access.to_yaml()),
         "the end of quickstart.yaml is not what `kubewarm rbac -f` prints; run `make generate`"
     );
-    // Two of each, in the text as a whole: none but those at its end.
+    // The file has two of each, so it has no others than the generated ones at its end.
     assert_eq!(of_kind::<Role>(&text, "Role").len(), 2);
     assert_eq!(of_kind::<Value>(&text, "RoleBinding").len(), 2);
 }
 
-/// Whether holding this leads to more than it says.
-fn leads_further(rule: &PolicyRule) -> bool {
+/// Whether a permission allows its holder to gain further permissions.
+fn allows_escalation(rule: &PolicyRule) -> bool {
     let of = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
     let groups = of(&rule.api_groups);
     let words = [groups.clone(), of(&rule.resources), rule.verbs.clone()].concat();
@@ -247,9 +248,9 @@ fn leads_further(rule: &PolicyRule) -> bool {
     words.iter().any(is_one) || (is_rbac && !reads) || rule.non_resource_urls.is_some()
 }
 
-// That it is no more than what is used, `e2e_rights` shows.
+// `e2e_rights` tests that kubewarm uses every permission.
 #[test]
-fn nothing_that_the_operator_holds_leads_any_further() {
+fn the_operators_permissions_allow_no_escalation() {
     for path in [
         "deploy/operator-rbac.yaml",
         "deploy/operator-rbac-namespaces.yaml",
@@ -262,13 +263,13 @@ fn nothing_that_the_operator_holds_leads_any_further() {
         let rules: Vec<_> = local.chain(wide).flatten().flatten().collect();
         assert!(!rules.is_empty(), "{path} grants nothing");
         for rule in rules {
-            assert!(!leads_further(&rule), "{path}: {rule:?}");
+            assert!(!allows_escalation(&rule), "{path}: {rule:?}");
         }
     }
 }
 
 #[test]
-fn what_leads_further_is_known() {
+fn permissions_that_escalate_are_listed() {
     let rule = |group: &str, resource: &str, verb: &str| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),
@@ -287,8 +288,8 @@ fn what_leads_further_is_known() {
         (rbac, "clusterroles", "escalate"),
         (rbac, "rolebindings", "create"),
     ] {
-        assert!(leads_further(&rule(group, resource, verb)), "{verb} {resource}");
+        assert!(allows_escalation(&rule(group, resource, verb)), "{verb} {resource}");
     }
-    assert!(!leads_further(&rule(rbac, "roles", "watch")));
-    assert!(!leads_further(&rule("", "pods", "list")));
+    assert!(!allows_escalation(&rule(rbac, "roles", "watch")));
+    assert!(!allows_escalation(&rule("", "pods", "list")));
 }

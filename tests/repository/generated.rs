@@ -1,4 +1,4 @@
-//! What is generated and committed must be what the code generates today.
+//! Tests that the committed generated files match the code's output.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// After this line of the quickstart everything is generated.
+/// Everything after this line of the quickstart is generated.
 const ROLES: &str =
     "# From here on: what `kubewarm rbac -f` prints for this file; generated, do not edit.\n";
 
@@ -38,7 +38,7 @@ fn assert_committed(path: &str, generated: &str) {
     assert!(committed == generated, "{path} is stale; run `make generate` and commit the result");
 }
 
-/// What `kubewarm rbac -f` prints for the profiles in `text`.
+/// The output of `kubewarm rbac -f` for the profiles in `text`.
 fn roles(text: &str) -> String {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).expect("the example is YAML");
     let profiles = all.into_iter().filter(|document| document["kind"] == "CacheProfile");
@@ -85,7 +85,7 @@ fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
     assert_committed("deploy/operator-rbac-namespaces.yaml", &generated);
 }
 
-// One test, because the quickstart is rewritten here and read here.
+// One test, because the quickstart is written and read here.
 #[test]
 fn the_roles_of_the_examples_are_up_to_date() {
     let path = "deploy/examples/quickstart.yaml";

@@ -1,4 +1,4 @@
-//! docs/cli.md says what the command line says. `BLESS=1 cargo test` rewrites it.
+//! Tests that docs/cli.md matches the command line. `BLESS=1 cargo test` rewrites the page.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -62,7 +62,7 @@ fn no_flag_and_no_variable_skips_verification() {
 
 fn reference() -> String {
     let mut cli = Cli::command().term_width(100).disable_help_subcommand(true);
-    // Builds what subcommands inherit, such as the name before their own in the usage.
+    // Completes the inherited parts of subcommands, such as the program's name in the usage.
     cli.build();
     let mut text = HEADER.to_owned();
     for command in cli.get_subcommands() {

@@ -1,5 +1,5 @@
-//! The import rules of docs/architecture.md within each crate, as a test. It reads text: it catches accidents, not
-//! intent.
+//! Tests the import rules of docs/architecture.md within each crate. It reads text only, so it finds
+//! accidental violations, not deliberate ones.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -9,11 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A module, and the modules of its crate that it may import; its own are always allowed.
+/// A module, and the other modules of its crate that it may import.
 type Layer = (&'static str, &'static [&'static str]);
 
-/// The layers of each crate that has several. A layer stands below those that it may import. What one crate may take
-/// from another is in its Cargo.toml.
+/// The layers of each crate with several layers, lowest first. Cargo.toml limits the imports between
+/// crates.
 const ALLOWED: &[(&str, &[Layer])] = &[
     (
         "crates/kubewarm-api",
@@ -48,7 +48,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("commands", &["access", "forecast", "controller"]),
             ("cli", &["commands"]),
             ("telemetry", &["cli"]),
-            // The composition root sees every layer, and none sees it.
+            // The composition root imports every layer, and no layer imports it.
             (
                 "app",
                 &[
@@ -67,9 +67,9 @@ const ALLOWED: &[(&str, &[Layer])] = &[
     ),
 ];
 
-/// What only the named layers of a package may mention: a crate, or one name of it.
-const FENCED: &[(&str, &[Layer])] = &[
-    // These read and write text: they send no requests.
+/// Crates, or single names of a crate, that only the listed layers of a package may use.
+const RESTRICTED: &[(&str, &[Layer])] = &[
+    // These crates read and write text. They send no requests.
     ("crates/kubewarm-api", &[("kube::Client", &[])]),
     ("crates/kubewarm-wire", &[("kube::Client", &[])]),
     ("crates/kubewarm-serve", &[("kube::Client", &["reads"])]),
@@ -91,7 +91,7 @@ const FENCED: &[(&str, &[Layer])] = &[
 ];
 
 #[test]
-fn layers_import_only_what_they_may() {
+fn layers_import_only_permitted_layers() {
     let mut violations = Vec::new();
     for (package, layers) in ALLOWED {
         for (layer, files) in sources(package) {
@@ -113,14 +113,14 @@ fn layers_import_only_what_they_may() {
 }
 
 #[test]
-fn fenced_crates_stay_where_they_belong() {
+fn restricted_crates_are_used_only_in_their_layers() {
     let mut violations = Vec::new();
-    for (package, fences) in FENCED {
+    for (package, restrictions) in RESTRICTED {
         for (layer, files) in sources(package) {
             for (path, text) in files {
-                for (fenced, layers) in *fences {
-                    if mentions(&text, fenced) && !layers.contains(&layer.as_str()) {
-                        violations.push(format!("{} mentions {fenced}", path.display()));
+                for (restricted, layers) in *restrictions {
+                    if mentions(&text, restricted) && !layers.contains(&layer.as_str()) {
+                        violations.push(format!("{} mentions {restricted}", path.display()));
                     }
                 }
             }
@@ -131,7 +131,7 @@ fn fenced_crates_stay_where_they_belong() {
 
 #[test]
 fn the_table_itself_has_no_cycle() {
-    // Rows are in order: each layer may import only layers that stand above it in the table.
+    // Rows are in order: each layer may import only layers in rows above it.
     for (package, layers) in ALLOWED {
         for (at, (layer, may_import)) in layers.iter().enumerate() {
             for import in *may_import {
@@ -151,17 +151,17 @@ fn imports_are_found_in_every_form() {
     assert!(mentions(text, "kube::Client") && !mentions(text, "kube::Config"));
 }
 
-/// Whether `text` names `fenced`: a whole crate (`zstd::`), or one item of one (`kube::Client`).
-fn mentions(text: &str, fenced: &str) -> bool {
-    match fenced.rsplit_once("::") {
+/// Whether `text` uses `restricted`: a crate (`zstd::`), or one name of a crate (`kube::Client`).
+fn mentions(text: &str, restricted: &str) -> bool {
+    match restricted.rsplit_once("::") {
         Some((krate, item)) if !item.is_empty() => {
             imports(text, &format!("{krate}::")).contains(item)
         }
-        _ => text.contains(fenced),
+        _ => text.contains(restricted),
     }
 }
 
-/// First path segments after `prefix`, in plain and in braced imports.
+/// The first path segments after `prefix`, in plain and in braced imports.
 fn imports(text: &str, prefix: &str) -> BTreeSet<String> {
     let mut found = Vec::new();
     for part in text.split(prefix).skip(1) {
@@ -190,7 +190,7 @@ fn imports(text: &str, prefix: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `text` without comments, so that docs may name what code may not.
+/// `text` without comments, because comments may name any crate.
 fn code(text: &str) -> String {
     text.lines()
         .map(|line| line.split("//").next().unwrap_or_default())
@@ -198,7 +198,7 @@ fn code(text: &str) -> String {
         .join("\n")
 }
 
-/// The code of each layer of `package`: `src/<layer>.rs` and all below `src/<layer>/`.
+/// The code of each layer of `package`: `src/<layer>.rs` and all files below `src/<layer>/`.
 fn sources(package: &str) -> BTreeMap<String, Vec<(PathBuf, String)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let src = root.join(package).join("src");

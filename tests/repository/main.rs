@@ -1,4 +1,5 @@
-//! What the repository holds besides code: generated files, documents, examples, layers. Needs Rust alone.
+//! Tests of the repository's other files: generated files, documents, examples and import rules. They need
+//! Rust alone.
 
 mod api_reference;
 mod conditions;

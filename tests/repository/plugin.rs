@@ -1,4 +1,4 @@
-//! The kubectl plugin: krew's archive and manifest, and completion in bash.
+//! Tests the kubectl plugin: krew's archive and manifest, and completion in bash.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -19,9 +19,9 @@ fn yaml(path: &Path) -> Value {
 }
 
 #[test]
-fn a_krew_archive_is_what_its_manifest_says_and_the_same_each_time() {
+fn a_krew_archive_matches_its_manifest_and_is_reproducible() {
     let folder = tempfile::tempdir().expect("a folder");
-    // In place of the binary, which with its symbols would take a minute to compress.
+    // A script replaces the binary, whose symbols would take a minute to compress.
     let binary = folder.path().join("kubewarm");
     let kubewarm = env!("CARGO_BIN_EXE_kubewarm");
     let script = format!("#!/usr/bin/env bash\nexec -a \"$0\" '{kubewarm}' \"$@\"\n");
@@ -42,7 +42,7 @@ fn a_krew_archive_is_what_its_manifest_says_and_the_same_each_time() {
     assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
     assert_eq!(manifest["metadata"]["name"], "warm");
     assert_eq!(manifest["spec"]["version"], concat!("v", env!("CARGO_PKG_VERSION")));
-    // What krew's index asks for.
+    // Requirements of krew's index.
     let short = manifest["spec"]["shortDescription"].as_str().expect("a text");
     assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
 
@@ -57,7 +57,7 @@ fn a_krew_archive_is_what_its_manifest_says_and_the_same_each_time() {
     assert_eq!(platform["sha256"], sum(&into));
     assert_eq!(sum(&into), sum(&pack("two")), "another archive of the same binary");
 
-    // As krew does it: unpack, and link the binary.
+    // Unpacks and links the binary as krew does.
     let unpacked = folder.path().join("unpacked");
     fs::create_dir(&unpacked).expect("a folder");
     let mut tar = Command::new("tar");
@@ -72,7 +72,7 @@ fn a_krew_archive_is_what_its_manifest_says_and_the_same_each_time() {
     assert!(run(bin, &["status", "--help"]).contains("Usage: kubectl warm status"));
 }
 
-/// What bash offers after this line has been typed.
+/// The completions that bash offers for this command line.
 fn offered(line: &[&str]) -> Vec<String> {
     let binary = Path::new(env!("CARGO_BIN_EXE_kubewarm"));
     let script = "source <(kubewarm completion bash)

@@ -27,10 +27,10 @@ use serde_json::json;
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// What the client's tests draw.
+/// The sample that the client's tests read.
 const CLIENT: &str = "src/commands/warming.json";
 
-/// What runs, and who reads.
+/// The informers of a sample, and the identity that reads.
 struct World {
     clock: Clock,
     identity: Identity,
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl World {
-    /// At noon, 100 seconds after the start of the process.
+    /// The sample's time: noon, 100 seconds after the start of the process.
     fn new(identity: Identity, subject: &'static str) -> Self {
         let process_start = Instant::now();
         let clock = Clock {
@@ -54,7 +54,7 @@ impl World {
         self.clock.wall - SignedDuration::from_secs(seconds)
     }
 
-    /// A cell that is synced and current.
+    /// An informer that is synced and fresh.
     fn watching(&self) -> CellReport {
         CellReport {
             phase: Phase::Watching,
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A cell whose `verb` is refused: nothing is tried until access is there.
+    /// An informer without permission for `verb`. It sends no request until access returns.
     fn refused(&self, key: &CellKey, verb: Verb) -> CellReport {
         let (resource, verb_word) = (key.resource.resource(), verb.as_str());
         let kind = key.resource.group_resource();
@@ -93,7 +93,7 @@ impl World {
         CellReport { phase: Phase::Fenced, fault: Some(fault), ..CellReport::queued(self.ago(60)) }
     }
 
-    /// A cell whose first list gets no answer.
+    /// An informer whose first list gets no answer.
     fn failing(&self) -> CellReport {
         let fault = CellFault {
             reason: Reason::TimedOut,
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// What is known of a cell: it is allowed, or these verbs of it are not.
+    /// Adds an informer with its report. `verbs` lists its missing permissions.
     fn runs(
         &mut self,
         key: &CellKey,
@@ -183,7 +183,7 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
     }
 }
 
-/// Accepted 10 seconds ago.
+/// A profile that was accepted 10 seconds ago.
 fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declared {
     Declared {
         profile: ProfileRef { namespace: "shop".into(), name: name.into() },
@@ -221,8 +221,8 @@ fn profile(declared: &Declared, status: &CacheProfileStatus) -> serde_json::Valu
     })
 }
 
-/// One target is warm; one is on its way, with a namespace that is refused, one that has lost its watch
-/// and one that gets no answer; of one the kind is unknown.
+/// A profile with three targets. One is warm, and one has an unknown kind. The third is warming up: one of
+/// its informers is refused, one lost its watch, and one gets no answer.
 fn warming() -> serde_json::Value {
     let account =
         Identity::ServiceAccount { namespace: "shop".into(), name: "cache-reader".into() };
@@ -251,7 +251,7 @@ fn warming() -> serde_json::Value {
     let serving = Some(Serving { generation: 1, kind, cells: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
-    // As the controller names the field.
+    // The controller adds the name of the field.
     let unknown = Refusal { message: format!("targets[widgets].{}", unknown.message), ..unknown };
     let targets = vec![
         target("pods", "Pod", &pods),
@@ -295,7 +295,7 @@ fn is_blessed() -> bool {
 }
 
 #[test]
-fn the_tests_of_the_client_draw_what_kubewarm_says() {
+fn the_clients_sample_matches_the_computed_status() {
     let computed = serde_json::to_string_pretty(&warming()).expect("JSON") + "\n";
     if is_blessed() {
         fs::write(in_repository(CLIENT), &computed).expect("the file can be written");

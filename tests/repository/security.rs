@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether `text` has a test of this name: an attribute right above it says that it is one.
+/// Whether `text` contains a test of this name, with a test attribute in the line above.
 fn has_test(text: &str, name: &str) -> bool {
     let mut above = "";
     for line in text.lines().map(str::trim) {
@@ -74,7 +74,7 @@ fn what_befell_others_is_answered_by_rules() {
 }
 
 #[test]
-fn each_threat_is_answered_by_rules_and_each_rule_answers_one() {
+fn each_threat_has_rules_and_each_rule_has_a_threat() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");
     let rules = rules(&page);
@@ -93,14 +93,14 @@ fn each_threat_is_answered_by_rules_and_each_rule_answers_one() {
     assert_eq!(answered, known, "left: rules that threats name; right: all rules");
 }
 
-/// Sections of a TOML file whose lines begin `[…]` and entries `name = …`; enough for what is asked here.
+/// A section of a TOML file with simple headers and entries, without its header.
 fn section<'a>(text: &'a str, header: &str) -> &'a str {
     let from = text.split_once(&format!("\n{header}\n")).map_or("", |(_, rest)| rest);
     from.split("\n[").next().unwrap_or_default()
 }
 
 #[test]
-fn nothing_is_built_that_was_not_looked_at() {
+fn every_build_script_was_reviewed() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("it is readable");
     let rules = read("deny.toml");
     assert!(section(&rules, "[sources]").contains("unknown-registry = \"deny\""));
@@ -114,7 +114,7 @@ fn nothing_is_built_that_was_not_looked_at() {
             ["cargo clippy", "cargo doc", "tests/deny.sh"].iter().any(|it| line.contains(it))
         })
         .collect();
-    assert!(checks.contains(&"\ttests/deny.sh"), "nothing holds deny.toml: {checks:?}");
+    assert!(checks.contains(&"\ttests/deny.sh"), "no check uses deny.toml: {checks:?}");
     for command in checks.iter().filter(|line| line.contains("cargo ")) {
         assert!(command.contains("--locked"), "{command}");
     }
@@ -135,7 +135,7 @@ fn nothing_is_built_that_was_not_looked_at() {
 }
 
 #[test]
-fn a_test_is_known_by_its_attribute() {
+fn only_functions_with_a_test_attribute_are_tests() {
     let text = "#[test]\nfn one() {}\n    #[tokio::test(start_paused = true)]\n    \
                 async fn two() {}\nfn three() {}\n// fn four()\n#[test]\nfn five_and_more() {}\n";
     for (name, is_one) in [("one", true), ("two", true), ("three", false), ("five", false)] {
@@ -168,9 +168,9 @@ fn only_the_operator_may_write_statuses() {
     assert_eq!(found, expected);
 }
 
-/// Whether a manifest has a rule about statuses, by name or by a wildcard.
+/// Whether a manifest grants access to statuses, by name or with a wildcard.
 fn grants_status(text: &str) -> bool {
-    // That one says at whose cost a request is, and allows nothing.
+    // A FlowSchema grants no access.
     if text.contains("kind: FlowSchema") {
         return false;
     }

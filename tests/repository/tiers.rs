@@ -1,4 +1,4 @@
-//! The tiers of docs/testing.md: each test program is in exactly one.
+//! Tests that each test program is in exactly one tier of docs/testing.md.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The variables of the Makefile that hold each tier's programs.
+/// The variables of the Makefile with the programs of each tier.
 const TIERS: [&str; 3] = ["CHECK_PROGRAMS", "TEST_PROGRAMS", "SLOW_PROGRAMS"];
 
 fn root() -> &'static Path {
@@ -33,7 +33,7 @@ fn recipe(makefile: &str, target: &str) -> String {
     recipe.collect::<Vec<_>>().join("\n")
 }
 
-/// The folders of the packages of the workspace.
+/// The folders of the workspace's packages.
 fn packages() -> Vec<PathBuf> {
     let crates = fs::read_dir(root().join("crates")).expect("it is readable");
     let crates = crates.map(|entry| entry.expect("it is readable").path());
@@ -52,7 +52,7 @@ fn programs() -> Vec<String> {
 fn program(path: &Path) -> Option<String> {
     let is_file = path.extension().is_some_and(|extension| extension == "rs");
     let is_program = is_file || path.join("main.rs").is_file();
-    // A Go module and a package of the workspace are programs of their own.
+    // Go modules and packages of the workspace are no test programs.
     let is_other = [PathBuf::from("go.mod"), PathBuf::from("Cargo.toml")];
     let is_other = is_other.iter().any(|file| path.join(file).exists());
     let name = path.file_stem()?.to_string_lossy().into_owned();
@@ -74,12 +74,12 @@ fn each_test_program_is_in_exactly_one_tier() {
     assert!(tiers.is_empty(), "programs that are not in exactly one tier: {tiers:?}");
 }
 
-/// `e2e` is in two tiers, split by the path of its tests.
+/// The Makefile selects the tests of `e2e` for two tiers by their path.
 #[test]
 fn the_end_to_end_tests_are_split_by_path() {
     let makefile = makefile();
     assert!(recipe(&makefile, "test").contains("--skip slow::"), "make test runs slow tests");
-    assert!(recipe(&makefile, "slow").contains("--test e2e slow::"), "slow tests run nowhere");
+    assert!(recipe(&makefile, "slow").contains("--test e2e slow::"), "no target runs slow tests");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The engine and its controller in this process, so that what they hold can be looked into.
+//! Runs the engine and its controller in this process, so that the test can read the stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::operator::NAMESPACE;
 use crate::world::Failure;
 use crate::writers::KINDS;
 
-/// An edited definition is noticed within a minute, and lists take turns.
+/// An edited CRD is noticed within a minute, and lists wait for free slots.
 const EQUAL: Duration = Duration::from_mins(2);
 
 /// An engine that follows the profiles of a cluster and writes nothing.
@@ -33,7 +33,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts it.
+    /// Starts the engine.
     pub(crate) fn start(connection: &Connection) -> Result<Self, Failure> {
         let (catalog, stop) = (Catalog::new(), CancellationToken::new());
         let metrics = Metrics::new(&BuildInfo::current())?;
@@ -68,15 +68,15 @@ impl Engine {
         Ok(Self { catalog, reports, tasks, stop })
     }
 
-    /// The cells of kinds that are written, and their tables.
+    /// The informers of the kinds that the test writes, and their stores.
     pub(crate) fn cells(&self) -> Vec<(CellKey, Reader)> {
         let all = self.catalog.usage().into_iter().map(|(key, _)| key);
         let written = all.filter(|key| KINDS.iter().any(|it| it.plural == key.resource.resource()));
         written.filter_map(|key| self.catalog.reader(&key).map(|table| (key, table))).collect()
     }
 
-    /// Waits until there are `wanted` cells, and each holds what the API server has; how many objects
-    /// that is.
+    /// Waits until `wanted` informers exist and each store equals the API server's list. Returns the number
+    /// of objects.
     pub(crate) async fn compare(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
         let deadline = Instant::now() + EQUAL;
         loop {
@@ -108,14 +108,14 @@ impl Engine {
         Ok(objects)
     }
 
-    /// Ends it.
+    /// Stops the engine.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         self.tasks.join_all().await;
     }
 }
 
-/// What a cell lists.
+/// The path of an informer's list.
 fn path(key: &CellKey) -> String {
     let of = key.extent.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let labels: String =

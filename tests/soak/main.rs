@@ -1,5 +1,5 @@
-//! As many minutes of churn as `SOAK_MINUTES` says, on a real API server that restarts, freezes and is
-//! edited: every table stays what a list says, and the operator does not grow.
+//! Writes objects for `SOAK_MINUTES` minutes while the API server restarts and freezes and profiles are
+//! edited. In the end every store must equal a list, and the operator must not have grown.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -44,10 +44,10 @@ use crate::scene::{Figures, NAMESPACES, Scene};
 use crate::world::{Failure, Outcome};
 use crate::writers::write;
 
-/// Writers at once; more would only measure the API server.
+/// The number of concurrent writers. More writers would only measure the API server.
 const WRITERS: usize = 4;
 const MINUTE: Duration = Duration::from_mins(1);
-/// Of each minute.
+/// The time in each minute in which objects are written.
 const WRITING: Duration = Duration::from_secs(40);
 
 #[tokio::main]
@@ -61,7 +61,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// `SOAK_MINUTES`, 10 if it is not set.
+/// The value of `SOAK_MINUTES`; the default is 10.
 fn minutes() -> Result<u32, Failure> {
     let Some(text) = std::env::var_os("SOAK_MINUTES") else { return Ok(10) };
     let text = text.to_string_lossy();
@@ -93,7 +93,7 @@ async fn soak() -> Outcome {
     Figures::judge(&figures)
 }
 
-/// A round a minute; what the operator took at the end of each.
+/// Runs one round per minute. Returns the operator's resource use at the end of each round.
 async fn rounds(
     scene: &Scene,
     engine: &Engine,

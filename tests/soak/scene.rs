@@ -1,4 +1,4 @@
-//! The cluster that is soaked: its profiles, what disturbs them, and what the operator takes.
+//! The cluster of the soak test: its profiles, its disturbances and the operator's resource use.
 
 use std::fmt;
 use std::path::Path;
@@ -9,30 +9,30 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::world::{Failure, Outcome, World, eventually};
 use crate::writers::KINDS;
 
-/// Where objects are written.
+/// The namespaces in which objects are written.
 pub(crate) const NAMESPACES: [&str; 4] = ["soak-0", "soak-1", "soak-2", "soak-3"];
-/// After the API server began anew every cell is probed or listed, in turns.
+/// After a restart of the API server, every informer is checked or relisted, a few at a time.
 const SETTLED: Duration = Duration::from_mins(2);
-/// Shorter than a client waits for an answer.
+/// The time for which the API server is frozen. It is shorter than the clients' request timeout.
 const FROZEN: Duration = Duration::from_secs(15);
-/// A request of the moment has a socket and a task, and the pool keeps some connections.
+/// Each request in progress has a socket and a task, and the pool keeps some connections open.
 const PASSING: usize = 8;
 
-/// What is soaked.
+/// The cluster and the operator.
 pub(crate) struct Scene {
-    // Ends before the control plane.
+    // Dropped first, so that the operator ends before the control plane.
     operator: Operator,
     world: World,
 }
 
-/// What the profile of each namespace asks for besides what the resident one does.
+/// The content of each namespace's profile, in addition to the permanent profile.
 #[derive(Clone, Copy)]
 enum Edit {
-    /// Some of its leases.
+    /// Some of the namespace's leases.
     Leases,
-    /// Some of its parts, and another way to list.
+    /// Some of the namespace's parts, with another list method.
     Parts,
-    /// There is no such profile.
+    /// The profile does not exist.
     Gone,
 }
 
@@ -43,7 +43,7 @@ impl Edit {
 }
 
 impl Scene {
-    /// Starts the API server and the operator, and waits until everything is warm.
+    /// Starts the API server and the operator, and waits until all profiles are warm.
     pub(crate) fn set() -> Result<Self, Failure> {
         let world = World::alone()?;
         let namespaces = NAMESPACES
@@ -63,19 +63,20 @@ impl Scene {
         self.world.cluster.kubeconfig()
     }
 
-    /// How many cells there are with the edit of a round, or at rest.
+    /// The number of informers with the edit of a round, or at rest without one.
     pub(crate) fn expected_cells(round: Option<usize>) -> usize {
-        // All parts are one more.
+        // The informer of all parts is the additional one.
         let resident = KINDS.len() * NAMESPACES.len() + 1;
         match round.map(Edit::of) {
             Some(Edit::Gone) => resident,
-            // Each namespace's own profile has one, and shares none: the resident one is elsewhere.
+            // The profile of each namespace has one informer. It is not shared, because the permanent
+            // profile is in another namespace.
             None => resident + NAMESPACES.len(),
             Some(Edit::Leases | Edit::Parts) => resident + 2 * NAMESPACES.len(),
         }
     }
 
-    /// Edits the profiles, and does something to the API server; says what.
+    /// Edits the profiles and disturbs the API server. Returns a description.
     pub(crate) async fn disturb(&self, round: usize) -> Result<&'static str, Failure> {
         let cluster = &self.world.cluster;
         match Edit::of(round) {
@@ -98,7 +99,7 @@ impl Scene {
                 }
             }
         }
-        // Not in step with the edits, so that in time each meets each.
+        // The period differs from the edits' period, so that all combinations occur.
         match round % 4 {
             0 => cluster.apiserver().restart()?,
             1 => {
@@ -117,7 +118,7 @@ impl Scene {
         Ok(done[round % 4])
     }
 
-    /// Puts the profiles back, and waits until everything is warm and what was closed is gone.
+    /// Restores the profiles, and waits until all are warm and removed informers are gone.
     pub(crate) fn rest(&self) -> Outcome {
         self.declare("{targets: [{name: settings, resource: configmaps}]}")?;
         let wanted = Self::expected_cells(None);
@@ -143,14 +144,14 @@ impl Scene {
         Ok(())
     }
 
-    /// What the operator takes now.
+    /// The operator's current resource use.
     pub(crate) fn figures(&self) -> Result<Figures, Failure> {
         let Kept { files, resident_kib, .. } = Kept::read(&self.operator)?;
         let tasks = Exposition::read(&self.operator)?.sum("tokio_alive_tasks", &[]);
         Ok(Figures { files, resident_kib, tasks })
     }
 
-    /// The last lines that the operator logged.
+    /// The last lines of the operator's log.
     pub(crate) fn end_of_log(&self) -> String {
         let log = self.operator.process.log();
         let lines: Vec<_> = log.lines().collect();
@@ -158,7 +159,7 @@ impl Scene {
     }
 }
 
-/// What the operator takes.
+/// The operator's resource use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     files: usize,
@@ -174,8 +175,8 @@ impl fmt::Display for Figures {
 }
 
 impl Figures {
-    /// Whether the last are no more than those after a third of the time, when allocator and pools
-    /// have what they need.
+    /// Compares the last figures with the figures after a third of the time, when allocators and pools have
+    /// grown to their size.
     pub(crate) fn judge(all: &[Self]) -> Outcome {
         let (Some(before), Some(end)) = (all.get(all.len() / 3), all.last()) else {
             return Err("nothing was measured".into());
@@ -201,7 +202,7 @@ spec: {spec}
     )
 }
 
-/// Everything that is written, namespace by namespace, and all parts at once.
+/// The permanent profile: all written kinds in each namespace, and all parts cluster-wide.
 fn resident() -> String {
     let namespaces = NAMESPACES.join(", ");
     let targets = KINDS.map(|kind| {
@@ -216,7 +217,7 @@ fn resident() -> String {
     profile(NAMESPACE, "resident", &format!("{{targets: [{}, {everywhere}]}}", targets.join(", ")))
 }
 
-/// A definition of parts, with or without a default: that changes objects without a write.
+/// The CRD of parts. A default changes all objects without a write.
 fn definition(has_default: bool) -> String {
     let default = if has_default { ", default: red" } else { "" };
     format!(

@@ -1,4 +1,4 @@
-//! The whole run: both shapes of pods, all rounds, the cells, and the document.
+//! The complete run: both shapes of pods, all rounds, many small informers, and the document.
 
 use crate::{
     cells,
@@ -15,18 +15,18 @@ use crate::{
 use anyhow::{Context, Result, ensure};
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Instant};
 
-/// What the run should be.
+/// The options of the run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many pods.
+    /// The number of pods.
     pub pods: u32,
-    /// How many rounds the medians are of.
+    /// The number of rounds.
     pub rounds: u32,
-    /// Where the document goes.
+    /// The path of the document.
     pub out: PathBuf,
 }
 
-/// Measures everything and writes the document.
+/// Measures every figure and writes the document.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub struct Plan {
 ///
 /// About 25 minutes with 50,000 pods and 3 rounds on two cores.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<()> {
-    // 2,000 watches of the operator, and as many at the API server.
+    // The bench needs 2,000 watches at the operator and as many at the API server.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     ensure!(files.is_none_or(|files| files >= 8192), "too few open files: ulimit -n 8192");
     fs::create_dir_all(&programs.logs)?;
@@ -84,13 +84,13 @@ async fn measure(
     drop(cluster);
     if shape == Shape::Plain {
         start(plan.rounds, programs, samples).await?;
-        full_cells(plan.rounds, programs, samples).await?;
-        idle_cells(programs, samples).await?;
+        full_informers(plan.rounds, programs, samples).await?;
+        idle_informers(programs, samples).await?;
     }
     Ok(())
 }
 
-/// A control plane with the operator's CRD and these pods.
+/// Starts a control plane with the operator's CRD and these pods.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub async fn loaded(corpus: Corpus, programs: &Programs) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// The figures of reads: without managedFields as by default, and with them.
+/// Measures reads, first without managedFields, which is the default, then with them.
 ///
 /// # Errors
 ///
@@ -118,7 +118,7 @@ pub async fn reads(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) ->
     Ok(())
 }
 
-/// The figures of a thousand watches.
+/// Measures a thousand watches.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ pub async fn watchers(reading: &Reading<'_>, rounds: u32, samples: &mut Samples)
     Ok(())
 }
 
-/// The figures of an operator that has next to nothing to do, on a control plane of their own.
+/// Measures an operator without a profile and with a small one, on a control plane of its own.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> R
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
     cells::create_few(cluster.client()).await?;
-    // At first the server itself has to make ready what it is asked for.
+    // The first start is not counted, because the API server prepares the kind at its first request.
     cells::measure_start(&cluster, programs, &mut Samples::default()).await?;
     for _ in 0..rounds {
         cells::measure_start(&cluster, programs, samples).await?;
@@ -148,32 +148,33 @@ pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> R
     Ok(())
 }
 
-/// The figures of 200 cells, on a control plane of their own: they are about many small things.
+/// Measures 200 informers of small objects, on a control plane of its own.
 ///
 /// # Errors
 ///
 /// If a step fails.
-pub async fn full_cells(rounds: u32, programs: &Programs, samples: &mut Samples) -> Result<()> {
+pub async fn full_informers(rounds: u32, programs: &Programs, samples: &mut Samples) -> Result<()> {
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
     cells::create_full(cluster.client()).await?;
     for _ in 0..rounds {
         cells::measure_full(&cluster, programs, samples).await?;
     }
-    tracing::info!("measured 200 cells");
+    tracing::info!("measured 200 informers");
     Ok(())
 }
 
-/// The figures of 2,000 idle cells, once: they last over a minute, and hardly vary.
+/// Measures 2,000 idle informers, on a control plane of its own. It runs once, because it takes over a
+/// minute and varies little.
 ///
 /// # Errors
 ///
 /// If a step fails.
-pub async fn idle_cells(programs: &Programs, samples: &mut Samples) -> Result<()> {
+pub async fn idle_informers(programs: &Programs, samples: &mut Samples) -> Result<()> {
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
     cells::create_idle(cluster.client()).await?;
     cells::measure_idle(&cluster, programs, samples).await?;
-    tracing::info!("measured 2,000 idle cells");
+    tracing::info!("measured 2,000 idle informers");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Plain requests to the API server, as fast as the client library lets them go.
+//! Plain requests to the API server.
 
 use anyhow::{Context, Result, bail};
 use http::{Method, Request, Response, header};
@@ -6,21 +6,21 @@ use http_body_util::BodyExt;
 use kube::{Client, Config, client::Body, config::KubeConfigOptions, config::Kubeconfig};
 use std::path::Path;
 
-/// The API server indents JSON for agents that it takes for a browser or for curl.
+/// For clients that it takes for a browser or for curl, the API server indents JSON.
 const AGENT: &str = "kubewarm-bench";
 
-/// How a body is written.
+/// The format of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A whole object.
+    /// A complete object in JSON.
     Json,
-    /// A whole object, in YAML.
+    /// A complete object in YAML.
     Yaml,
     /// A JSON merge patch.
     MergePatch,
 }
 
-/// A client without hidden retries: what is measured is one request.
+/// A client without retries, so that one request is measured.
 ///
 /// # Errors
 ///
@@ -33,11 +33,11 @@ pub async fn connect(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A GET whose body is not read yet.
+/// A GET request. The caller reads the body.
 ///
 /// # Errors
 ///
-/// Transport errors, and any status but success with what the server said.
+/// Transport errors, and any status except success, with the server's message.
 pub async fn get(client: &Client, path: &str, accept: &str) -> Result<Response<Body>> {
     let request = Request::get(path)
         .header(header::ACCEPT, accept)
@@ -47,7 +47,7 @@ pub async fn get(client: &Client, path: &str, accept: &str) -> Result<Response<B
     checked(path, client.send(request).await?).await
 }
 
-/// A GET of JSON.
+/// A GET request whose response is JSON.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub async fn get_json(client: &Client, path: &str) -> Result<serde_json::Value> 
     Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
 }
 
-/// A GET of text.
+/// A GET request whose response is text.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub async fn get_text(client: &Client, path: &str) -> Result<String> {
     Ok(String::from_utf8(body.collect().await?.to_bytes().into())?)
 }
 
-/// A POST of JSON, and what came back.
+/// A POST request with JSON. Returns the response.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub async fn create(
     Ok(serde_json::from_slice(&body.collect().await?.to_bytes())?)
 }
 
-/// A write; the answer is read, so that the connection can be used again, and thrown away.
+/// A write request. The response is read and dropped, so that the connection can be used again.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Many small cells: twenty kinds of our own in many namespaces.
+//! Measures many small informers: twenty custom kinds in many namespaces.
 
 use crate::{
     call,
@@ -14,23 +14,23 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The group of the kinds.
+/// The API group of the kinds.
 const GROUP: &str = "cells.bench.kubewarm.io";
 const KINDS: u32 = 20;
-/// Namespaces with objects: 200 cells.
+/// Namespaces with objects, which make 200 informers.
 const FULL: u32 = 10;
-/// Objects in each of those cells.
+/// Objects of each of these informers.
 const OBJECTS: u32 = 20;
-/// Namespaces without: 2,000 cells.
+/// Namespaces without objects, which make 2,000 informers.
 const IDLE: u32 = 100;
-/// A profile may name 64 namespaces in a target.
+/// A target can name at most 64 namespaces.
 const NAMESPACES_A_PROFILE: u32 = 50;
-/// Until lists, status writes and allocators have come to rest.
+/// The time after which lists, status writes and allocators are idle.
 const SETTLE: Duration = Duration::from_secs(10);
-/// At least one bookmark a watch falls into it.
+/// Long enough for at least one bookmark per watch.
 const IDLE_FOR: Duration = Duration::from_mins(1);
 
-/// Creates the kinds, and one namespace with objects: 20 cells.
+/// Creates the kinds and one namespace with objects, for 20 informers.
 ///
 /// # Errors
 ///
@@ -42,11 +42,11 @@ pub async fn create_few(client: &Client) -> Result<()> {
     load::objects(client, objects).await
 }
 
-/// Starts the operator without a profile; and with one, which it looks at when it has come to rest.
+/// Measures the start of the operator without a profile, and its idle memory with a small one.
 ///
 /// # Errors
 ///
-/// If it does not get ready.
+/// If it is not ready in time.
 pub async fn measure_start(
     cluster: &Cluster,
     programs: &Programs,
@@ -66,7 +66,7 @@ pub async fn measure_start(
     operator::withdraw(client, "few").await
 }
 
-/// Creates the kinds, and namespaces with objects: 200 cells.
+/// Creates the kinds and namespaces with objects, for 200 informers.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub async fn create_full(client: &Client) -> Result<()> {
     load::objects(client, objects).await
 }
 
-/// Creates the kinds, and namespaces without objects: 2,000 cells.
+/// Creates the kinds and namespaces without objects, for 2,000 informers.
 ///
 /// # Errors
 ///
@@ -95,11 +95,11 @@ pub async fn create_idle(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Starts the operator with 200 cells, and counts what it asks of the server.
+/// Starts the operator with 200 informers, and counts its requests to the API server.
 ///
 /// # Errors
 ///
-/// If it does not get ready.
+/// If it is not ready in time.
 pub async fn measure_full(
     cluster: &Cluster,
     programs: &Programs,
@@ -117,12 +117,12 @@ pub async fn measure_full(
     operator::withdraw(client, "full").await
 }
 
-/// Starts the operator without a profile, gives it 2,000 cells, and looks at what they cost when
-/// nothing happens.
+/// Starts the operator without a profile, adds 2,000 informers, and measures their cost while no object
+/// changes.
 ///
 /// # Errors
 ///
-/// If it does not get ready.
+/// If it is not ready in time.
 pub async fn measure_idle(
     cluster: &Cluster,
     programs: &Programs,
@@ -168,7 +168,7 @@ async fn kinds(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Requests for our kinds: those that ended, and the watches that are open.
+/// The API server's requests for these kinds: the finished ones and the open watches.
 async fn requests(client: &Client) -> Result<f64> {
     let text = call::get_text(client, "/metrics").await?;
     let label = format!("group=\"{GROUP}\"");

@@ -1,4 +1,4 @@
-//! A subject in a process of its own: started, asked, ended.
+//! Runs a measured cache in its own process and sends it commands.
 
 use crate::subject::Synced;
 use anyhow::{Context, Result, bail};
@@ -10,10 +10,10 @@ use tokio::{
     time::timeout,
 };
 
-/// The slowest subject needs about 20 s; beyond this one it hangs.
+/// The slowest cache needs about 20 s, so after this time it hangs.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A subject that has synced. Dropping it kills it.
+/// A process whose cache has synced. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Asked {
     name: String,
@@ -23,7 +23,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Starts `command` and waits for its sync.
+    /// Starts `command` and waits until its cache has synced.
     ///
     /// # Errors
     ///
@@ -42,17 +42,17 @@ impl Asked {
         Ok((asked, synced))
     }
 
-    /// Sends one command and waits for its answer.
+    /// Sends one command and waits for the response.
     ///
     /// # Errors
     ///
-    /// If the subject ends, or does not answer within three minutes.
+    /// If the process ends, or does not respond within three minutes.
     pub async fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
         self.commands.write_all(format!("{command}\n").as_bytes()).await?;
         self.answer().await
     }
 
-    /// Ends the subject and waits until its memory is free.
+    /// Ends the process and waits until its memory is free.
     ///
     /// # Errors
     ///

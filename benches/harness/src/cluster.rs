@@ -11,7 +11,7 @@ use std::{
 };
 use testbed::ControlPlane;
 
-/// etcd and an API server of our own; they end with this value.
+/// etcd and an API server. They end when this value is dropped.
 pub struct Cluster {
     control_plane: ControlPlane,
     kubeconfig: PathBuf,
@@ -44,23 +44,23 @@ impl Cluster {
         Ok(Self { control_plane, kubeconfig, client })
     }
 
-    /// A client that may do everything.
+    /// A client with the rights of cluster-admin.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A kubeconfig that may do everything.
+    /// A kubeconfig with the rights of cluster-admin.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Where the API server is, and the certificate that signed its own.
+    /// The API server's address and the path of its CA certificate.
     ///
     /// # Errors
     ///
-    /// If its URL is no address.
+    /// If the URL contains no address.
     pub fn apiserver(&self) -> Result<(SocketAddr, PathBuf)> {
         let url = self.control_plane.server_url();
         let address = url.strip_prefix("https://").unwrap_or(&url).parse();
@@ -70,20 +70,20 @@ impl Cluster {
         ))
     }
 
-    /// What the kernel says of the API server.
+    /// The API server's memory and processor time.
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If the API server has ended.
     pub fn apiserver_usage(&self) -> Result<Usage> {
         Usage::of(self.control_plane.apiserver().id().context("the API server has ended")?)
     }
 
-    /// A token of a ServiceAccount, good for 24 hours.
+    /// A token of a ServiceAccount, valid for 24 hours.
     ///
     /// # Errors
     ///
-    /// If there is no such account.
+    /// If the account does not exist.
     pub async fn token(&self, namespace: &str, account: &str) -> Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -93,12 +93,12 @@ impl Cluster {
         Ok(token.to_owned())
     }
 
-    /// Kills the API server and starts it again: its watch cache begins anew, so a watch from an
-    /// older version is answered with 410.
+    /// Kills the API server and starts it again. Its watch cache is then empty, so it answers a watch from
+    /// an older version with 410.
     ///
     /// # Errors
     ///
-    /// If it does not come back.
+    /// If it does not start again.
     pub fn restart_apiserver(&self) -> Result<()> {
         self.control_plane.apiserver().kill()?;
         Ok(self.control_plane.apiserver().start()?)

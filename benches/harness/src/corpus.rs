@@ -1,37 +1,37 @@
-//! The pods that are loaded: made up, the same in every run, and each different from the others.
+//! The pods of the bench: generated, equal in every run, and different from each other.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// The label that the list figure selects by.
+/// The label by which lists select pods.
 pub const APP_LABEL: &str = "app.kubernetes.io/name";
-/// How many namespaces the pods are spread over.
+/// The number of namespaces with pods.
 pub const NAMESPACES: u32 = 20;
-/// How many applications own the pods: 250 of 50,000 each.
+/// The number of applications. Each owns 250 of 50,000 pods.
 pub const APPS: u32 = 200;
 
-/// What the pods look like. Both come to about 5.15 KB of JSON with managedFields.
+/// The shape of the pods. Both shapes take about 5.15 KB of JSON with managedFields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shape {
-    /// As created: a long spec, and the status that the API server makes.
+    /// New pods: a long spec, and the API server's default status.
     Plain,
-    /// As they run: a shorter spec; conditions, IPs, image digests and timestamps, all different.
+    /// Running pods: a shorter spec, and conditions, IPs, image digests and timestamps that all differ.
     Status,
 }
 
 /// All pods of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Corpus {
-    /// What they look like.
+    /// Their shape.
     pub shape: Shape,
-    /// How many there are.
+    /// Their number.
     pub count: u32,
 }
 
-/// One pod, before it is created.
+/// One pod before its creation.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// Where it goes.
+    /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
@@ -54,10 +54,10 @@ pub fn app(index: u32) -> String {
 }
 
 impl Corpus {
-    /// Where pod `index` lives and what it is called.
+    /// The namespace and the name of pod `index`.
     ///
-    /// An application's pods are spread over all namespaces, so that a list by label cannot profit
-    /// from their neighbourhood.
+    /// The pods of an application are spread over all namespaces, so that a list by label cannot profit
+    /// from neighbouring pods.
     #[must_use]
     pub fn name(self, index: u32) -> (String, String) {
         let app = self.app_of(index);
@@ -128,14 +128,14 @@ impl Corpus {
         Pod { namespace, name, object, status }
     }
 
-    /// 250 pods in a row belong to one application when there are 50,000.
+    /// Of 50,000 pods, each 250 in a row belong to one application.
     fn app_of(self, index: u32) -> String {
         app(index / (self.count / APPS).max(1))
     }
 
     fn replica_set(self, index: u32) -> u64 {
         let app = u64::from(index / (self.count / APPS).max(1)) * u64::from(NAMESPACES);
-        // Forty bits, as the ten characters of a template hash.
+        // Forty random bits, as in the ten characters of a template hash.
         Rng::with_seed(app + u64::from(index % NAMESPACES)).u64(..1 << 40)
     }
 }
@@ -153,7 +153,7 @@ fn container(app: &str, name: &str, rng: &mut Rng) -> Value {
     })
 }
 
-/// What plain pods have instead of a status.
+/// Fields that make plain pods as long as pods with status.
 fn lengthen(container: &mut Value, rng: &mut Rng) {
     container["env"] = json!([{"name": "TOKEN", "value": word(rng, 12)}]);
     container["ports"] = json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}]);
@@ -161,7 +161,7 @@ fn lengthen(container: &mut Value, rng: &mut Rng) {
         json!({"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": rng.u32(5..15)});
 }
 
-/// What a kubelet would write.
+/// The status that a kubelet would write.
 fn running(index: u32, rng: &mut Rng) -> Value {
     let second = |rng: &mut Rng| {
         format!(

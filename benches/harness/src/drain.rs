@@ -1,4 +1,4 @@
-//! The floor: receives a first state in each of the three ways and throws it away.
+//! Measures the lower bound: receives all pods with each list method and drops them.
 
 use crate::{call, usage::Usage};
 use anyhow::{Context, Result, bail};
@@ -8,37 +8,37 @@ use kube::Client;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// What kubewarm sends too, so that the server does the same work.
+/// kubewarm's `Accept` header, so that the API server does the same work.
 const ACCEPT: &str = "application/json;drop=metadata.managedFields";
 /// The annotation of the bookmark that ends a streaming list.
 const END: &[u8] = b"k8s.io/initial-events-end";
 const PODS: &str = "/api/v1/pods";
 
-/// A way to the first state.
+/// A list method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Strategy {
-    /// One list.
+    /// One complete list.
     Whole,
     /// `sendInitialEvents`.
     Streaming,
     /// Pages of 500.
     Paged,
-    /// Whatever kubewarm picks; there is nothing to drain.
+    /// The method that kubewarm chooses. It cannot be drained.
     Auto,
 }
 
-/// What draining came to.
+/// The result of a drain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Drained {
-    /// From the first request, connection included, to the last byte.
+    /// The time from the first request, connection included, to the last byte.
     pub seconds: f64,
-    /// Received, headers not counted.
+    /// The received bytes without headers.
     pub bytes: u64,
-    /// Of this process.
+    /// The processor time of this process.
     pub cpu_seconds: f64,
 }
 
-/// Drains all pods.
+/// Receives and drops all pods.
 ///
 /// # Errors
 ///
@@ -84,13 +84,13 @@ async fn streaming(client: &Client) -> Result<u64> {
     bail!("the streaming list ended after {received} bytes without its end bookmark")
 }
 
-/// Finds the end of a streaming list in chunks that may cut it in two. Nothing but the seam is copied:
-/// the floor must not be slower than it has to be.
+/// Finds the end of a streaming list, also across two chunks. It copies only bytes at the border of two
+/// chunks, so that it does not slow down the drain.
 #[derive(Debug, Default)]
 pub(crate) struct Seam(Vec<u8>);
 
 impl Seam {
-    /// Whether the list ends in `chunk`, which follows those before.
+    /// Whether the list ends in `chunk`, which follows all earlier chunks.
     pub(crate) fn ends(&mut self, chunk: &[u8]) -> bool {
         let seam = &mut self.0;
         seam.extend_from_slice(chunk.get(..END.len()).unwrap_or(chunk));
@@ -118,7 +118,7 @@ async fn paged(client: &Client) -> Result<u64> {
         while let Some(chunk) = body.next().await {
             let chunk = chunk?;
             received += chunk.len() as u64;
-            // The list's own metadata come before its items.
+            // The metadata of a list come before its items.
             if head.len() < 2048 {
                 head.extend_from_slice(&chunk);
             }
@@ -130,7 +130,7 @@ async fn paged(client: &Client) -> Result<u64> {
     }
 }
 
-/// The continue token of a list, from its first bytes. Tokens are URL-safe base64.
+/// The continue token of a list, found in its first bytes. Tokens are URL-safe base64.
 fn continue_token(head: &[u8]) -> Result<Option<String>> {
     let items = memchr::memmem::find(head, b"\"items\":").context("a list without items")?;
     let (metadata, _) = head.split_at(items);

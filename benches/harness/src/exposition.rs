@@ -1,4 +1,4 @@
-//! Reads numbers out of the Prometheus text format.
+//! Reads values from Prometheus' text format.
 
 /// The sum of all series of `name` whose labels contain `label` (`key="value"`; empty: all).
 #[must_use]

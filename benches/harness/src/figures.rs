@@ -1,45 +1,46 @@
-//! The figures that are held against a target, and how each follows from the samples.
+//! The figures of the document with their targets and their computation from samples.
 
 use crate::samples::Samples;
 
-/// How a figure follows from the samples.
+/// The computation of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// The median of one sample, times a factor that brings it to the figure's unit.
     Median(&'static str, f64),
     /// The median ratio of two samples.
     Ratio(&'static str, &'static str),
-    /// By which factor the median ratio of two samples is off, up or down; at least 1.
+    /// The factor between two samples, as the median over the rounds. It is at least 1, whichever of the
+    /// two is larger.
     OffBy(&'static str, &'static str),
     /// The median ratio to the smallest of the three drains.
     RatioToBestDrain(&'static str),
 }
 
-/// What a figure is held against, in its unit.
+/// The target of a figure, in the figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// No more than this.
+    /// The figure must be at most this.
     AtMost(f64),
-    /// No less than this.
+    /// The figure must be at least this.
     AtLeast(f64),
-    /// Nothing: it is there to be compared.
+    /// No target. The figure is for comparison.
     None,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// What it is.
+    /// The text of the first column.
     pub name: &'static str,
-    /// On plain pods.
+    /// The target for plain pods.
     pub target: Target,
-    /// On pods with status, where it differs.
+    /// The target for pods with status, if it differs.
     pub target_with_status: Option<Target>,
-    /// Behind the number; empty for ratios.
+    /// The unit behind the number; empty for ratios.
     pub unit: &'static str,
-    /// Where it comes from.
+    /// The computation from samples.
     pub source: Source,
-    /// What measures it alone.
+    /// The command that measures this figure alone.
     pub command: &'static str,
 }
 
@@ -167,7 +168,7 @@ pub const FIGURES: [Figure; 48] = [
         Source::Ratio("reads.get.p99_seconds", "reads.api.get.p99_seconds"),
     ),
     read(
-        "the same: share of decisions that were cached",
+        "the same: part of decisions that were cached",
         Target::None,
         " %",
         Source::Median("reads.get.cached_share", 100.0),
@@ -281,7 +282,7 @@ pub const FIGURES: [Figure; 48] = [
         Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
     ),
     milliseconds(
-        "1,000 watches of pods, 20 changes a second: from the write until it is told, p99",
+        "1,000 watches of pods, 20 changes a second: from the write until the client receives it, p99",
         250.0,
         "watchers.lag.p99_seconds",
         "watchers",
@@ -321,7 +322,7 @@ pub const FIGURES: [Figure; 48] = [
         command: "start",
     },
     Figure {
-        name: "200 cells warm, small objects",
+        name: "200 informers warm, small objects",
         target: AtMost(3.0),
         target_with_status: None,
         unit: " s",
@@ -329,7 +330,7 @@ pub const FIGURES: [Figure; 48] = [
         command: "cells",
     },
     Figure {
-        name: "200 cells warm, requests to the server per cell",
+        name: "200 informers warm, requests to the server per informer",
         target: AtMost(2.0),
         target_with_status: None,
         unit: "",
@@ -337,7 +338,7 @@ pub const FIGURES: [Figure; 48] = [
         command: "cells",
     },
     Figure {
-        name: "2,000 idle cells, resident per cell",
+        name: "2,000 idle informers, resident per informer",
         target: AtMost(64.0),
         target_with_status: None,
         unit: " KiB",
@@ -345,7 +346,7 @@ pub const FIGURES: [Figure; 48] = [
         command: "idle",
     },
     Figure {
-        name: "2,000 idle cells, share of a core",
+        name: "2,000 idle informers, part of a core",
         target: AtMost(2.0),
         target_with_status: None,
         unit: " %",
@@ -404,7 +405,7 @@ const fn milliseconds(
 }
 
 impl Figure {
-    /// The figure; `None` if something it needs was not measured.
+    /// The value of the figure, or `None` if a sample is missing.
     #[must_use]
     pub fn seen(&self, samples: &Samples) -> Option<f64> {
         match self.source {
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_is_as_far_off_when_it_is_too_low() {
+    fn a_forecast_that_is_too_low_counts_like_one_that_is_too_high() {
         let mut samples = Samples::default();
         for (name, value) in [("forecast.bytes", 50.0), ("operator.store_bytes", 100.0)] {
             samples.push(name, value);
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_held_against_the_fastest_way_of_its_round() {
+    fn auto_is_compared_with_the_fastest_method_of_its_round() {
         let mut samples = Samples::default();
         for (name, value) in DRAINS.iter().zip([3.0, 5.0, 2.0]) {
             samples.push(name, value);

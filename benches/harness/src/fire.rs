@@ -1,6 +1,6 @@
-//! Sends reads over a few connections, one after the other on each, and says what came of them.
+//! Sends reads over several connections, one after another on each, and measures the responses.
 //!
-//! One thread, HTTP/1.1, nothing decoded: what is measured is whoever answers.
+//! It uses one thread and HTTP/1.1 and decodes nothing, so that it measures the server and not itself.
 
 use crate::{drain::Seam, quantile::quantile};
 use anyhow::{Context, Result, ensure};
@@ -30,10 +30,10 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// Connections, and what the server has in its caches, before anything counts.
+/// Requests of this first period are not counted: they open connections and fill the server's caches.
 const REHEARSAL: Duration = Duration::from_millis(500);
 
-/// A server, and who asks it.
+/// A server and the credentials of a client.
 #[derive(Clone)]
 pub struct Gun {
     address: SocketAddr,
@@ -41,36 +41,36 @@ pub struct Gun {
     token: Arc<str>,
 }
 
-/// What is sent.
+/// The requests of a measurement.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Paths with their queries, in turns.
+    /// Paths with queries, which are used in turn.
     pub paths: Arc<[String]>,
-    /// How many are under way at once, each on a connection of its own.
+    /// The number of connections, with one request at a time on each.
     pub connections: usize,
-    /// For how long; each connection sends one request at least.
+    /// The duration. Each connection sends at least one request.
     pub lasts: Duration,
 }
 
-/// What one answer came to.
+/// The measurement of one response.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
-    /// From the request to the last byte.
+    /// The time from the request to the last byte.
     pub seconds: f64,
-    /// Of the body.
+    /// The size of the body.
     pub gigabytes: f64,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Fired {
-    /// Answers a second.
+    /// Responses per second.
     pub per_second: f64,
-    /// Half were faster, in seconds.
+    /// The median latency, in seconds.
     pub p50: f64,
-    /// All but one in a hundred were faster.
+    /// The 99th percentile of the latency, in seconds.
     pub p99: f64,
-    /// Of bodies, in gigabytes.
+    /// The size of all bodies, in gigabytes.
     pub gigabytes: f64,
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Gun {
 }
 
 impl Gun {
-    /// At `address`, whose certificate is signed by the one in `authority` (PEM).
+    /// A client for the server at `address`. `authority` is the file of its CA certificate (PEM).
     ///
     /// # Errors
     ///
@@ -100,11 +100,11 @@ impl Gun {
         Ok(Self { address, tls: TlsConnector::from(Arc::new(config)), token: token.into() })
     }
 
-    /// Sends `load`, on a thread of its own.
+    /// Sends `load` from a separate thread.
     ///
     /// # Errors
     ///
-    /// Connections that end, and every answer but 200.
+    /// Connections that end, and every response except 200.
     pub async fn fire(&self, load: Load) -> Result<Fired> {
         let gun = self.clone();
         spawn_blocking(move || {
@@ -114,7 +114,7 @@ impl Gun {
         .await?
     }
 
-    /// Sends one request, on a connection of its own that is open already.
+    /// Measures one request on a new connection, which is open before the measurement starts.
     ///
     /// # Errors
     ///
@@ -126,11 +126,11 @@ impl Gun {
         Ok(whole(began, bytes))
     }
 
-    /// The same for a watch that sends everything first; until it says that this was all.
+    /// Measures a streaming list, from the request until the bookmark that ends its initial events.
     ///
     /// # Errors
     ///
-    /// As [`fire`](Self::fire), and if it ends before.
+    /// As [`fire`](Self::fire), and if the watch ends before.
     pub async fn until_synced(&self, path: &str) -> Result<Whole> {
         let mut sender = self.connect().await?;
         let (mut seam, mut is_synced) = (Seam::default(), false);
@@ -145,11 +145,11 @@ impl Gun {
         Ok(whole(began, bytes))
     }
 
-    /// Opens a watch, from this address and on a connection of its own.
+    /// Opens a watch on a new connection from this address.
     ///
     /// # Errors
     ///
-    /// If it is refused.
+    /// If the watch is refused.
     pub async fn watch(&self, path: &str, from: Ipv4Addr) -> Result<Incoming> {
         let mut sender = self.connect_from(from).await?;
         let answer = sender.send_request(self.request(path)?).await?;
@@ -183,12 +183,13 @@ impl Gun {
         })
     }
 
-    /// One connection: seconds that each answer took since `counts`, and bytes in all.
+    /// Sends requests on one connection. Returns the latency of each response after `counts`, and the
+    /// number of bytes.
     async fn repeat(&self, load: &Load, at: usize, counts: Instant) -> Result<(Vec<f64>, u64)> {
         let mut sender = self.connect().await?;
         let (mut took, mut bytes) = (Vec::new(), 0);
         let end = counts + load.lasts;
-        // Each connection has paths of its own, so that none finds what another has just warmed.
+        // Each connection has its own paths, so that no connection profits from another one's requests.
         let own = load.paths.iter().skip(at).step_by(load.connections);
         let mut own = own.chain(load.paths.iter().take(1)).cycle();
         loop {
@@ -205,11 +206,11 @@ impl Gun {
         }
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     ///
     /// # Errors
     ///
-    /// If there is no server, or another one.
+    /// If the server does not answer, or its certificate is wrong.
     pub async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>> {
         self.connect_from(Ipv4Addr::UNSPECIFIED).await
     }
@@ -222,12 +223,12 @@ impl Gun {
         let name = ServerName::from(self.address.ip());
         let stream = self.tls.connect(name, stream).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with its sender.
+        // The connection's task ends with its sender.
         drop(tokio::spawn(connection));
         Ok(sender)
     }
 
-    /// One GET; the bytes of its body are counted and thrown away, until `is_enough`.
+    /// Sends one GET request and counts the bytes of the body until `is_enough` returns true.
     async fn get(
         &self,
         sender: &mut SendRequest<Empty<Bytes>>,
@@ -255,11 +256,11 @@ impl Gun {
         Ok(bytes)
     }
 
-    /// A GET of JSON by the caller.
+    /// A GET request for JSON with the client's token.
     ///
     /// # Errors
     ///
-    /// If `path` is none.
+    /// If `path` is invalid.
     pub fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>> {
         let request = Request::get(path)
             .header(header::HOST, self.address.to_string())

@@ -1,38 +1,38 @@
-//! Time from a write to the moment when a subject holds it.
+//! Measures the time from a write until a cache shows it to its readers.
 
 use crate::quantile::quantile;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The annotation in which the writer says when it sent the update, in nanoseconds since the epoch.
-/// Writer and readers share one clock: they run on one machine.
+/// The annotation with the time at which the writer sent the update, in nanoseconds since the epoch. Writer
+/// and readers run on one machine and share its clock.
 pub const WRITTEN_AT: &str = "bench.kubewarm.io/written-at";
 
-/// What a subject answers to `lag-stop`.
+/// The response to `lag-stop`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lag {
-    /// Half of the events came faster.
+    /// The median lag.
     pub p50_seconds: f64,
-    /// All but one in a hundred came faster.
+    /// The 99th percentile of the lag.
     pub p99_seconds: f64,
-    /// Events seen.
+    /// The number of events.
     pub events: u64,
 }
 
-/// Collects the lag of events while it is switched on.
+/// Collects the lag of events between start and stop.
 #[derive(Debug, Default)]
 pub struct LagRecorder {
     samples: Mutex<Option<Vec<f64>>>,
 }
 
 impl LagRecorder {
-    /// Begins anew.
+    /// Starts with no events.
     pub fn start(&self) {
         *self.samples.lock() = Some(Vec::new());
     }
 
-    /// Ends, and says what was seen.
+    /// Stops and returns the result.
     pub fn stop(&self) -> Lag {
         let samples = self.samples.lock().take().unwrap_or_default();
         Lag {
@@ -42,12 +42,13 @@ impl LagRecorder {
         }
     }
 
-    /// Events seen since the start.
+    /// The number of events since the start.
     pub fn seen_so_far(&self) -> u64 {
         self.samples.lock().as_ref().map_or(0, |samples| samples.len() as u64)
     }
 
-    /// An object has just become visible; `written_at` is the value of its [`WRITTEN_AT`], if any.
+    /// Records an object that has just become visible. `written_at` is the value of its [`WRITTEN_AT`]
+    /// annotation.
     pub fn seen(&self, written_at: Option<&str>) {
         let now = Timestamp::now().as_nanosecond();
         let Some(written) = written_at.and_then(|text| text.parse::<i128>().ok()) else { return };
@@ -57,7 +58,7 @@ impl LagRecorder {
         }
     }
 
-    /// As [`seen`](Self::seen), for an object in JSON, which is not read unless switched on.
+    /// As [`seen`](Self::seen), for an object in JSON. The JSON is read only between start and stop.
     pub fn seen_json(&self, body: &[u8]) {
         if self.samples.lock().is_some() {
             self.seen(written_at(body));

@@ -1,20 +1,20 @@
-//! Measures kubewarm beside its peers and the API server's own floor, all in one run.
+//! Measures kubewarm, its peers and the lower bound of the API server in one run.
 //!
 //! ```text
 //!  benches/run.sh ──► kubewarm-bench all
 //!                        │  starts a control plane, loads pods (corpus, load)
-//!                        │  rounds: one process per subject, one after the other
-//!                        ├──► drain            the floor: receive and throw away
+//!                        │  rounds: one process per cache, one after another
+//!                        ├──► drain            the lower bound: receive and drop
 //!                        ├──► warm             kubewarm's engine, in a process of its own
 //!                        ├──► peer-kube-rs     a reflector of kube-runtime
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
-//!                        ├──► kubewarm run     the operator itself (operator, cells), and what it
-//!                        │                     answers beside the API server (reads, fire,
+//!                        ├──► kubewarm run     the operator itself (operator, cells), and its
+//!                        │                     responses next to the API server's (reads, fire,
 //!                        │                     watchers)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
-//! Every piece runs alone against any cluster that a kubeconfig names: `kubewarm-bench --help`.
+//! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`.
 
 pub mod all;
 pub mod call;

@@ -1,4 +1,4 @@
-//! Creates the pods: 32 connections, one POST a pod, and a PATCH of its status where it has one.
+//! Creates the pods over 32 connections: a POST for each pod, and a PATCH of its status where it has one.
 
 use crate::{
     call::{self, Content},
@@ -10,12 +10,11 @@ use http::Method;
 use kube::Client;
 use serde_json::json;
 
-/// Requests under way at once, each on its own HTTP/1.1 connection: more do not make a server on
-/// two cores faster.
+/// The number of concurrent requests, each on its own HTTP/1.1 connection. On two cores, more connections
+/// do not make the server faster.
 const CONNECTIONS: usize = 32;
 
-/// Creates namespaces and pods. Those that exist already are an error: the figures are about known
-/// objects.
+/// Creates namespaces and pods. An existing pod is an error, because the figures need known objects.
 ///
 /// # Errors
 ///
@@ -45,7 +44,7 @@ pub async fn pods(client: &Client, corpus: Corpus) -> Result<()> {
         .await
 }
 
-/// Creates a namespace, and the ServiceAccount that pods need there if no controller makes it.
+/// Creates a namespace, and the ServiceAccount that pods need if no controller creates it.
 ///
 /// # Errors
 ///
@@ -55,7 +54,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     create(client, "/api/v1/namespaces", &body).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "default"}});
-    // Made by the controller manager already, where one runs.
+    // Where a controller manager runs, it has created the account.
     let _exists =
         create(client, &format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await;
     Ok(())

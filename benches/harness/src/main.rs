@@ -19,7 +19,7 @@ use kubewarm_bench::{
 use std::path::{Path, PathBuf};
 use tracing_subscriber::EnvFilter;
 
-/// Measures kubewarm beside its peers and the API server's own floor.
+/// Measures kubewarm, its peers and the lower bound of the API server.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -46,7 +46,7 @@ enum Command {
         #[arg(long, default_value = "docs/performance.md")]
         out: PathBuf,
     },
-    /// Start a control plane as the figures use it, say where its kubeconfig is, stay until Ctrl-C.
+    /// Start a control plane as the figures use it, print the path of its kubeconfig, and run until Ctrl-C.
     Up,
     /// Create the pods.
     Load {
@@ -55,16 +55,16 @@ enum Command {
         #[command(flatten)]
         pods: Pods,
     },
-    /// Receive all pods and throw them away.
+    /// Receive all pods and drop them.
     Drain {
-        /// How.
+        /// The list method.
         strategy: Strategy,
         #[command(flatten)]
         on: On,
     },
-    /// kubewarm's engine on all pods; answers commands on standard input when it has synced.
+    /// Run kubewarm's engine on all pods. It answers commands on standard input when it has synced.
     Warm {
-        /// How the first state is fetched.
+        /// The list method.
         strategy: Strategy,
         #[command(flatten)]
         on: On,
@@ -74,7 +74,7 @@ enum Command {
         /// Updates a second.
         #[arg(long, default_value_t = 500)]
         rate: u32,
-        /// For how long.
+        /// The duration in seconds.
         #[arg(long, default_value_t = 10)]
         seconds: u32,
         #[command(flatten)]
@@ -82,58 +82,59 @@ enum Command {
         #[command(flatten)]
         pods: Pods,
     },
-    /// The operator on pods, on a control plane of its own: first sync, rest, relist.
+    /// Measure the operator on pods, on a control plane of its own: first sync, idle state, relist.
     Operator {
         #[command(flatten)]
         pods: Pods,
     },
-    /// Reads through the operator beside the API server's, on a control plane of their own.
+    /// Measure reads through the operator and at the API server, on a control plane of their own.
     Reads(Apart),
-    /// A thousand watches through the operator beside the API server's, on a control plane of their own.
+    /// Measure a thousand watches through the operator and at the API server, on a control plane of their
+    /// own.
     Watchers(Apart),
-    /// The operator without a profile, and with a small one, on a control plane of its own.
+    /// Measure the operator without a profile and with a small one, on a control plane of its own.
     Start {
-        /// Another build of kubewarm.
+        /// The path of another build of kubewarm.
         #[arg(long, value_name = "FILE")]
         program: Option<PathBuf>,
-        /// Rounds that medians are taken of.
+        /// The number of rounds.
         #[arg(long, default_value_t = 3)]
         rounds: u32,
     },
-    /// The operator with 200 cells, on a control plane of its own.
+    /// Measure the operator with 200 informers, on a control plane of its own.
     Cells,
-    /// The operator with 2,000 idle cells, on a control plane of its own.
+    /// Measure the operator with 2,000 idle informers, on a control plane of its own.
     Idle,
 }
 
-/// A part that is measured by itself.
+/// Options of a part that runs alone.
 #[derive(Debug, Args)]
 struct Apart {
     #[command(flatten)]
     pods: Pods,
-    /// Rounds that medians are taken of.
+    /// The number of rounds.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// The document of the last whole run, to be written again with these figures.
+    /// The document of the last complete run, which is rewritten with these figures.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// Which cluster.
+/// The cluster.
 #[derive(Debug, Args)]
 struct On {
-    /// A kubeconfig that may do everything.
+    /// A kubeconfig with the rights of cluster-admin.
     #[arg(long)]
     kubeconfig: PathBuf,
 }
 
-/// Which pods.
+/// The pods.
 #[derive(Debug, Args)]
 struct Pods {
-    /// How many; a multiple of 200.
+    /// The number of pods; a multiple of 200.
     #[arg(long, default_value_t = 50_000)]
     pods: u32,
-    /// What they look like.
+    /// The shape of the pods.
     #[arg(long, value_enum, default_value_t = Shape::Plain)]
     shape: Shape,
 }
@@ -148,7 +149,7 @@ impl Pods {
 async fn main() -> Result<()> {
     let filter = EnvFilter::new("kubewarm_bench=info,kubewarm_cache::informer=info,kubewarm=warn");
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let programs = Programs::beside_this_one()?;
+    let programs = Programs::next_to_this_one()?;
     match Cli::parse().command {
         Command::All { pods, rounds, out } => {
             all::run(&Plan { pods, rounds, out }, &programs).await
@@ -190,12 +191,12 @@ async fn main() -> Result<()> {
         }
         Command::Cells => {
             let mut samples = Samples::default();
-            all::full_cells(1, &programs, &mut samples).await?;
+            all::full_informers(1, &programs, &mut samples).await?;
             subject::reply(&samples).await
         }
         Command::Idle => {
             let mut samples = Samples::default();
-            all::idle_cells(&programs, &mut samples).await?;
+            all::idle_informers(&programs, &mut samples).await?;
             subject::reply(&samples).await
         }
     }
@@ -234,7 +235,7 @@ async fn by_itself(
     subject::reply(&samples).await
 }
 
-/// Puts what was measured by itself into the findings of the last whole run.
+/// Adds the results of one command to the results of the last complete run.
 fn add(command: &str, part: Part, programs: &Programs, out: &Path) -> Result<()> {
     let mut findings = found(programs)?;
     findings.since.insert(command.to_owned(), part);

@@ -1,4 +1,4 @@
-//! The operator itself, `kubewarm run`, as a process that is only looked at from outside.
+//! Runs the operator, `kubewarm run`, as a process and measures it from outside.
 
 use crate::{
     call::{self, Content},
@@ -24,13 +24,13 @@ use tokio::{
     time::sleep,
 };
 
-/// Its namespace: profiles there may name every other.
+/// The operator's namespace. Its profiles can name every other namespace.
 pub const NAMESPACE: &str = "kubewarm-system";
 const PROFILES: &str = "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/cacheprofiles";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// How exactly the moment of readiness is known.
+/// The interval between two readiness checks, and so the precision of the result.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Far beyond every target; past it something is wrong.
+/// Far longer than every target.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Installs the CRD that `kubewarm crd` prints, and the operator's namespace.
@@ -50,7 +50,7 @@ pub async fn install(client: &Client, kubewarm: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// If it is not within two minutes.
+/// If it is not served within two minutes.
 pub async fn established(client: &Client, name: &str) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let is_established = |crd: &Value| {
@@ -84,13 +84,13 @@ pub async fn declare(client: &Client, name: &str, targets: &[Value]) -> Result<(
 ///
 /// # Errors
 ///
-/// If there is none of that name.
+/// If the profile does not exist.
 pub async fn withdraw(client: &Client, name: &str) -> Result<()> {
     let path = format!("{PROFILES}/{name}");
     call::write(client, Method::DELETE, &path, Content::Json, Vec::new()).await
 }
 
-/// The operator while it runs. Dropping it kills it.
+/// The process of the operator. Dropping it kills the process.
 pub struct Operator {
     child: Child,
     pid: u32,
@@ -105,7 +105,7 @@ impl fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// Starts it; its log goes to `<name>.log` in the folder of logs.
+    /// Starts the operator. Its log is `<name>.log` in the folder of logs.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Operator {
         Self::start_with(programs, kubeconfig, name, &["--api-addr="])
     }
 
-    /// The same, with more arguments.
+    /// As [`start`](Self::start), with further arguments.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Operator {
         name: &str,
         more: &[&str],
     ) -> Result<Self> {
-        // Free now and taken within milliseconds; nothing else on the machine hunts for ports.
+        // The port is free now, and the operator binds it within milliseconds.
         let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = programs.logs.join(format!("{name}.log"));
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -170,16 +170,16 @@ impl Operator {
         bail!("the operator was not ready within {PATIENCE:?}; see its log")
     }
 
-    /// What the kernel says of it.
+    /// The operator's memory and processor time.
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If the process has ended.
     pub fn usage(&self) -> Result<Usage> {
         Usage::of(self.pid)
     }
 
-    /// Lets its peak memory begin anew.
+    /// Resets the peak memory to the current memory.
     ///
     /// # Errors
     ///
@@ -188,34 +188,34 @@ impl Operator {
         crate::usage::reset_peak(self.pid)
     }
 
-    /// The sum of the series of one of its metrics that have `label` in them; 0 if there are none yet.
+    /// The sum of a metric's series that contain `label`; 0 if there are none.
     ///
     /// # Errors
     ///
-    /// If it does not answer.
+    /// If the operator does not answer.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64> {
         Ok(exposition::sum(&call::get_text(&self.admin, "/metrics").await?, name, label))
     }
 
-    /// Stops its clock, so that it cannot follow what happens.
+    /// Freezes the process, so that it receives no events.
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If the process has ended.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it run on.
+    /// Resumes the process.
     ///
     /// # Errors
     ///
-    /// If it has ended.
+    /// If the process has ended.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Ends it as a cluster would, so that the next one finds the lease free.
+    /// Ends the operator with SIGTERM, so that it releases the lease.
     ///
     /// # Errors
     ///

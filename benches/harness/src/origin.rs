@@ -1,11 +1,11 @@
-//! Which machine, which commit, which server.
+//! The machine, the commit and the server of a run.
 
 use crate::report::Origin;
 use jiff::Timestamp;
 use std::{fs, process::Command, thread};
 
 impl Origin {
-    /// Of this run; what cannot be found out is `unknown`.
+    /// The origin of this run. An unknown value is `unknown`.
     #[must_use]
     pub fn of_this_run(pods: u32, rounds: u32) -> Self {
         Self {

@@ -1,30 +1,30 @@
-//! The programs that are measured, and where their logs go.
+//! The paths of the measured programs and of their logs.
 
 use anyhow::{Context, Result};
 use std::{env, path::PathBuf};
 
-/// Paths of what `benches/run.sh build` makes.
+/// The programs that `benches/run.sh build` builds.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// This one.
+    /// The bench itself.
     pub bench: PathBuf,
     /// The operator.
     pub kubewarm: PathBuf,
-    /// The peer from Rust.
+    /// The peer in Rust.
     pub kube_rs: PathBuf,
-    /// The peers from Go.
+    /// The peers in Go.
     pub go: PathBuf,
-    /// Where logs and samples go.
+    /// The folder of logs and samples.
     pub logs: PathBuf,
 }
 
 impl Programs {
-    /// Beside this program, and in `bench` beside its folder.
+    /// Finds the other programs next to this program, and the Go peers in `bench` next to its folder.
     ///
     /// # Errors
     ///
-    /// If the path of this program is not known.
-    pub fn beside_this_one() -> Result<Self> {
+    /// If the path of this program is unknown.
+    pub fn next_to_this_one() -> Result<Self> {
         let bench = env::current_exe()?;
         let built = bench.parent().context("a program without a folder")?.to_owned();
         let logs = built.parent().context("a folder without a parent")?.join("bench");
@@ -37,7 +37,7 @@ impl Programs {
         })
     }
 
-    /// Where the samples of the last whole run are.
+    /// The file with the samples of the last complete run.
     #[must_use]
     pub fn samples(&self) -> PathBuf {
         self.logs.join("samples.json")

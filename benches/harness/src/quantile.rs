@@ -1,4 +1,4 @@
-//! Medians and other quantiles of a handful of measurements.
+//! Medians and other quantiles of a few measurements.
 
 /// The value below which `share` (0..=1) of the samples lie, by nearest rank; 0 for no samples.
 #[must_use]

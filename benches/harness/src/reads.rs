@@ -1,4 +1,4 @@
-//! Reads through kubewarm beside the same reads at the API server.
+//! Measures reads through kubewarm and the same reads at the API server.
 
 use crate::{
     call, child,
@@ -21,30 +21,30 @@ use std::{
 };
 use tokio::{process::Command, time::sleep};
 
-/// Who reads.
+/// The ServiceAccount of the reader.
 const ACCOUNT: &str = "reader";
-/// Different names that are read one by one: what a controller with a thousand objects reads.
+/// The number of different pods that are read one by one, as a controller with a thousand objects does.
 const NAMES: u32 = 1_000;
-/// How long each kind of read is repeated.
+/// The duration of each kind of read.
 const LASTS: Duration = Duration::from_secs(4);
-/// How often kubewarm sends everything: once is too short for the kernel's clock of processor time, and the first
-/// time each verb waits for the API server's review.
+/// The number of complete lists from kubewarm. One is too short for the kernel's clock of processor time,
+/// and the first of each verb waits for an access review.
 const TIMES: u16 = 5;
-/// Who lists everything at once, in the figure of memory.
+/// The number of concurrent complete lists for the memory figure.
 const CROWD: usize = 8;
-/// Until allocators and status writes have come to rest.
+/// The time after which allocators and status writes are idle.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 
-/// Whether kubewarm holds `metadata.managedFields`.
+/// Whether kubewarm keeps `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedFields {
-    /// Without them: the default.
+    /// Without managedFields, which is the default.
     Dropped,
-    /// With them, as the API server answers.
+    /// With managedFields, as the API server sends them.
     Kept,
 }
 
-/// The ways of reading that are compared, by the name of their samples.
+/// The kinds of reads: the sample's name, the number of connections and the paths.
 fn ways(corpus: Corpus) -> Vec<(&'static str, usize, Vec<String>)> {
     let step = (corpus.count / NAMES).max(1);
     let names = (0..NAMES.min(corpus.count)).map(|index| corpus.name(index * step));
@@ -62,13 +62,13 @@ fn ways(corpus: Corpus) -> Vec<(&'static str, usize, Vec<String>)> {
     ]
 }
 
-/// Everything, in one answer.
+/// A list of all pods.
 const EVERYTHING: &str = "/api/v1/pods?resourceVersion=0";
-/// The same as events.
+/// A streaming list of all pods.
 const STREAMING: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
     &resourceVersionMatch=NotOlderThan&timeoutSeconds=300";
 
-/// A cluster with pods, a reader who may read them all, and kubewarm beside the API server.
+/// A cluster with pods, a reader with access to all of them, and the programs.
 pub struct Reading<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) corpus: Corpus,
@@ -84,11 +84,11 @@ impl std::fmt::Debug for Reading<'_> {
 }
 
 impl<'a> Reading<'a> {
-    /// Makes the reader.
+    /// Creates the reader.
     ///
     /// # Errors
     ///
-    /// If the server refuses something.
+    /// If the API server rejects an object.
     pub async fn prepare(
         cluster: &'a Cluster,
         corpus: Corpus,
@@ -115,11 +115,11 @@ impl<'a> Reading<'a> {
         Ok(Self { cluster, corpus, programs, token, api })
     }
 
-    /// Measures every way of reading at both servers, `rounds` times.
+    /// Measures each kind of read at both servers, `rounds` times.
     ///
     /// # Errors
     ///
-    /// If an answer is not 200.
+    /// If a response is not 200.
     ///
     /// # Cost
     ///
@@ -141,7 +141,7 @@ impl<'a> Reading<'a> {
         served.end(self.cluster).await
     }
 
-    /// The version of a list of pods at the API server.
+    /// The API server's newest resource version of pods.
     pub(crate) async fn newest_version(&self) -> Result<String> {
         let list = call::get_json(self.cluster.client(), "/api/v1/pods?limit=1").await?;
         let version = list["metadata"]["resourceVersion"].as_str();
@@ -166,7 +166,7 @@ impl<'a> Reading<'a> {
         self.informer(served, prefix, samples).await
     }
 
-    /// Everything at once, as a list and as a stream.
+    /// Measures a complete list and a streaming list.
     async fn whole(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
         let before = self.cluster.apiserver_usage()?;
         let api = self.api.once(EVERYTHING).await?;
@@ -195,7 +195,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Memory while many list everything.
+    /// Measures the memory while several clients list all pods.
     async fn crowd(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
         sleep(SETTLE).await;
         let before = served.operator.usage()?;
@@ -209,7 +209,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// An informer of client-go, unmodified, at either server.
+    /// Measures an unmodified informer of client-go at either server.
     async fn informer(&self, served: &Served, prefix: &str, samples: &mut Samples) -> Result<()> {
         let (address, authority) = self.cluster.apiserver()?;
         let at = [
@@ -241,7 +241,7 @@ fn push(samples: &mut Samples, name: &str, fired: &Fired) {
     samples.push(&format!("{name}.p99_seconds"), fired.p99);
 }
 
-/// Of a client that has nothing but a token.
+/// A kubeconfig with a token.
 fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -253,7 +253,7 @@ fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) -> Value {
     })
 }
 
-/// kubewarm with all pods warm, and its read address.
+/// An operator with all pods in its store, and its read address.
 pub(crate) struct Served {
     pub(crate) operator: Operator,
     address: SocketAddr,
@@ -261,7 +261,7 @@ pub(crate) struct Served {
     pub(crate) gun: Gun,
 }
 
-/// How often it was decided whether somebody may read, and how often without asking the API server.
+/// The number of access decisions, and the number of decisions without an access review.
 #[derive(Clone, Copy, Debug)]
 struct Decisions {
     all: f64,
@@ -291,7 +291,7 @@ impl Served {
             target["projection"] = json!({"managedFields": "Keep"});
         }
         operator::declare(client, "reads", &[target]).await?;
-        // Free now and taken within milliseconds; nothing else on the machine hunts for ports.
+        // The port is free now, and the operator binds it within milliseconds.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
         let address_text = address.to_string();

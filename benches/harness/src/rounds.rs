@@ -1,4 +1,4 @@
-//! One round: every subject once, one after the other, on the same 50,000 pods.
+//! One round: measures each cache once, one after another, on the same pods.
 
 use crate::{
     child::{self, Asked},
@@ -18,49 +18,49 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::{process::Command, time::sleep};
 
-/// Updates a second in the lag figure.
+/// Updates per second for the lag figure.
 const RATE: u32 = 500;
-/// For how long.
+/// The duration of the updates, in seconds.
 const LAG_SECONDS: u32 = 10;
-/// How often a pass is tried in which no watch is cut.
+/// The number of attempts to measure lag without an interrupted watch.
 const LAG_PASSES: u32 = 3;
-/// Until allocators and status writes have come to rest.
+/// The time after which allocators and status writes are idle.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Until the API server, back from a restart, has been found and listed again.
+/// The time limit for a relist after the API server's restart.
 const RELIST_PATIENCE: Duration = Duration::from_secs(90);
 
-/// A loaded cluster, and what it is measured with.
+/// A loaded cluster, and the programs that are measured on it.
 #[derive(Debug)]
 pub struct Rounds<'a> {
-    /// Where the pods are.
+    /// The cluster with the pods.
     pub cluster: &'a Cluster,
-    /// Which pods.
+    /// The pods.
     pub corpus: Corpus,
-    /// With what.
+    /// The measured programs.
     pub programs: &'a Programs,
 }
 
-/// What the followers saw of one run of the writer.
+/// The followers' results for one run of the writer.
 #[derive(Default)]
 struct LagPass {
     lags: Vec<(String, Lag)>,
-    /// Who missed events, and how many it saw.
+    /// A follower that missed events, and the number that it received.
     cut_short: Option<(String, u64)>,
 }
 
 impl Rounds<'_> {
-    /// Measures every subject once.
+    /// Measures each cache once.
     ///
     /// # Errors
     ///
-    /// If a subject fails or holds another number of objects than was loaded.
+    /// If a cache fails or holds a wrong number of objects.
     ///
     /// # Cost
     ///
     /// About three minutes with 50,000 pods on two cores.
     pub async fn round(&self, samples: &mut Samples) -> Result<()> {
-        // Each way beside its floor. Who comes second finds a server that still tidies up after the
-        // first, so each comes first once.
+        // Each list method is measured together with its drain. The second of two lists finds a server that
+        // still frees memory, so each one comes first once.
         let mut twice = Samples::default();
         for turn in 0..2 {
             for strategy in ["whole", "streaming", "paged"] {
@@ -80,8 +80,8 @@ impl Rounds<'_> {
             .end()
             .await?;
         self.peer(self.kube_rs(), "kube-rs", samples).await?.end().await?;
-        // These stay for the lag: all three see the same events at the same time.
-        // The first has been measured above.
+        // These followers keep running for the lag figure: all three receive the same events. The first was
+        // measured above.
         let mut followers = vec![
             ("warm", self.warm("auto", &mut Samples::default()).await?),
             ("typed", self.peer(self.go("typed"), "typed", samples).await?),
@@ -94,8 +94,8 @@ impl Rounds<'_> {
         self.operator(samples).await
     }
 
-    /// Receives everything once without measuring: the first list after loading finds the server
-    /// still tidying up.
+    /// Receives all pods without measuring. The first list after loading finds a server that still frees
+    /// memory.
     ///
     /// # Errors
     ///
@@ -147,9 +147,8 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// An API server that is out of processor time ends the watch of whoever it takes for slow, of a
-    /// peer as of ours; what the others saw meanwhile is no measure of anything either. Such a pass is
-    /// counted and repeated.
+    /// Measures the lag of all followers. An overloaded API server can end the watch of any slow client,
+    /// and then the results of all followers are invalid. Such a pass is counted and repeated.
     async fn lag(&self, followers: &mut [(&str, Asked)], samples: &mut Samples) -> Result<()> {
         for pass in 0..LAG_PASSES {
             let seen = self.lag_pass(followers, samples).await?;
@@ -181,7 +180,7 @@ impl Rounds<'_> {
         let written: Written = child::once("write", &mut writer).await?;
         #[expect(clippy::cast_precision_loss, reason = "some 5,000")]
         samples.push("lag.updates_per_second", written.updates as f64 / written.seconds);
-        // On a busy machine events are seconds behind; nothing is measured by this wait.
+        // On a busy machine events arrive seconds late. This wait is not measured.
         sleep(Duration::from_secs(15)).await;
         let mut seen = LagPass::default();
         for (name, follower) in followers {
@@ -194,18 +193,18 @@ impl Rounds<'_> {
         Ok(seen)
     }
 
-    /// What `kubewarm plan` says before the operator runs.
+    /// The forecast of `kubewarm plan` before the operator starts.
     async fn forecast(&self, samples: &mut Samples) -> Result<()> {
         let mut command = Command::new(&self.programs.kubewarm);
         command
             .args(["plan", "pods", "--namespace", operator::NAMESPACE, "--live", "--output=json"])
-            // May do everything, so that nothing is missing.
+            // This subject has all permissions, so no permission is missing.
             .args(["--subject", "group:system:masters", "--kubeconfig"])
             .arg(self.cluster.kubeconfig());
-        let said: serde_json::Value = child::once("plan", &mut command).await?;
+        let forecast: serde_json::Value = child::once("plan", &mut command).await?;
         let number = |field: &str| {
-            let found = said["total"][field].as_f64();
-            found.with_context(|| format!("no {field} in {said}"))
+            let found = forecast["total"][field].as_f64();
+            found.with_context(|| format!("no {field} in {forecast}"))
         };
         samples.push("forecast.objects", number("objects")?);
         samples.push("forecast.bytes", number("bytes")?);
@@ -213,11 +212,11 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// The forecast, and the operator: first sync, rest, relist.
+    /// Measures the forecast, and the operator's first sync, idle state and relist.
     ///
     /// # Errors
     ///
-    /// If it does not get ready, or does not list again.
+    /// If the operator is not ready in time, or does not relist.
     pub async fn operator(&self, samples: &mut Samples) -> Result<()> {
         let client = self.cluster.client();
         let target = json!({
@@ -244,12 +243,12 @@ impl Rounds<'_> {
         operator::withdraw(client, "pods").await
     }
 
-    /// Has the API server answer 410, and returns the peak memory, in KiB, while everything is
-    /// listed again.
+    /// Forces a relist with 410 and returns the peak memory during the relist, in KiB.
     async fn relist(&self, operator: &Operator) -> Result<f64> {
         operator.reset_peak()?;
         operator.freeze()?;
-        // Written while it cannot see it: the version that it resumes from is too old afterwards.
+        // These writes happen while the operator is frozen, so the version of its watch is too old
+        // afterwards.
         for at in 0..20 {
             load::namespace(self.cluster.client(), &format!("gap-{}-{at}", fastrand::u32(..)))
                 .await?;

@@ -1,21 +1,21 @@
-//! What was measured, round by round.
+//! Measurements of all rounds.
 
 use crate::quantile::median;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Measurements by name, such as `drain.whole.seconds`; one value a round.
+/// Measurements by name, such as `drain.whole.seconds`, with one value a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Samples(BTreeMap<String, Vec<f64>>);
 
 impl Samples {
-    /// Adds the measurement of a round.
+    /// Adds a measurement of a round.
     pub fn push(&mut self, name: &str, value: f64) {
         self.0.entry(name.to_owned()).or_default().push(value);
     }
 
-    /// Adds, as one round, the means of what was measured `several` times in it.
+    /// Adds the means of several measurements of one round.
     pub fn push_means(&mut self, several: &Self) {
         for (name, values) in &several.0 {
             #[expect(clippy::cast_precision_loss, reason = "a handful")]
@@ -23,7 +23,7 @@ impl Samples {
         }
     }
 
-    /// Puts other measurements in the place of those of the same names.
+    /// Replaces the measurements whose names are in `by`.
     pub fn replace(&mut self, by: &Self) {
         self.0.extend(by.0.clone());
     }
@@ -34,8 +34,8 @@ impl Samples {
         self.0.get(name).map(|values| median(values))
     }
 
-    /// The median of the rounds' ratios: subject and peer of one round ran within a minute of each
-    /// other, so that what moves the whole machine cancels out.
+    /// The median of the rounds' ratios. The programs of one round run within a minute, so changes of the
+    /// whole machine cancel out.
     #[must_use]
     pub fn ratio(&self, name: &str, to: &str) -> Option<f64> {
         let ratios: Vec<f64> =
@@ -43,7 +43,7 @@ impl Samples {
         Some(median(&ratios))
     }
 
-    /// As [`ratio`](Self::ratio), to the smallest of several in each round.
+    /// As [`ratio`](Self::ratio), with the smallest of several samples in each round.
     #[must_use]
     pub fn ratio_to_least(&self, name: &str, of: &[&str]) -> Option<f64> {
         let of: Option<Vec<&Vec<f64>>> = of.iter().map(|name| self.0.get(*name)).collect();
@@ -57,7 +57,7 @@ impl Samples {
         Some(median(&ratios))
     }
 
-    /// All names with their values, in order.
+    /// All names and their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[f64])> {
         self.0.iter().map(|(name, values)| (name.as_str(), values.as_slice()))
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_several_times_in_a_round_counts_once() {
+    fn repeated_measurements_of_a_round_count_once() {
         let (mut samples, mut twice) = (Samples::default(), Samples::default());
         twice.push("own", 1.0);
         twice.push("own", 2.0);

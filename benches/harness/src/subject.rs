@@ -1,14 +1,14 @@
-//! How a cache that is measured talks to the bench: one line of JSON when it has synced, then one
-//! line for every command on standard input, until that ends.
+//! The protocol between the bench and a measured cache. The cache prints one line of JSON when it has
+//! synced, and one line for each command on standard input, until that ends.
 //!
-//! | command | answer |
+//! | command | response |
 //! |---|---|
 //! | `list KEY VALUE,VALUE,…` | [`Listed`]: one read by label for each value |
 //! | `usage` | [`Memory`] |
 //! | `lag-start` | `{}` when events are being collected |
 //! | `lag-stop` | [`Lag`] |
 //!
-//! The Go peers speak the same.
+//! The Go peers use the same protocol.
 
 use crate::{
     lag::{Lag, LagRecorder},
@@ -20,19 +20,19 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout};
 
-/// How long after the sync resident memory is taken: allocators and collectors give some back.
+/// The wait before resident memory is measured: allocators and garbage collectors return some memory.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What every subject says first.
+/// The first line of each cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Synced {
-    /// From the first request, connection included, to the complete first state.
+    /// The time from the first request, connection included, to the complete first state.
     pub seconds: f64,
-    /// Of the process until then.
+    /// The processor time until then.
     pub cpu_seconds: f64,
-    /// Objects held.
+    /// The number of objects.
     pub objects: u64,
-    /// After two seconds of rest.
+    /// The memory after two seconds.
     #[serde(flatten)]
     pub memory: Memory,
 }
@@ -40,45 +40,45 @@ pub struct Synced {
 /// Resident memory of the process.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// In KiB.
+    /// The current value, in KiB.
     pub rss_kb: f64,
-    /// Its largest value so far, in KiB.
+    /// The largest value so far, in KiB.
     pub peak_kb: f64,
 }
 
-/// What reads by one label cost.
+/// The latency of reads by one label.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Listed {
-    /// Half were faster.
+    /// The median.
     pub p50_seconds: f64,
-    /// All but one in a hundred were faster.
+    /// The 99th percentile.
     pub p99_seconds: f64,
-    /// Objects in the last answer.
+    /// The number of objects in the last response.
     pub objects: u64,
 }
 
 /// A synced cache of all pods.
 pub trait Subject {
-    /// Objects held.
+    /// The number of objects.
     fn objects(&self) -> u64;
 
-    /// Reads all objects whose label `key` is `value`, as the subject's users would get them, and
-    /// returns how many there are.
+    /// Reads all objects whose label `key` is `value`, in the form that users of the cache get. Returns
+    /// their number.
     ///
     /// # Errors
     ///
     /// If the subject cannot answer.
     fn list(&self, key: &str, value: &str) -> Result<u64>;
 
-    /// Told about every event once the subject's readers can see it.
+    /// Records every event once readers can see it.
     fn lag(&self) -> &LagRecorder;
 }
 
-/// Says that `subject` has synced and answers commands until standard input ends.
+/// Prints that `subject` has synced, and answers commands until standard input ends.
 ///
 /// # Errors
 ///
-/// Unknown commands, reads that fail, and a bench that does not listen any more.
+/// Unknown commands, failed reads, and a closed standard output.
 pub async fn serve(subject: &impl Subject, took: Duration) -> Result<()> {
     let at_sync = Usage::of_this_process()?;
     tokio::time::sleep(SETTLE).await;
@@ -110,7 +110,7 @@ pub async fn serve(subject: &impl Subject, took: Duration) -> Result<()> {
 ///
 /// # Errors
 ///
-/// If nobody reads it.
+/// If standard output is closed.
 pub async fn reply<T: Serialize + Sync>(answer: &T) -> Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');

@@ -1,13 +1,13 @@
-//! What the kernel says of a process: resident memory, its peak, CPU time.
+//! A process' resident memory, its peak and its processor time.
 
 use anyhow::{Context, Result};
 use std::fs;
 
-/// Kernel clock ticks a second in `/proc/PID/stat`; fixed at 100 in the user-space ABI of Linux on
-/// all machines that Rust supports.
+/// Kernel clock ticks a second in `/proc/PID/stat`. Linux fixes the value at 100 for user space on all
+/// machines that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A process, looked at once.
+/// The measurements of a process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// `VmRSS`, in KiB.
@@ -19,11 +19,11 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Looks at a process.
+    /// Measures a process.
     ///
     /// # Errors
     ///
-    /// If it has gone.
+    /// If the process has ended.
     pub fn of(pid: u32) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))
             .with_context(|| format!("process {pid} has ended"))?;
@@ -34,8 +34,8 @@ impl Usage {
                 .with_context(|| format!("no {field} in /proc/{pid}/status"))
         };
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The second field is the program's name in parentheses, which may hold spaces; utime and
-        // stime are the 14th and 15th field.
+        // The second field is the program's name in parentheses, which can contain spaces. utime and stime
+        // are the 14th and 15th field.
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks: f64 =
             behind_name.split_whitespace().skip(11).take(2).flat_map(str::parse::<f64>).sum();
@@ -46,7 +46,7 @@ impl Usage {
         })
     }
 
-    /// Looks at this process.
+    /// Measures this process.
     ///
     /// # Errors
     ///
@@ -56,11 +56,11 @@ impl Usage {
     }
 }
 
-/// Lets `VmHWM` of a process begin anew at its `VmRSS`.
+/// Resets `VmHWM` of a process to its `VmRSS`.
 ///
 /// # Errors
 ///
-/// If the process has gone, belongs to someone else, or the kernel cannot do it.
+/// If the process has ended, belongs to another user, or the kernel cannot do it.
 pub fn reset_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
         .with_context(|| format!("cannot reset the peak memory of process {pid}"))

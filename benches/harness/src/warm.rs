@@ -1,4 +1,4 @@
-//! kubewarm's engine and store as a subject: one cell of all pods, in this process.
+//! kubewarm's engine and store as a measured cache: one informer of all pods, in this process.
 
 use crate::{
     drain::Strategy,
@@ -92,7 +92,7 @@ impl Subject for Warm {
     }
 }
 
-/// Measures the lag of every event once its store has it.
+/// Records the lag of every event once the store contains it.
 struct Timed {
     writer: Writer,
     lag: Arc<LagRecorder>,

@@ -1,4 +1,4 @@
-//! A thousand watches of one kind: what it takes to hold them, and how soon each is told of a change.
+//! A thousand watches of one kind: their memory, and the time until each receives a change.
 
 use crate::{
     fire::Gun,
@@ -20,21 +20,21 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Watches at once: nearly as many as one identity may have.
+/// The number of watches, slightly below the limit for one user.
 const WATCHERS: u32 = 1_000;
-/// Of one address: as many connections as kubewarm has places for, less what else is asked.
+/// The number of watches from one address. The clients use several addresses of 127.0.0.0/8.
 const OF_ADDRESS: u32 = 500;
-/// Changes a second, and for how long.
+/// Changes a second, and their duration in seconds.
 const RATE: u32 = 20;
 const SECONDS: u32 = 10;
-/// Until the last of them has been told to everybody.
+/// The time limit until all watches have received the last change.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Measures both servers, `rounds` times, one after the other.
+/// Measures both servers, `rounds` times, one after another.
 ///
 /// # Errors
 ///
-/// If a watch is refused or ends, or is not told of everything.
+/// If a watch is refused, ends, or misses a change.
 ///
 /// # Cost
 ///
@@ -62,26 +62,26 @@ fn push(samples: &mut Samples, name: &str, lag: &Lag) {
     samples.push(&format!("{name}.lag.p99_seconds"), lag.p99_seconds);
 }
 
-/// Those who watch, on a thread of their own.
+/// The clients of the watches, on a separate thread.
 struct Audience {
     lag: Arc<LagRecorder>,
-    /// Lets them go when it is dropped.
+    /// Closes the watches when it is dropped.
     stay: oneshot::Sender<()>,
     listening: JoinHandle<Result<()>>,
 }
 
 impl Audience {
-    /// Opens all watches, from the newest version on.
+    /// Opens all watches from the newest version.
     async fn gather(reading: &Reading<'_>, gun: &Gun) -> Result<Self> {
         let since = reading.newest_version().await?;
         let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
         let lag = Arc::new(LagRecorder::default());
         let (open, opened) = oneshot::channel();
         let (stay, left) = oneshot::channel();
-        let (gun, told) = (gun.clone(), Arc::clone(&lag));
+        let (gun, recorder) = (gun.clone(), Arc::clone(&lag));
         let listening = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, listen(&gun, &path, told, open, left))
+            LocalSet::new().block_on(&runtime, listen(&gun, &path, recorder, open, left))
         });
         if opened.await.is_err() {
             listening.await??;
@@ -90,7 +90,7 @@ impl Audience {
         Ok(Self { lag, stay, listening })
     }
 
-    /// Has pods updated, and says how long it took until each watch was told of each.
+    /// Updates pods, and returns the lag of every event of every watch.
     async fn hear(self, reading: &Reading<'_>) -> Result<Lag> {
         self.lag.start();
         let client = reading.cluster.client();
@@ -102,7 +102,7 @@ impl Audience {
             sleep(Duration::from_millis(100)).await;
         }
         let lag = self.lag.stop();
-        ensure!(lag.events >= expected, "{} of {expected} events were told", lag.events);
+        ensure!(lag.events >= expected, "{} of {expected} events arrived", lag.events);
         drop(self.stay);
         self.listening.await??;
         Ok(lag)
@@ -112,7 +112,7 @@ impl Audience {
 async fn listen(
     gun: &Gun,
     path: &str,
-    told: Arc<LagRecorder>,
+    recorder: Arc<LagRecorder>,
     open: oneshot::Sender<()>,
     left: oneshot::Receiver<()>,
 ) -> Result<()> {
@@ -120,26 +120,26 @@ async fn listen(
     for number in 0..WATCHERS {
         let host = u8::try_from(2 + number / OF_ADDRESS)?;
         let body = gun.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
-        watches.spawn_local(follow(body, Arc::clone(&told)));
+        watches.spawn_local(follow(body, Arc::clone(&recorder)));
     }
-    open.send(()).map_err(|()| anyhow!("nobody waits for the watches"))?;
+    open.send(()).map_err(|()| anyhow!("the receiver of the opened watches ended"))?;
     select! {
         _ = left => Ok(()),
         Some(ended) = watches.join_next() => bail!("a watch ended: {ended:?}"),
     }
 }
 
-/// Reads lines until the end; of each it is noted when it was whole.
-async fn follow(mut body: Incoming, told: Arc<LagRecorder>) -> Result<()> {
+/// Reads lines until the watch ends, and records the time at which each line is complete.
+async fn follow(mut body: Incoming, recorder: Arc<LagRecorder>) -> Result<()> {
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        lines(&mut rest, &data, |line| told.seen_json(line));
+        lines(&mut rest, &data, |line| recorder.seen_json(line));
     }
     Ok(())
 }
 
-/// Takes what came behind `rest`, and keeps what is no whole line yet.
+/// Appends `data` to `rest`, calls `whole` for each complete line, and keeps the incomplete one.
 fn lines(rest: &mut Vec<u8>, data: &Bytes, mut whole: impl FnMut(&[u8])) {
     let mut data = &data[..];
     while let Some(end) = memchr::memchr(b'\n', data) {

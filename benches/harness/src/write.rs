@@ -1,4 +1,4 @@
-//! Updates pods at a steady rate; each update says when it was sent.
+//! Updates pods at a steady rate. Each update contains the time at which it was sent.
 
 use crate::{
     call::{self, Content},
@@ -14,20 +14,20 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet, time};
 
-/// Updates under way at once. When the server cannot keep up, the rate falls instead of the lag
-/// growing without end; [`Written`] tells.
+/// The number of concurrent updates. If the server is too slow, the rate falls and the lag does not grow
+/// without limit. [`Written`] contains the rate.
 const IN_FLIGHT: usize = 32;
 
-/// What the writer did.
+/// The result of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Written {
-    /// Updates that the server confirmed.
+    /// The number of confirmed updates.
     pub updates: u64,
-    /// How long that took.
+    /// The duration.
     pub seconds: f64,
 }
 
-/// Updates pods of `corpus`, `rate` a second, for `seconds`.
+/// Updates pods of `corpus`, `rate` times a second, for `seconds`.
 ///
 /// # Errors
 ///

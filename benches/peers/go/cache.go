@@ -18,19 +18,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// podCache is a synced cache of all pods, as its own users read it.
+// podCache is a synced cache of all pods, with the reads that its users have.
 type podCache struct {
-	// objects counts what is held.
+	// objects returns the number of objects.
 	objects func() int
-	// list returns how many pods carry the label.
+	// list returns the number of pods with the label.
 	list func(ctx context.Context, selector labels.Selector) (int, error)
-	// handle registers for changes and returns when the replay of what is there is over.
+	// handle registers a handler, and returns after it has received all existing objects.
 	handle func(ctx context.Context, handler toolscache.ResourceEventHandler) error
 }
 
 var errNotSynced = errors.New("the cache did not sync")
 
-// open returns when the cache has synced.
+// open returns a cache that has synced.
 func open(ctx context.Context, kind string, config *rest.Config) (*podCache, error) {
 	switch kind {
 	case "dynamic":
@@ -44,7 +44,7 @@ func open(ctx context.Context, kind string, config *rest.Config) (*podCache, err
 	}
 }
 
-// openDynamic is what custom resources get: JSON into maps.
+// openDynamic opens the cache for custom resources: JSON, decoded into maps.
 func openDynamic(ctx context.Context, config *rest.Config) (*podCache, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -65,7 +65,7 @@ func openDynamic(ctx context.Context, config *rest.Config) (*podCache, error) {
 	return &podCache{objects: storeSize(informer), list: list, handle: register(informer)}, nil
 }
 
-// openTyped is what built-in kinds get: protobuf into structs.
+// openTyped opens the cache for built-in kinds: protobuf, decoded into structs.
 func openTyped(ctx context.Context, config *rest.Config) (*podCache, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -87,7 +87,7 @@ func openTyped(ctx context.Context, config *rest.Config) (*podCache, error) {
 	return &podCache{objects: storeSize(informer), list: list, handle: register(informer)}, nil
 }
 
-// openControllerRuntime is what a controller reads through: typed, copied on every read.
+// openControllerRuntime opens the cache of a controller: typed objects, copied at every read.
 func openControllerRuntime(ctx context.Context, config *rest.Config) (*podCache, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/vnd.kubernetes.protobuf"

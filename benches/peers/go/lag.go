@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// writtenAt is the annotation in which the writer says when it sent the update, in nanoseconds since
-// the epoch. Writer and readers share one clock: they run on one machine.
+// writtenAt is the annotation with the time at which the writer sent the update, in nanoseconds since the
+// epoch. Writer and readers run on one machine and share its clock.
 const writtenAt = "bench.kubewarm.io/written-at"
 
-// lagRecorder takes the time from a write to the moment when a handler can see it in the store.
+// lagRecorder measures the time from a write until a handler can see it in the store.
 type lagRecorder struct {
 	mu      sync.Mutex
 	running bool

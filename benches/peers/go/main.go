@@ -1,9 +1,9 @@
-// Command peer is what kubewarm is measured against: informers of client-go and of controller-runtime.
+// Command peer runs the informers that kubewarm is compared with, from client-go and controller-runtime.
 //
 //	peer dynamic|typed|controller-runtime KUBECONFIG
 //
-// It syncs all pods, writes one line of JSON about that, and then answers commands from standard
-// input with one line of JSON each; protocol.go has the list. The end of standard input ends it.
+// It syncs all pods and prints one line of JSON. Then it answers each command on standard input with one
+// line of JSON; protocol.go lists the commands. It ends with its standard input.
 package main
 
 import (
@@ -35,7 +35,7 @@ func run(kind, kubeconfig string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	// As for the other subjects, the TLS handshake is part of warming up.
+	// The TLS handshake is part of the warm-up, as for the other caches.
 	started := time.Now()
 	cache, err := open(ctx, kind, config)
 	if err != nil {
@@ -43,7 +43,7 @@ func run(kind, kubeconfig string) error {
 	}
 	synced := time.Since(started)
 	atSync := readUsage()
-	// Garbage of the first list is given back for a while; resident memory is taken after that.
+	// The runtime returns garbage of the first list for a while. Resident memory is measured after that.
 	time.Sleep(2 * time.Second)
 	if err := reply(syncedLine{
 		Seconds:    synced.Seconds(),
@@ -61,7 +61,7 @@ func clientConfig(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The API server indents JSON for agents that it takes for a browser or for curl.
+	// For clients that it takes for a browser or for curl, the API server indents JSON.
 	config.UserAgent = "kubewarm-bench-peer"
 	config.QPS = -1
 	return config, nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// syncedLine is what every subject says first.
+// syncedLine is the first line of each cache.
 type syncedLine struct {
 	Seconds    float64 `json:"seconds"`
 	CPUSeconds float64 `json:"cpu_seconds"`
@@ -54,7 +54,7 @@ func serve(ctx context.Context, cache *podCache) error {
 		case len(words) == 1 && words[0] == "usage":
 			answer = readUsage().line()
 		case len(words) == 1 && words[0] == "lag-start":
-			// Registered only now: replaying 50,000 additions belongs to no figure.
+			// Registered only now: the replay of 50,000 objects is not part of the lag.
 			if !registered {
 				if err := cache.handle(ctx, recorder); err != nil {
 					return err
@@ -91,7 +91,7 @@ func timeLists(ctx context.Context, cache *podCache, key string, values []string
 	return listedLine{P50Seconds: quantile(took, 0.5), P99Seconds: quantile(took, 0.99), Objects: objects}, nil
 }
 
-// quantile sorts its argument; the nearest rank counts. 0 for no samples.
+// quantile sorts its argument and returns the nearest rank, or 0 without samples.
 func quantile(samples []float64, share float64) float64 {
 	if len(samples) == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// usage is what the kernel says of this process.
+// usage contains the memory and processor time of this process.
 type usage struct {
 	rssKB, peakKB int
 	cpuSeconds    float64

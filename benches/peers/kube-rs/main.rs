@@ -1,4 +1,4 @@
-//! The peer from Rust: a reflector of kube-runtime, `DynamicObject`, streaming list.
+//! The peer in Rust: a reflector of kube-runtime with `DynamicObject` and a streaming list.
 //!
 //! `peer-kube-rs KUBECONFIG` speaks the protocol of [`kubewarm_bench::subject`].
 

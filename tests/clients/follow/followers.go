@@ -28,10 +28,10 @@ var (
 	parts    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "parts"}
 )
 
-// web is what some followers select by; objects come and go by their labels.
+// web is the label selector of some followers. Objects gain and lose the label.
 const web = "app=web"
 
-// follower keeps in step with a kind.
+// follower keeps a copy of a resource by a list and a watch.
 type follower struct {
 	name     string
 	of       schema.GroupVersionResource
@@ -39,12 +39,12 @@ type follower struct {
 	seen     *seen
 }
 
-// start has one client each, since they would be several programs.
+// start starts a follower. Each has its own client, as separate programs have.
 type start func(ctx context.Context, config *rest.Config, namespace string, into *follower) error
 
 var errNotSynced = errors.New("did not sync")
 
-// follow returns when all have synced, and with what a controller reads through.
+// follow returns the followers after all have synced, and the reader of the controller's cache.
 func follow(ctx context.Context, config *rest.Config, namespace string) ([]*follower, *reader, error) {
 	var followers []*follower
 	for _, one := range []struct {
@@ -76,7 +76,7 @@ func (f *follower) title() string {
 	return fmt.Sprintf("%s of %s %s", f.name, f.of.Resource, f.selector)
 }
 
-// startReflector is what an informer is made of.
+// startReflector follows with a reflector, which informers are built on.
 func startReflector(ctx context.Context, config *rest.Config, namespace string, into *follower) error {
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -143,7 +143,7 @@ func handler(seen *seen) toolscache.ResourceEventHandler {
 	}
 }
 
-// startManager is what operators are made of: one cache, of typed, unstructured and metadata-only objects.
+// startManager follows with the cache of a manager: typed, unstructured and metadata-only objects.
 func startManager(ctx context.Context, config *rest.Config, namespace string) ([]*follower, *reader, error) {
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"},
@@ -195,7 +195,7 @@ func startManager(ctx context.Context, config *rest.Config, namespace string) ([
 	return followers, &reader{cached: manager.GetClient(), uncached: uncached, namespace: namespace}, nil
 }
 
-// recorder is the store of a reflector.
+// recorder is the store of a reflector. It records what it receives.
 type recorder struct {
 	seen   *seen
 	synced chan struct{}

@@ -1,12 +1,13 @@
-// Command follow is clients of Go that read through kubewarm, beside one that asks the API server.
+// Command follow runs Go clients that read through kubewarm, and one client of the API server for
+// comparison.
 //
 //	follow API_KUBECONFIG CACHE_KUBECONFIG NAMESPACE
 //
-// Each follower keeps in step with some kind in the namespace, by the cache. When all have synced, a
-// line of JSON says so; then commands from standard input are answered with a line each, of which
-// protocol.go has the list. The end of standard input ends it.
+// Each follower copies a resource of the namespace through kubewarm. When all have synced, the program
+// prints a line of JSON. Then it answers each command on standard input with one line; protocol.go lists
+// the commands. It ends with its standard input.
 //
-// Whether lists are streamed is a matter of the process: KUBE_FEATURE_WatchListClient.
+// KUBE_FEATURE_WatchListClient decides for the whole process whether lists are streamed.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// patience is for a first sync, and for what it takes to notice that the cache is there again.
+// patience is the time limit for a first sync, and for the reconnection after kubewarm was away.
 const patience = time.Minute
 
 func main() {

@@ -11,27 +11,28 @@ import (
 	"time"
 )
 
-// syncedLine is said first.
+// syncedLine is the first line of output.
 type syncedLine struct {
 	Seconds   float64 `json:"seconds"`
 	Followers int     `json:"followers"`
 }
 
-// writtenLine answers `write COUNT SEED`.
+// writtenLine is the response to `write COUNT SEED`.
 type writtenLine struct {
 	Seconds float64 `json:"seconds"`
-	// Writes are those that took place.
+	// Writes is the number of successful writes.
 	Writes int `json:"writes"`
 }
 
-// agreedLine answers `agree SECONDS`: what any follower holds that is not so, and what went back in time.
+// agreedLine is the response to `agree SECONDS`: the differences between followers and API server, and
+// objects that went back to an older version.
 type agreedLine struct {
 	Objects     int      `json:"objects"`
 	Differences []string `json:"differences"`
 	Faults      []string `json:"faults"`
 }
 
-// maxDifferences is as many as anybody reads, of each follower.
+// maxDifferences limits the reported differences of each follower.
 const maxDifferences = 5
 
 // serve answers commands until standard input ends: `write COUNT SEED`, `agree SECONDS`, `look`, `looked`.
@@ -78,7 +79,7 @@ func serve(ctx context.Context, followers []*follower, truth *truth, reader *rea
 	return lines.Err()
 }
 
-// looking reads until what it returns is called.
+// looking starts reads. The returned function stops them and returns their results.
 func looking(ctx context.Context, reader *reader) func() looks {
 	ctx, cancel := context.WithCancel(ctx)
 	result := make(chan looks, 1)
@@ -89,7 +90,7 @@ func looking(ctx context.Context, reader *reader) func() looks {
 	}
 }
 
-// agree waits until all followers hold what the API server has.
+// agree waits until all followers have the API server's objects.
 func agree(ctx context.Context, followers []*follower, truth *truth, limit time.Duration) agreedLine {
 	deadline := time.Now().Add(limit)
 	for {

@@ -11,26 +11,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kept are objects that exist from before the first follower until after the last.
+// kept lists objects that exist during the whole test.
 var kept = []string{"kept-0", "kept-1", "kept-2"}
 
-// reader is what a controller asks when it reconciles: its cache, and the server past it.
+// reader reads as a controller does: from its cache, and from the server without a cache.
 type reader struct {
 	cached, uncached client.Client
 	namespace        string
 }
 
-// looks is what came of asking for what exists.
+// looks counts the results of reads of existing objects.
 type looks struct {
 	Found    int `json:"found"`
 	NotFound int `json:"not_found"`
 	// Empty counts lists without any of the objects.
 	Empty int `json:"empty"`
-	// Others counts errors that say nothing of the object.
+	// Others counts all other errors, by text.
 	Others map[string]int `json:"others"`
 }
 
-// look asks for what exists until the context ends.
+// look reads the existing objects until the context ends.
 func (r *reader) look(ctx context.Context) looks {
 	var mu sync.Mutex
 	result := looks{Others: map[string]int{}}

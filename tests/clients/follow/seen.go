@@ -12,17 +12,18 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// state is which object, and which state of it.
+// state is an object's identity and content.
 type state struct {
 	uid     string
 	version uint64
 	// metadata is JSON without managedFields, which profiles drop.
 	metadata string
-	// rest is JSON of all else but the kind, which typed clients drop. Empty for who asks for metadata alone.
+	// rest is the JSON of all other fields except the kind, which typed clients drop. It is empty for
+	// metadata-only clients.
 	rest string
 }
 
-// shows says whether s is what somebody holds of is.
+// shows reports whether a client with s has the object is.
 func (s state) shows(is state) bool {
 	if s.rest == "" {
 		is.rest = ""
@@ -30,7 +31,8 @@ func (s state) shows(is state) bool {
 	return s == is
 }
 
-// seen is what a client holds, and whether it was ever shown the past.
+// seen is a client's copy of the objects, with the newest version of each. It detects objects that go back
+// to an older version.
 type seen struct {
 	mu      sync.Mutex
 	objects map[string]state
@@ -38,7 +40,7 @@ type seen struct {
 	faults  []string
 }
 
-// maxFaults is as many as anybody reads.
+// maxFaults limits the number of recorded faults.
 const maxFaults = 20
 
 func newSeen() *seen {
@@ -57,8 +59,8 @@ func (s *seen) apply(object any) {
 	s.objects[name] = found
 }
 
-// remove takes away what object is, if that is what is held, and not another of its name. A client is told of a
-// deletion by the last state that it knew, too, which is never older than what was seen of it.
+// remove removes the object. If another object of its name has replaced it, that is a fault. A client can
+// receive a deletion with the last state that it had, which is never older than the newest version.
 func (s *seen) remove(object any) {
 	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
@@ -78,7 +80,7 @@ func (s *seen) remove(object any) {
 	delete(s.objects, name)
 }
 
-// look notes how new an object is, which must not be older than what was seen of it. It needs the lock.
+// look records an object's version, which must not be older than the newest one. The caller holds the lock.
 func (s *seen) look(name string, found state) {
 	if found.version < s.newest[name] {
 		s.fault(fmt.Sprintf("%s went back from version %d to %d", name, s.newest[name], found.version))
@@ -86,7 +88,7 @@ func (s *seen) look(name string, found state) {
 	s.newest[name] = max(found.version, s.newest[name])
 }
 
-// replace makes all be these.
+// replace replaces all objects.
 func (s *seen) replace(objects []any) {
 	s.mu.Lock()
 	s.objects = map[string]state{}
@@ -96,14 +98,14 @@ func (s *seen) replace(objects []any) {
 	}
 }
 
-// fault needs the lock.
+// fault records a fault. The caller holds the lock.
 func (s *seen) fault(text string) {
 	if len(s.faults) < maxFaults {
 		s.faults = append(s.faults, text)
 	}
 }
 
-// differences says what is not as it is in truth.
+// differences lists the differences from the API server's objects.
 func (s *seen) differences(truth map[string]state) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +149,7 @@ func stateOf(object any) (string, state, error) {
 	return name, state{uid: string(accessor.GetUID()), version: version, metadata: metadata, rest: rest}, nil
 }
 
-// contents is the metadata of an object and the rest of it, the same whatever type holds it.
+// contents returns an object's metadata and its other fields as JSON, equal for all types of clients.
 func contents(object any) (metadata, rest string, err error) {
 	written, err := json.Marshal(object)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// names is how many objects of each kind there are at most, beside those that nobody writes to.
+// names is the largest number of objects of each kind, in addition to the objects that are never written.
 const names = 150
 
-// writers write at once, each to names of its own.
+// writers is the number of concurrent writers. Each writes objects with its own names.
 const writers = 6
 
-// truth is the API server.
+// truth reads and writes at the API server.
 type truth struct {
 	client    dynamic.Interface
 	namespace string
@@ -52,8 +52,9 @@ func (t *truth) list(ctx context.Context, of schema.GroupVersionResource, select
 	return found, nil
 }
 
-// write makes count random changes, or a few more, and says how many took place; the same for the same seed, but
-// for their order and for what an API server that went away did unheard.
+// write makes at least count random changes and returns the number of successful ones. The same seed gives
+// the same changes, in another order. Changes without a response while the API server was away are not
+// counted.
 func (t *truth) write(ctx context.Context, count int, seed uint64) (int, error) {
 	share := (count + writers - 1) / writers
 	made := make([]int, writers)
@@ -79,8 +80,9 @@ func (t *truth) write(ctx context.Context, count int, seed uint64) (int, error) 
 	return sum, errors.Join(errs...)
 }
 
-// change makes one random change, or two: a deletion with another object of the same name right behind it. It
-// answers how many took place: what is there cannot be created, nor what is not there changed.
+// change makes one random change, or two: a deletion followed by the creation of an object with the same
+// name. It returns the number of writes; a creation of an existing object and a change of a missing one are
+// none.
 func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int, error) {
 	of, kind := settings, "ConfigMap"
 	if random.IntN(3) == 0 {
@@ -123,7 +125,7 @@ func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int,
 			return err
 		})
 	}
-	// Each has something new in it: what changes nothing is no write.
+	// Each write contains a new value, because an update without changes is no write.
 	number := random.Uint64()
 	switch roll := random.IntN(10); {
 	case roll < 3:
@@ -145,8 +147,8 @@ func (t *truth) change(ctx context.Context, random *rand.Rand, writer int) (int,
 	}
 }
 
-// until tries again while the API server is away, and answers how many writes took place: none if it is refused
-// as expected.
+// until repeats a write while the API server is away. It returns the number of successful writes, which is
+// zero after an expected error.
 func until(ctx context.Context, expected func(error) bool, try func(context.Context) error) (int, error) {
 	deadline := time.Now().Add(patience)
 	for {

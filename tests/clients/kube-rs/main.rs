@@ -1,8 +1,8 @@
-//! Starts a reflector twice: cold, from the API server, and warm, from kubewarm; and prints how long each
-//! took to its first answer.
+//! Starts a reflector twice: cold, from the API server, and warm, from kubewarm. It prints the time until
+//! the first result of each.
 //!
-//! `cargo run --example warmstart -- KUBECONFIG CACHE_KUBECONFIG [NAMESPACE]`, where the second kubeconfig
-//! is what `kubewarm kubeconfig` writes: nothing else differs.
+//! `cargo run --example warmstart -- KUBECONFIG CACHE_KUBECONFIG [NAMESPACE]`, where `kubewarm kubeconfig`
+//! wrote the second kubeconfig. Both starts run the same code.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a reconciler's first read comes to, and how long a fresh process waits for it.
+/// Returns the result of a reconciler's first read, and the time that a new process waits for it.
 async fn first_answer(
     kubeconfig: &Path,
     namespace: Option<&str>,

@@ -22,11 +22,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// flags are the command line.
+// flags contains the command line.
 type flags struct {
 	cacheKubeconfig string
 	namespace       string
-	// secrets is how the controller sees Secrets, which no profile declares.
+	// secrets selects how the controller reads Secrets, which no profile declares.
 	secrets     string
 	syncTimeout time.Duration
 }
@@ -56,7 +56,7 @@ func run(ctx context.Context, given flags) error {
 		LeaderElection:          true,
 		LeaderElectionID:        "settings-controller",
 		LeaderElectionNamespace: given.namespace,
-		// Whoever comes next need not wait for the lease to expire.
+		// The next leader need not wait for the lease to expire.
 		LeaderElectionReleaseOnCancel: true,
 		Cache:                         cache.Options{DefaultNamespaces: namespaces},
 		Controller:                    config.Controller{CacheSyncTimeout: given.syncTimeout},

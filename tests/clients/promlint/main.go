@@ -1,5 +1,5 @@
-// Reads metrics in the text format from standard input, prints each finding of Prometheus' linter, and exits
-// with 1 if there is one.
+// Reads metrics in the text format from standard input and prints each finding of Prometheus' linter. It
+// exits with 1 if there is one.
 package main
 
 import (

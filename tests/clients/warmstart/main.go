@@ -1,9 +1,9 @@
 // Command warmstart starts the cache of a controller twice: cold, from the API server, and warm, from
-// kubewarm; and prints how long each took to its first answer.
+// kubewarm. It prints the time until the first result of each.
 //
 //	go run ./warmstart [-api-version v1] [-kind ConfigMap] [-namespace shop] KUBECONFIG CACHE_KUBECONFIG
 //
-// The second kubeconfig is what `kubewarm kubeconfig` writes: nothing else differs.
+// `kubewarm kubeconfig` writes the second kubeconfig. Both starts run the same code.
 package main
 
 import (
@@ -43,8 +43,8 @@ func main() {
 	}
 }
 
-// firstAnswer is what a reconciler's first read comes to, and how long a fresh process waits for it: the
-// manager finds the kind, its cache lists and watches it, and the read is answered from there.
+// firstAnswer returns the result of a reconciler's first read, and the time that a new process waits for
+// it. The manager finds the kind, its cache lists and watches it, and the read comes from the cache.
 func firstAnswer(kubeconfig string, of schema.GroupVersionKind, namespace string) (int, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -66,7 +66,7 @@ func firstAnswer(kubeconfig string, of schema.GroupVersionKind, namespace string
 		defer cancel()
 		return manager.GetClient().List(ctx, objects, client.InNamespace(namespace))
 	}
-	// Runs once the cache runs, as controllers do.
+	// The manager starts runnables such as controllers after its cache.
 	if err := manager.Add(runnable(first)); err != nil {
 		return 0, 0, err
 	}

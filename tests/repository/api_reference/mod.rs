@@ -1,4 +1,4 @@
-//! `docs/api.md`: the CRD's schema as a page to read.
+//! Generates `docs/api.md` from the CRD's schema.
 
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
@@ -59,14 +59,14 @@ fn columns(page: &mut String, version: &Value) {
     page.push('\n');
 }
 
-/// One object and, below it, the objects it holds.
+/// The section of one object, followed by the sections of the objects in it.
 fn section(page: &mut String, path: &str, schema: &Value) {
     let _ = writeln!(page, "### {path}\n\n{}\n", text(&schema["description"]));
     let none = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&none);
     let required: Vec<_> = items(&schema["required"]).map(text).collect();
     page.push_str("| field | type | default | bounds | meaning |\n|---|---|---|---|---|\n");
-    // Required fields first, then by name: the CRD keeps no order of its own.
+    // Required fields come first, then the others by name. The CRD does not keep the order of fields.
     let mut names: Vec<_> = properties.keys().collect();
     names.sort_by_key(|name| (!required.contains(&name.as_str()), name.as_str()));
     for name in &names {

@@ -1,4 +1,4 @@
-//! Files of the chart that are copies, with what Helm adds.
+//! Files of the chart that are generated from other files, with Helm's syntax added.
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
@@ -17,7 +17,7 @@ const KEEP: &str = "  {{- if .Values.crds.keep }}
   {{- end }}
 ";
 
-/// The CRD as a template.
+/// The CRD as a template of the chart.
 pub(crate) fn crd() -> String {
     let crd = manifests::crd_yaml().expect("the CRD serializes");
     let crd = crd.strip_prefix(HEADER).expect("a generated file begins so");
@@ -25,14 +25,14 @@ pub(crate) fn crd() -> String {
     template(".Values.crds.enabled", crd, name, &format!("{name}{LABELS}{KEEP}"))
 }
 
-/// `deploy/account-policy.yaml` as a template.
+/// `deploy/account-policy.yaml` as a template of the chart.
 pub(crate) fn account_policy() -> String {
     let name = "  name: kubewarm-accounts\nspec:\n";
     let with_labels = format!("  name: kubewarm-accounts\n{LABELS}spec:\n");
     template(".Values.accountPolicy.enabled", POLICY, name, &with_labels)
 }
 
-/// A template that renders `text` if `condition` holds, with every `place` in it replaced.
+/// A template that renders `text` if `condition` holds, with each `place` replaced by `instead`.
 fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
     assert!(!text.contains("{{"), "Helm would take a part of it for a template");
     assert!(text.contains(place), "{place} is not there");
@@ -41,7 +41,7 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
     format!("{{{{- /* {header} */}}}}\n{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
 }
 
-/// The rules that the operator needs, and the versions of the CRD.
+/// The operator's rules and the CRD's versions.
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
         let more: &[More] =

@@ -1,4 +1,4 @@
-//! What the chart takes from elsewhere is what is there today. `BLESS=1` rewrites it.
+//! Tests that the chart's generated files match their sources. `BLESS=1` rewrites them.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// More would be read by nobody.
+/// A chart with more values would be too long to read.
 const MAX_VALUES: usize = 200;
 
 fn in_chart(path: &str) -> PathBuf {
@@ -43,7 +43,7 @@ fn assert_committed(path: &str, generated: &str) {
 }
 
 #[test]
-fn the_crd_of_the_chart_is_the_programs() {
+fn the_charts_crd_matches_the_programs_crd() {
     assert_committed("templates/crd.yaml", &copies::crd());
 }
 
@@ -53,13 +53,13 @@ fn the_account_policy_of_the_chart_is_the_shipped_one() {
 }
 
 #[test]
-fn the_rules_of_the_chart_are_those_that_the_program_prints() {
+fn the_charts_rules_match_kubewarm_rbac() {
     assert_committed("files/operator.yaml", &copies::operator());
 }
 
-// One test, because the page is made of what is written into the schema.
+// One test, because the page is generated from the schema.
 #[test]
-fn the_schema_and_the_page_say_what_the_values_say() {
+fn the_schema_and_the_page_match_the_values() {
     let (values, rows) = (yaml("values.yaml"), values::rows(&read("values.yaml")));
     let schema = schema::complete(&read("values.schema.json"), &values, &rows);
     assert_committed("values.schema.json", &schema);
@@ -80,7 +80,7 @@ fn every_value_is_described_and_checked() {
     assert_eq!(schema::differences(&schema, &values, &paths), [] as [String; 0]);
 }
 
-/// The arguments of `kubewarm run`: the variable of each, and its default.
+/// The environment variable and the default of each argument of `kubewarm run`.
 fn flags() -> Vec<(String, Option<String>)> {
     let cli = Cli::command();
     let run = cli.find_subcommand("run").expect("there is one");
@@ -93,7 +93,7 @@ fn flags() -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn the_defaults_of_the_chart_are_those_of_the_program() {
+fn chart_defaults_match_the_programs_defaults() {
     let values = yaml("values.yaml");
     let (operator, reads) = (&values["operator"], &values["readApi"]);
     let number = |value: &Value| value.as_u64().expect("a number").to_string();
@@ -122,7 +122,7 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
     ];
     let mut flags: Vec<_> =
         flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();
-    // The program by itself has nobody's right to review tokens; the chart has.
+    // Outside a pod the operator cannot review tokens, so the program's default differs from the chart's.
     flags.retain(|(name, _)| name != "KUBEWARM_METRICS_AUTH");
     flags.sort();
     assert_eq!(flags, expected.map(|(name, default)| (name.to_owned(), default)));
@@ -130,7 +130,7 @@ fn the_defaults_of_the_chart_are_those_of_the_program() {
 
 #[test]
 fn every_flag_can_be_set_by_a_value() {
-    // In a pod these follow from its ServiceAccount.
+    // No value sets these flags: in a pod, kubewarm reads them from its ServiceAccount's files.
     let not_set = ["KUBEWARM_OPERATOR_NAMESPACE", "KUBEWARM_KUBECONFIG", "KUBEWARM_CONTEXT"];
     let deployment = read("templates/deployment.yaml");
     for (name, _) in flags() {
@@ -140,7 +140,7 @@ fn every_flag_can_be_set_by_a_value() {
 }
 
 #[test]
-fn the_description_of_the_chart_is_of_this_version() {
+fn the_charts_metadata_names_this_version() {
     let chart = yaml("Chart.yaml");
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!([&chart["version"], &chart["appVersion"]], [version, version]);

@@ -1,11 +1,12 @@
-//! `values.schema.json`: its descriptions from `values.yaml`, and what a profile may say from the CRD.
+//! Generates `values.schema.json`: descriptions from `values.yaml`, and the schema of profiles from the
+//! CRD.
 
 use super::values::{Row, at};
 use kube::CustomResourceExt as _;
 use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Map, Value, json};
 
-/// Keywords that mean the same in a CRD and in draft 7.
+/// Keywords with the same meaning in a CRD and in draft 7.
 const KEPT: [&str; 14] = [
     "additionalProperties",
     "enum",
@@ -22,10 +23,10 @@ const KEPT: [&str; 14] = [
     "properties",
     "required",
 ];
-/// Keywords of a CRD that check nothing a schema of draft 7 could check.
+/// Keywords of a CRD that validate nothing in draft 7.
 const LEFT_OUT: [&str; 4] = ["default", "description", "format", "title"];
 
-/// The schema in `text`, completed.
+/// Completes the schema in `text`.
 pub(crate) fn complete(text: &str, values: &Value, rows: &[Row]) -> String {
     let mut schema: Value = serde_json::from_str(text).expect("it is JSON");
     for Row { path, text } in rows {
@@ -41,7 +42,7 @@ pub(crate) fn complete(text: &str, values: &Value, rows: &[Row]) -> String {
     format!("{text}\n")
 }
 
-/// A CRD's schema in draft 7, which also refuses the fields that the API server would drop.
+/// A CRD's schema in draft 7. It also rejects unknown fields, which the API server would drop.
 fn strict(schema: &Value) -> Value {
     let mut found = Map::new();
     for (keyword, value) in schema.as_object().expect("a schema is an object") {
@@ -69,7 +70,7 @@ fn strict(schema: &Value) -> Value {
     Value::Object(found)
 }
 
-/// Bounds are floats in the CRD's types.
+/// The CRD's types hold bounds as floats.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|number| number.fract() == 0.0);
     let text = number.map(|number| format!("{number:.0}"));
@@ -81,7 +82,7 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     reference.map_or(schema, |path| root.pointer(path).expect("the definition is there"))
 }
 
-/// What differs between the values that the schema knows and those that there are.
+/// The differences between the values in the schema and the values in `values.yaml`.
 pub(crate) fn differences(schema: &Value, values: &Value, described: &[&str]) -> Vec<String> {
     fn walk(root: &Value, at: &str, value: &Value, described: &[&str], found: &mut Vec<String>) {
         let schema = field(root, at);
@@ -104,7 +105,7 @@ pub(crate) fn differences(schema: &Value, values: &Value, described: &[&str]) ->
     }
     let mut found = Vec::new();
     walk(schema, "", values, described, &mut found);
-    // Helm hands it to every chart below an umbrella.
+    // Helm passes `global` to every subchart.
     found.retain(|difference| difference != "global is in the schema alone");
     found
 }
@@ -114,7 +115,7 @@ fn field<'a>(root: &'a Value, path: &str) -> &'a Value {
     keys.fold(root, |schema, key| resolve(root, &schema["properties"][key]))
 }
 
-/// What can be written at `path`, in words.
+/// A short description of the values that `path` accepts.
 pub(crate) fn takes(root: &Value, path: &str) -> String {
     let schema = field(root, path);
     if let Some(values) = schema["enum"].as_array() {

@@ -1,4 +1,4 @@
-//! What a text exposition says of its metrics.
+//! Parses metrics in Prometheus' text format.
 
 /// One metric.
 #[derive(Debug, Default)]
@@ -6,19 +6,19 @@ pub(crate) struct Family {
     pub(crate) name: String,
     pub(crate) help: String,
     pub(crate) kind: String,
-    /// As they stand in the exposition, without `le`.
+    /// The names of the labels, in the order of the text, without `le`.
     pub(crate) labels: Vec<String>,
-    /// The upper bounds of a histogram, without the last, infinite one.
+    /// The upper bounds of a histogram's buckets, without the infinite one.
     pub(crate) buckets: Vec<String>,
 }
 
-/// Every metric of `text`, but those that the prometheus crate names.
+/// Every metric of `text`, except the metrics that the prometheus crate names.
 pub(crate) fn families(text: &str) -> Vec<Family> {
     let blocks = text.split("# HELP ").skip(1).map(family);
     blocks.filter(|family| !family.name.starts_with("process_")).collect()
 }
 
-/// The metric of a block: its help, its type, and its series.
+/// Parses the help, type and series of a metric.
 fn family(block: &str) -> Family {
     let mut lines = block.lines();
     let (name, help) = lines.next().and_then(|line| line.split_once(' ')).expect("a HELP line");
@@ -36,7 +36,7 @@ fn family(block: &str) -> Family {
     family
 }
 
-/// The names and values of a series' labels; no value has a quotation mark in it.
+/// The names and values of a series' labels. No value contains a quotation mark.
 fn labels(series: &str) -> impl Iterator<Item = (&str, &str)> {
     let labels = series.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
     let labels = labels.map_or("", |(labels, _)| labels);

@@ -1,4 +1,4 @@
-//! The exposition as Prometheus reads it: exact for a small input, complete and bounded.
+//! Tests the metrics page: its exact text for a small input, its documentation, and its number of series.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -42,16 +42,16 @@ use std::{
     time::Duration,
 };
 
-/// The most series that 40 resources, each in cells of one namespace and of all, and 20 profiles
-/// make: when every label value has occurred, with three status codes, and every profile lacks whatever
-/// it can lack. A new label shows here before it shows in somebody's bill.
+/// The most series for 40 resources and 20 profiles, with two informers for each resource. Every label
+/// value has occurred, with three status codes, and every profile lacks all permissions. A new label
+/// changes this number here before it costs users storage.
 const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 9_883;
 
-/// What makes that number: series of the process, of a resource and of a profile. Of the latter 66 are of
-/// permissions that are missing, where 32 targets and their namespaces may be neither listed nor watched.
+/// The series of the process, of each resource and of each profile. 66 series of a profile count missing
+/// permissions: list and watch of 32 targets and of their namespaces.
 const SERIES_OF: [usize; 3] = [423, 188, 97];
 
-/// The most series that so many resources and profiles make.
+/// The most series for this number of resources and profiles.
 const fn most_series(resources: usize, profiles: usize) -> usize {
     let [process, resource, profile] = SERIES_OF;
     process + resource * resources + profile * profiles
@@ -60,8 +60,8 @@ const fn most_series(resources: usize, profiles: usize) -> usize {
 const BUILD: BuildInfo = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
 
 #[test]
-fn a_small_input_gives_exactly_this_text() {
-    let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
+fn a_small_input_gives_the_expected_page() {
+    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
     let pods = resource("", "pods");
     let shop = snapshot(&pods, namespace("shop"), synced(1_000));
     let mut waiting = listing();
@@ -84,7 +84,7 @@ fn a_small_input_gives_exactly_this_text() {
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
 }
 
-/// Every metric there is.
+/// Every metric of kubewarm.
 pub(crate) fn described() -> Vec<Family> {
     families(&full(1, 1))
 }
@@ -116,16 +116,16 @@ fn the_number_of_series_is_within_its_budget() {
 }
 
 #[test]
-fn the_number_of_series_is_as_it_is_documented() {
+fn the_number_of_series_matches_the_documentation() {
     for (kinds, profiles) in [(0, 0), (1, 0), (0, 1), (40, 20), (201, 101)] {
-        // One more of either is the one that stands for all that have no room.
+        // The last resource and the last profile stand for all beyond the bound.
         let (found, most) = (series(&full(kinds, profiles)).count(), most_series(kinds, profiles));
         assert_eq!(found, most, "{kinds} kinds, {profiles} profiles");
     }
 }
 
 #[test]
-fn more_kinds_and_profiles_than_have_room_make_no_more_series() {
+fn kinds_and_profiles_beyond_the_bound_add_no_series() {
     let (at_the_cap, beyond) = (full(201, 101), full(400, 300));
     assert_eq!(series(&at_the_cap).count(), series(&beyond).count());
     assert!(beyond.contains(r#"kubewarm_objects{group="_other",resource="_other""#));
@@ -133,8 +133,8 @@ fn more_kinds_and_profiles_than_have_room_make_no_more_series() {
 }
 
 #[test]
-fn series_end_where_they_began_when_the_cells_are_gone() {
-    let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
+fn the_number_of_series_returns_to_its_start_without_informers() {
+    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
     let cells = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&cells);
     metrics.observe_informers(move || read.lock().clone()).expect("once");
@@ -154,11 +154,11 @@ fn the_page_about_metrics_is_up_to_date() {
     assert_golden("docs/metrics.md", &page::page(&described()).expect("it is written"));
 }
 
-/// Everything that can be counted, for so many kinds and profiles; each kind in cells of one
-/// namespace and of all.
+/// A metrics page with every label value, for this number of kinds and profiles. Each kind has an informer
+/// of one namespace and one of all namespaces.
 fn full(kinds: usize, profiles: usize) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
+    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
     let resources: Vec<_> =
         (0..kinds).map(|at| resource("x.io", &format!("kind{at:03}"))).collect();
     let cells: Vec<_> = resources
@@ -178,7 +178,7 @@ fn full(kinds: usize, profiles: usize) -> String {
     let certificate = Arc::new(certificate);
     let shown = [TlsListener::Admin, TlsListener::Read].map(|of| (of, Arc::clone(&certificate)));
     metrics.observe_certificates(shown.into()).expect("once");
-    // As a scrape does, so that it is the first by the order of the cells that have room.
+    // A scrape comes first, so that the informers' order decides which resources have series of their own.
     metrics.render().expect("it renders");
     for resource in &resources {
         measure_everything(&metrics, resource);
@@ -243,7 +243,7 @@ fn read_everything(metrics: &Metrics, resources: &[Resource]) {
     }
 }
 
-/// One of each label value; three status codes, as a bad day has them.
+/// Counts one event for each label value, with three status codes.
 fn measure_everything(metrics: &Metrics, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.informers().for_resource(resource);
@@ -359,8 +359,7 @@ fn profile(number: usize) -> ProfileSnapshot {
     }
 }
 
-/// The same, of 32 kinds that are neither listed nor watched, and neither are the namespaces of their
-/// selectors.
+/// A profile that lacks list and watch of 32 kinds and of its selectors' namespaces.
 fn profile_without_rights(number: usize) -> ProfileSnapshot {
     let kinds = (0..33).map(|kind| resource("", &format!("kind{kind}")));
     let missing =

@@ -1,4 +1,4 @@
-//! `docs/metrics.md`, made from what kubewarm exports.
+//! Generates `docs/metrics.md` from the exported metrics.
 
 use super::{SERIES_OF_40_RESOURCES_AND_20_PROFILES, exposition::Family};
 use kubewarm::{
@@ -42,7 +42,7 @@ memory, threads and open files.
   the read API end with the process.
 ";
 
-/// Title, the labels that all metrics of the section have, and their names in the order of reading.
+/// The title, the labels of all metrics in the section, and the names of the metrics in reading order.
 type Section = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const SECTIONS: [Section; 5] = [
@@ -161,7 +161,7 @@ const ORDER: [&str; 17] = [
     "listener",
 ];
 
-/// The whole page.
+/// The complete page.
 pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
     let mut page = String::from(HEAD);
     writeln!(
@@ -207,7 +207,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
     names.iter().filter_map(|name| families.iter().find(|family| family.name == *name))
 }
 
-/// Metric, label and its values.
+/// The closed sets of label values: the metric, the label and its values.
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
@@ -261,7 +261,7 @@ fn verbs() -> Vec<&'static str> {
     [Verb::List, Verb::Watch].map(Verb::as_str).into()
 }
 
-/// Every label of an HTTP status, by class.
+/// Every value of the status code label, by class.
 fn codes() -> Vec<&'static str> {
     let all = [None].into_iter().chain((0..=u16::MAX).map(Some)).map(code_label);
     let exact = |label: &&str| label.parse::<u16>().is_ok();
@@ -279,7 +279,7 @@ fn code_list(words: &[&str]) -> String {
 }
 
 #[test]
-fn every_metric_has_its_place_on_the_page() {
+fn every_metric_is_in_a_section_of_the_page() {
     let exported: BTreeSet<_> = super::described().into_iter().map(|family| family.name).collect();
     let listed = SECTIONS.iter().flat_map(|(_, _, names)| *names).map(ToString::to_string);
     assert_eq!(listed.collect::<BTreeSet<_>>(), exported);
@@ -291,7 +291,7 @@ fn every_metric_has_its_place_on_the_page() {
     }
 }
 
-/// Labels whose values are names, of builds, conditions or kinds.
+/// Labels whose values are names, for instance of conditions or kinds.
 const NAMES: &[&str] = &["version", "revision", "rustc", "name", "condition", "group", "resource"];
 /// Labels that the text above the tables explains.
 const EXPLAINED: &[&str] = &["namespace", "profile", "scope"];

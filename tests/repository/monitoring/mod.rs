@@ -9,7 +9,7 @@ mod rules;
 
 use std::{fs, path::Path};
 
-/// A file of the repository.
+/// The text of a file in the repository.
 fn read(path: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))

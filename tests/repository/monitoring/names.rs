@@ -5,9 +5,9 @@ use crate::metrics::{Family, described};
 use kubewarm::metrics::{BuildInfo, Metrics};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What Prometheus and those who run it add to every series.
+/// Labels that Prometheus and its administrators add to every series.
 const OF_TARGETS: &[&str] = &["job", "instance", "pod", "cluster"];
-/// What Prometheus says of alerts.
+/// The metric that Prometheus exports about alerts, and its labels.
 const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severity"]);
 
 /// The expressions of the rules and the dashboards.
@@ -54,7 +54,7 @@ fn of_the_process() -> Vec<String> {
     names.map(|(name, _)| name.to_owned()).filter(|name| name.starts_with("process_")).collect()
 }
 
-/// The closed sets of label values, by metric and label, from the page that is made of them.
+/// The closed sets of label values by metric and label, read from docs/metrics.md.
 fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
     let page = read("docs/metrics.md");
     let (_, table) = page.split_once("## Label values").expect("the section");
@@ -66,13 +66,13 @@ fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
     .collect()
 }
 
-/// Why a value of a label can never be met, if so.
+/// The reason why a label never has this value, or `None` if it can.
 fn impossible(selector: &Selector, label: &str, value: &str) -> Option<String> {
     if value.contains(['$', '.', '+']) {
         return None;
     }
     let possible = |word: &str| match label {
-        // Each is named in what the API reference says about conditions.
+        // The API reference names each condition.
         "condition" => read("docs/api.md").contains(&format!("`{word}`")),
         _ => closed_sets()
             .get(&(selector.metric.clone(), label.to_owned()))
@@ -99,8 +99,8 @@ fn faults(expression: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
             faults.extend(impossible(selector, label, value));
         }
     }
-    let strange = |label: &&String| !labels.contains(label) && !is_of_target(label);
-    faults.extend(names.labels.iter().filter(strange).map(|label| format!("no label {label}")));
+    let is_unknown = |label: &&String| !labels.contains(label) && !is_of_target(label);
+    faults.extend(names.labels.iter().filter(is_unknown).map(|label| format!("no label {label}")));
     if names.selectors.is_empty() {
         faults.push("no metric in it".to_owned());
     }
@@ -131,14 +131,14 @@ fn every_metric_is_used() {
     let is_used = |name: &str| forms(name).iter().any(|form| used.contains(form));
     let names = described().into_iter().map(|family| family.name);
     let unused: Vec<_> = names.filter(|name| !is_used(name)).collect();
-    assert!(unused.is_empty(), "nobody sees {unused:?}");
+    assert!(unused.is_empty(), "no rule or panel uses {unused:?}");
     let recorded = rules.recorded().map(|(name, _)| name);
     let unused: Vec<_> = recorded.filter(|name| !used.contains(*name)).collect();
-    assert!(unused.is_empty(), "recorded for nobody: {unused:?}");
+    assert!(unused.is_empty(), "no rule or panel uses the recorded {unused:?}");
 }
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn unknown_metrics_and_labels_are_reported() {
     let known = series(&Rules::read());
     for (expression, fault) in [
         ("kubewarm_object", "there is no kubewarm_object"),

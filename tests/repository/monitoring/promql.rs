@@ -1,26 +1,26 @@
-//! The names in a `PromQL` expression: enough to hold them to what exists. Whether it is sound, promtool says.
+//! Finds the names in a `PromQL` expression. promtool checks whether the expression is valid.
 
 use std::collections::BTreeSet;
 
-/// Words that are followed by labels.
+/// Keywords that are followed by labels.
 const GROUPING: &[&str] = &["by", "without", "on", "ignoring", "group_left", "group_right"];
-/// Words that are neither metrics nor followed by an opening parenthesis.
+/// Keywords and functions that are not metrics.
 const WORDS: &[&str] =
     &["and", "or", "unless", "bool", "offset", "sum", "min", "max", "count", "group"];
 
-/// One metric, and what is asked of its labels.
+/// A metric and its label matchers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) metric: String,
-    /// Label and value, whatever the operator.
+    /// The label and the value of each matcher, without the operator.
     pub(crate) matchers: Vec<(String, String)>,
 }
 
-/// What an expression names.
+/// The names in an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) selectors: Vec<Selector>,
-    /// Labels of groupings and joins.
+    /// The labels of groupings and joins.
     pub(crate) labels: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ enum Token {
     Symbol(char),
 }
 
-/// The names of an expression.
+/// Finds the names in an expression.
 pub(crate) fn names(expression: &str) -> Names {
     let mut tokens = tokens(expression).into_iter().peekable();
     let mut names = Names::default();

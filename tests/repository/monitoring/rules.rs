@@ -32,7 +32,7 @@ pub(crate) struct Rule {
     annotations: BTreeMap<String, String>,
 }
 
-/// A file of promtool's tests, as far as it is looked at.
+/// The part of a promtool test file that these tests read.
 #[derive(Deserialize)]
 struct Tests {
     tests: Vec<Test>,
@@ -145,9 +145,9 @@ fn each_recorded_series_is_explained_and_nothing_else() {
     assert_eq!(explained, rules.recorded().map(|(name, _)| name.to_owned()).collect());
 }
 
-/// Groups are evaluated at times of their own, the rules of one in their order.
+/// Prometheus evaluates the rules of a group in order, and groups independently.
 #[test]
-fn what_a_rule_builds_on_stands_before_it_in_its_group() {
+fn a_rule_follows_the_rules_that_it_uses_in_its_group() {
     for group in Rules::read().groups {
         let mut before = BTreeSet::new();
         for rule in group.rules {

@@ -1,15 +1,15 @@
-//! What an API server writes down of the requests that it answers.
+//! The API server's audit log: which requests it records, and in which file.
 
 use std::path::PathBuf;
 
 use crate::layout::Layout;
 
-/// Whose requests.
+/// The users whose requests the audit log contains.
 #[derive(Debug, Default, Clone)]
 pub(crate) enum Audited {
     #[default]
-    Nobody,
-    Everybody,
+    NoUsers,
+    AllUsers,
     Group {
         name: String,
         written: Written,
@@ -17,7 +17,7 @@ pub(crate) enum Audited {
     },
 }
 
-/// Objects that are written down as they are after whoever wrote them.
+/// A resource. The audit log contains its objects after each write, by any user.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) group: String,
@@ -25,20 +25,20 @@ pub(crate) struct Written {
 }
 
 impl Audited {
-    /// Where they are written.
+    /// The file of the audit log.
     pub(crate) fn log(&self, layout: &Layout) -> PathBuf {
         match self {
             Self::Group { file, .. } => file.clone(),
-            Self::Nobody | Self::Everybody => layout.audit_log(),
+            Self::NoUsers | Self::AllUsers => layout.audit_log(),
         }
     }
 
-    /// The policy: everything answered, without bodies other than those; requests that are still
-    /// running are not of interest.
+    /// The audit policy, or `None` without an audit log. It records each complete response, with a body
+    /// only for the objects of [`Written`].
     pub(crate) fn policy(&self) -> Option<String> {
         let (written, users) = match self {
-            Self::Nobody => return None,
-            Self::Everybody => (String::new(), String::new()),
+            Self::NoUsers => return None,
+            Self::AllUsers => (String::new(), String::new()),
             Self::Group { name, written: Written { group, resource }, .. } => (
                 format!(
                     "- level: RequestResponse

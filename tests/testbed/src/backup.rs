@@ -1,4 +1,4 @@
-//! Takes etcd back in time, and makes it forget the past.
+//! Backup, restore and compaction of the control plane's etcd.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,8 +16,8 @@ impl ControlPlane {
         run(self.etcdctl().args(["snapshot", "save"]).arg(file)).map(drop)
     }
 
-    /// Stops everything, puts etcd back to a snapshot and starts what ran: resource versions go
-    /// back.
+    /// Stops the control plane, restores etcd from a snapshot and starts the processes again. Resource
+    /// versions go back.
     ///
     /// # Errors
     /// When the snapshot is unusable or something does not start again.
@@ -43,13 +43,14 @@ impl ControlPlane {
         managed.map_or(Ok(()), crate::Process::start)
     }
 
-    /// Compacts etcd at its newest revision: watches from older ones are gone, as far as the API
-    /// server's watch cache does not hide it.
+    /// Compacts etcd at its newest revision. A watch from an older version then fails, unless the API
+    /// server's watch cache still contains that version.
     ///
     /// # Errors
     /// When etcd does not answer.
     pub fn compact(&self) -> Result<()> {
-        // The revision comes with every answer; a key that does not exist is the cheapest question.
+        // Each response of etcd contains the revision. A read of a key that does not exist is the cheapest
+        // request.
         let answer = run(self.etcdctl().args(["get", "none", "--write-out=fields"]))?;
         let revision = answer
             .lines()

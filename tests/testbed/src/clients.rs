@@ -1,11 +1,11 @@
-//! Clients of Go, as programs have them: client-go and controller-runtime.
+//! Go programs that read through client-go and controller-runtime.
 
 use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::module::Module;
 
-/// The Go module, by file name below `tests/clients`.
+/// The files of the Go module, relative to `tests/clients`.
 const MODULE: [(&str, &str); 13] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
@@ -22,7 +22,7 @@ const MODULE: [(&str, &str); 13] = [
     ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
-/// The programs, with the packages they are built from.
+/// Each program, and the Go package that it is built from.
 const PROGRAMS: [(&str, &str); 4] = [
     ("follow", "./follow"),
     ("manager", "./manager"),
@@ -30,23 +30,23 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("warmstart", "./warmstart"),
 ];
 
-/// A folder with `follow`, whose informers read through a cache next to a client of the API server,
-/// `promlint`, which reads metrics, and two examples: the controller `manager`, and `warmstart`.
+/// A folder with the Go programs. `follow` compares informers of kubewarm with the API server, and
+/// `promlint` lints metrics. `manager` and `warmstart` are examples of controllers.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,
 }
 
 impl GoClients {
-    /// The programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), built if they are
-    /// not there.
+    /// Returns the programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), and builds
+    /// them if they are missing.
     ///
     /// # Errors
     /// When Go is missing, a module cannot be fetched, or the build fails.
     ///
     /// # Cost
-    /// Nothing if cached. Otherwise some 2 minutes on two cores, and 80 MB in the cache; less after the
-    /// control plane, most of whose modules are the same.
+    /// Nothing if cached. Otherwise some 2 minutes on two cores, and 80 MB in the cache. A build after the
+    /// control plane's costs less, because most modules are the same.
     pub fn locate_or_build() -> Result<Self> {
         let module = Module {
             name: "clients",

@@ -9,10 +9,11 @@ use crate::control_plane::{Builder, Ports};
 use crate::error::{Action, Result};
 use crate::layout::Layout;
 
-/// The API server's, as pods reach it: the first address of the range for Services.
+/// The address of the `kubernetes` Service: the first address of the range for Services.
 pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Plain HTTP on this machine: etcd is reachable for whoever may read our files anyway.
+/// etcd speaks plain HTTP on this host only. A local user who can connect to it can also read the test's
+/// files.
 pub(crate) fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
@@ -27,7 +28,8 @@ pub(crate) fn etcd(layout: &Layout, ports: Ports) -> Vec<OsString> {
         flag("--initial-advertise-peer-urls", &peer),
         flag("--initial-cluster", format!("default={peer}")),
         "--unsafe-no-fsync".into(),
-        // As real clusters have it; bookmarks and consistent reads from the cache live on it.
+        // Real clusters set this interval. The API server needs it for bookmarks and for consistent reads
+        // from its watch cache.
         "--watch-progress-notify-interval=5s".into(),
         "--log-level=warn".into(),
     ]
@@ -56,7 +58,8 @@ pub(crate) fn apiserver(
         "--endpoint-reconciler-type=none".into(),
     ];
     if !service_account_admission {
-        // Nobody makes the `default` ServiceAccount that it would insist on.
+        // Without a controller manager, no `default` ServiceAccount exists, and this admission plugin would
+        // reject each pod.
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
     if let Some(policy) = asked.audited.policy() {
@@ -64,7 +67,7 @@ pub(crate) fn apiserver(
         fs::write(&file, policy).action(|| format!("write {}", file.display()))?;
         args.push(flag("--audit-policy-file", file));
         args.push(flag("--audit-log-path", asked.audited.log(layout)));
-        // In megabytes: tests read one file, so it must not be rotated.
+        // The size is in megabytes. Tests read one file, so the log must not rotate.
         args.push("--audit-log-maxsize=100000".into());
     }
     args.extend(asked.apiserver_args.iter().cloned());
@@ -78,9 +81,9 @@ pub(crate) fn controller_manager(layout: &Layout, kubeconfig: &Path) -> Vec<OsSt
         flag("--service-account-private-key-file", layout.pki("sa.key")),
         "--use-service-account-credentials".into(),
         "--leader-elect=false".into(),
-        // The garbage collector of pods would delete those that sit on nodes which do not exist.
+        // The pod garbage collector would delete pods on nodes that do not exist.
         "--controllers=*,-nodeipam,-cloud-node-lifecycle,-pod-garbage-collector-controller".into(),
-        // Nobody asks it anything.
+        // No test sends a request to the controller manager.
         "--secure-port=0".into(),
     ]
 }

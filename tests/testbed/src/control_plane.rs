@@ -1,4 +1,4 @@
-//! A control plane: how to ask for one, and what to do with it.
+//! A control plane for tests: its options, its processes and its kubeconfigs.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,7 +19,7 @@ use crate::prometheus::Prometheus;
 use crate::tools::Tools;
 use crate::{components, port};
 
-/// What a control plane should have; etcd and kube-apiserver are always there.
+/// Options of a control plane. It always has etcd and kube-apiserver.
 #[derive(Debug, Default, Clone)]
 pub struct Builder {
     controller_manager: bool,
@@ -29,23 +29,23 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// With kube-controller-manager: service accounts appear in namespaces, namespaces can be
-    /// deleted, owners collect what they own. Pods on nodes that do not exist are left alone.
+    /// Adds kube-controller-manager. It creates default ServiceAccounts, finishes the deletion of
+    /// namespaces and collects garbage. It does not delete pods on nodes that do not exist.
     #[must_use]
     pub fn with_controller_manager(mut self) -> Self {
         self.controller_manager = true;
         self
     }
 
-    /// The API server writes every answered request into [`ControlPlane::audit_log`], at once.
+    /// Writes each request into [`ControlPlane::audit_log`] as soon as the API server has answered it.
     #[must_use]
     pub fn with_audit_log(mut self) -> Self {
-        self.audited = Audited::Everybody;
+        self.audited = Audited::AllUsers;
         self
     }
 
-    /// The same of what these users, a group, asked for, and into `file`, which outlives the control
-    /// plane. Beside that, the objects of a group and resource, as anybody's writes left them.
+    /// Writes the requests of the group `users` into `file`, which outlives the control plane. The log also
+    /// contains the objects of one resource after each write, by any user.
     #[must_use]
     pub fn with_audit_log_of(
         mut self,
@@ -58,7 +58,7 @@ impl Builder {
         self
     }
 
-    /// Adds arguments to the API server's.
+    /// Adds command-line arguments of the API server.
     #[must_use]
     pub fn with_apiserver_args<A: Into<OsString>>(
         mut self,
@@ -68,14 +68,14 @@ impl Builder {
         self
     }
 
-    /// Uses this folder instead of a temporary one. Only such a control plane can be detached.
+    /// Uses this folder instead of a temporary folder. [`ControlPlane::detach`] needs this option.
     #[must_use]
     pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the control plane and waits until it answers.
     ///
     /// # Errors
     /// When the programs cannot be built or one of them does not start.
@@ -87,7 +87,7 @@ impl Builder {
         self.start_in(home, None)
     }
 
-    /// The folder, and who removes it.
+    /// The folder, and the guard that removes it.
     pub(crate) fn home(&self) -> Result<Home> {
         let folder = match &self.folder {
             Some(folder) => {
@@ -97,7 +97,7 @@ impl Builder {
                 .prefix("kubewarm-testbed-")
                 .tempdir()
                 .action(|| "create a temporary folder".to_owned())?
-                // From here on the guard removes it.
+                // From here on the guard removes the folder.
                 .keep(),
         };
         let layout = Layout::create(&folder)?;
@@ -105,7 +105,7 @@ impl Builder {
         Ok(Home { layout, guard })
     }
 
-    /// Starts it in this folder, and in the namespaces of a node if there is one.
+    /// Starts the control plane in this folder, and in the namespaces of a node if there is one.
     pub(crate) fn start_in(
         self,
         Home { layout, guard }: Home,
@@ -174,7 +174,7 @@ impl Builder {
     }
 }
 
-/// Where the servers listen.
+/// The ports on which the servers listen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ports {
     pub(crate) client: u16,
@@ -182,15 +182,15 @@ pub(crate) struct Ports {
     pub(crate) api: u16,
 }
 
-/// Where the files of a control plane are.
+/// The folder of a control plane.
 pub(crate) struct Home {
     pub(crate) layout: Layout,
-    /// Absent where the folder outlives the control plane.
+    /// `None` where the folder outlives the control plane.
     guard: Option<Guard>,
 }
 
-/// A control plane that runs. It ends with this value.
-// Fields are dropped in this order: the API server goes before etcd, the folder last.
+/// A control plane that runs. Its processes end when this value is dropped.
+// Fields are dropped in this order: the API server ends before etcd, and the folder is removed last.
 pub struct ControlPlane {
     audit_log: PathBuf,
     controller_manager: Option<Process>,
@@ -214,7 +214,7 @@ impl std::fmt::Debug for ControlPlane {
 }
 
 impl ControlPlane {
-    /// Asks for a control plane.
+    /// The options of a new control plane.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -226,7 +226,7 @@ impl ControlPlane {
         self.controller_manager.as_ref().map_or(Ok(()), Process::start)
     }
 
-    /// Lets a control plane [in a folder of its own](Builder::in_folder) live on until
+    /// Lets a control plane [in a given folder](Builder::in_folder) run until
     /// [`take_down`](crate::take_down).
     pub fn detach(self) {
         for process in self.controller_manager.iter().chain([&self.apiserver, &self.etcd]) {
@@ -240,25 +240,25 @@ impl ControlPlane {
         self.layout.root()
     }
 
-    /// The API server.
+    /// The process of the API server.
     #[must_use]
     pub fn apiserver(&self) -> &Process {
         &self.apiserver
     }
 
-    /// etcd.
+    /// The process of etcd.
     #[must_use]
     pub fn etcd(&self) -> &Process {
         &self.etcd
     }
 
-    /// kube-controller-manager, if it was asked for.
+    /// The process of kube-controller-manager, if [`Builder::with_controller_manager`] added it.
     #[must_use]
     pub fn controller_manager(&self) -> Option<&Process> {
         self.controller_manager.as_ref()
     }
 
-    /// The programs this control plane was made of.
+    /// The programs of this control plane.
     #[must_use]
     pub fn tools(&self) -> &Tools {
         &self.tools
@@ -270,36 +270,37 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.ports.api)
     }
 
-    /// The certificate of the authority that vouches for the API server, as pods have it mounted.
+    /// The path of the CA certificate that signed the API server's certificate. Pods find the same file in
+    /// their token volume.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.layout.pki("ca.crt")
     }
 
-    /// A kubeconfig that may do everything.
+    /// A kubeconfig with the rights of cluster-admin.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubectl.kubeconfig
     }
 
-    /// `kubectl` as administrator; add arguments and run it.
+    /// A `kubectl` command with the rights of cluster-admin. Add arguments and run it.
     #[must_use]
     pub fn kubectl(&self) -> Command {
         self.kubectl.command()
     }
 
-    /// Runs `kubectl` as administrator and answers what it printed.
+    /// Runs `kubectl` with the rights of cluster-admin and returns its output.
     ///
     /// # Errors
-    /// With the command line and what it printed, if it fails.
+    /// With the command line and the output, if the command fails.
     pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         run(self.kubectl().args(args))
     }
 
-    /// Applies manifests given as text (`kubectl apply -f`) and answers what that printed.
+    /// Applies manifests given as text (`kubectl apply -f`) and returns the output.
     ///
     /// # Errors
-    /// With what the server said, if it refuses.
+    /// With the API server's message, if it rejects a manifest.
     pub fn apply(&self, manifests: &str) -> Result<String> {
         let file = tempfile::NamedTempFile::new_in(self.folder())
             .and_then(|mut file| {
@@ -309,7 +310,7 @@ impl ControlPlane {
         run(self.kubectl().args(["apply", "-f"]).arg(file.path()))
     }
 
-    /// A kubeconfig with a client certificate of this user, who is in `group`.
+    /// A kubeconfig with a client certificate of this user, as a member of `group`.
     ///
     /// # Errors
     /// When the certificate cannot be made.
@@ -321,8 +322,8 @@ impl ControlPlane {
         self.write_kubeconfig(path, &credential)
     }
 
-    /// Makes another key that signs tokens of service accounts. Once the API server has been
-    /// restarted, it accepts none that it made before.
+    /// Replaces the key that signs ServiceAccount tokens. After a restart, the API server rejects all
+    /// earlier tokens.
     ///
     /// # Errors
     /// When the key cannot be written.
@@ -330,7 +331,7 @@ impl ControlPlane {
         self.authority.make_token_key()
     }
 
-    /// A kubeconfig with a token of this ServiceAccount, good for 24 hours.
+    /// A kubeconfig with a token of this ServiceAccount. The token expires after 24 hours.
     ///
     /// # Errors
     /// When the account does not exist.
@@ -351,10 +352,10 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A process of the caller's that ends with the control plane at the latest, for instance the
-    /// operator under test. It is not started yet, and ready when `ready` says so about its log.
+    /// Describes a process that ends with the control plane at the latest, for instance the operator under
+    /// test. It is not started yet. It is ready when `ready` returns true for its log.
     ///
-    /// `name` is the name of its log and must not be given twice at a time.
+    /// `name` names the log, so two running processes must not share it.
     #[must_use]
     pub fn process(
         &self,
@@ -368,7 +369,7 @@ impl ControlPlane {
         Process::new(recipe, Box::new(probe))
     }
 
-    /// Starts a Prometheus with this configuration and waits until it answers.
+    /// Starts a Prometheus server with this configuration and waits until it answers.
     ///
     /// # Errors
     /// When Debian's package prometheus is not installed, or it does not start.
@@ -376,8 +377,8 @@ impl ControlPlane {
         Prometheus::start(self, None, config)
     }
 
-    /// Where the API server's requests are written ([`Builder::with_audit_log`],
-    /// [`Builder::with_audit_log_of`]): one JSON document a line.
+    /// The file of the audit log ([`Builder::with_audit_log`], [`Builder::with_audit_log_of`]), with one
+    /// JSON document per line.
     #[must_use]
     pub fn audit_log(&self) -> &Path {
         &self.audit_log
@@ -403,7 +404,8 @@ impl ControlPlane {
     }
 }
 
-/// `kubectl` as administrator, with its discovery cache in the control plane's folder.
+/// Creates `kubectl` commands with the rights of cluster-admin. Their discovery cache is in the control
+/// plane's folder.
 #[derive(Debug, Clone)]
 struct Kubectl {
     program: PathBuf,
@@ -419,12 +421,12 @@ impl Kubectl {
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", self.layout.root().join("kubectl-cache"))
-            // Preferences of whoever runs the tests (`kuberc`) must not change what they see.
+            // The user's own preferences (`kuberc`) must not change the output.
             .env("KUBECTL_KUBERC", "false");
         command
     }
 
-    /// Succeeds when this command does.
+    /// A readiness check that runs a command and succeeds if the command does.
     fn probe<const N: usize, A>(&self, args: [A; N]) -> Probe
     where
         A: AsRef<OsStr> + Send + Sync + 'static,

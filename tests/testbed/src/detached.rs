@@ -1,4 +1,4 @@
-//! Ends a control plane that outlived the process which started it.
+//! Ends a control plane whose owner process has ended.
 
 use std::fs;
 use std::path::Path;
@@ -18,12 +18,12 @@ pub fn take_down(root: &Path) -> Result<()> {
     for file in files.flatten() {
         let group = fs::read_to_string(file.path()).ok().and_then(|text| text.parse().ok());
         if let Some(group) = group.and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
     fs::remove_dir_all(root)
-        // A dying process may still have written a file.
+        // A dying process may still have written a file, so the removal is tried twice.
         .or_else(|_| {
             std::thread::sleep(std::time::Duration::from_secs(1));
             fs::remove_dir_all(root)

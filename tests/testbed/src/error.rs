@@ -1,4 +1,4 @@
-//! What can go wrong with a control plane, as a person reads it in a failed test.
+//! Errors of the testbed, written for a person who reads a failed test.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -10,50 +10,50 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A program that has to be installed is not.
+    /// A required program is not installed.
     #[error("`{program}` is missing: {remedy}")]
     Missing {
-        /// What was looked for in `PATH`.
+        /// The name of the program that `PATH` does not contain.
         program: &'static str,
-        /// How to get it.
+        /// The way to install the program.
         remedy: &'static str,
     },
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// The operation, with its path.
         action: String,
-        /// What the system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A command ended with a failure.
+    /// A command failed.
     #[error("`{command}` failed, {status}:\n{output}")]
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
         /// Its standard error, or its standard output if that is empty.
         output: String,
     },
-    /// A process did not come up.
+    /// A process ended before it was ready, or was not ready in time.
     #[error("{process} is not ready: {reason}; its log {} ends:\n{tail}", log.display())]
     NotReady {
-        /// The process as the testbed calls it.
+        /// The testbed's name of the process.
         process: String,
-        /// It ended, or time ran out.
+        /// Whether the process ended or the time ran out.
         reason: String,
-        /// The whole log.
+        /// The path of the complete log.
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
     },
-    /// A server answered what it should not.
+    /// A server returned an unexpected response.
     #[error("asked {asked}: {answer}")]
     Answer {
-        /// Who, and for what.
+        /// The server and the request.
         asked: String,
-        /// The answer.
+        /// The response.
         answer: String,
     },
     /// A certificate or key could not be made.
@@ -61,14 +61,14 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
 }
 
-/// As displayed: `unwrap` in a test then prints a log tail, not one line full of `\n`.
+/// `Debug` prints the same text as `Display`, so that `unwrap` in a test prints a readable log tail.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Says what was tried when the system refuses.
+/// Adds the operation to an error of the operating system.
 pub(crate) trait Action<T> {
     /// # Errors
     /// The same error, with `action` in front.

@@ -1,17 +1,17 @@
-//! Waiting for what a cluster does in its own time.
+//! Polls a cluster until a condition holds.
 
 use std::error::Error;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// The time between two polls.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Waits until `look` succeeds.
+/// Calls `look` until it succeeds, for at most `limit`.
 ///
 /// # Errors
 ///
-/// Its last answer, when time runs out.
+/// The last error of `look`, when the time runs out.
 pub fn eventually<T>(
     limit: Duration,
     mut look: impl FnMut() -> Result<T, Box<dyn Error>>,

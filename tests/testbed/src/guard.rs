@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::error::{Action, Result};
 use crate::layout::pid_folder;
 
-/// Waits for its standard input to end, which happens however the owner ends, then kills what is
-/// written down and removes the cgroups of a node and the folder. A cgroup goes when the last process
-/// in it has died, which takes a moment. The second `rm` is for files that a dying process still
-/// wrote during the first. Debian's `sh` takes a group only with `-s`.
+/// Waits until its standard input ends, which happens however the owner ends. Then it kills the listed
+/// process groups and removes the cgroups and the folder. A cgroup can be removed only after its last
+/// process has died. The second `rm` removes files that a dying process wrote during the first. Debian's
+/// `sh` kills a group only with `-s`.
 const SCRIPT: &str = r#"
 cat >/dev/null
 for file in "$1"/*; do
@@ -25,7 +25,7 @@ done
 [ -n "$KUBEWARM_TESTBED_KEEP" ] || rm -rf "$2" || { sleep 1; rm -rf "$2"; }
 "#;
 
-/// While this lives, the folder and its processes do.
+/// A shell that removes the folder and ends the processes when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shell: Child,
@@ -33,7 +33,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches over the control plane in `root`.
+    /// Starts the guard of the control plane in `root`.
     pub(crate) fn start(root: &Path) -> Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "testbed-guard"])
@@ -41,7 +41,7 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of its own: Ctrl-C in a terminal must end the owner, not the guard.
+            // The guard has its own process group: Ctrl-C in a terminal must end the owner, not the guard.
             .process_group(0)
             .spawn()
             .action(|| "start `sh`".to_owned())?;
@@ -53,7 +53,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // Nothing to be done about a failure, and the guard has no other way to report one.
+        // The guard has no way to report a failure, and no one could handle it.
         let _ = self.shell.wait();
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
     #[test]
-    fn processes_and_folder_go_when_the_guard_hears_no_more_of_its_owner() {
+    fn the_guard_removes_processes_and_folder_when_its_owner_ends() {
         let root = tempfile::tempdir().unwrap().keep();
         let layout = Layout::create(&root).unwrap();
         let mut process = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Helm, in the major versions that people have.
+//! The supported major versions of Helm.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::module::Module;
 use crate::process::run;
 
-/// The Go module, by file name below `tests/helm`.
+/// The files of the Go module, relative to `tests/helm`.
 const MODULE: [(&str, &str); 2] =
     [("go.mod", include_str!("../../helm/go.mod")), ("go.sum", include_str!("../../helm/go.sum"))];
 
-/// Major versions, with the packages they are built from.
+/// Each major version, and the Go package that it is built from.
 const PROGRAMS: [(&str, &str); 2] =
     [("helm-3", "helm.sh/helm/v3/cmd/helm"), ("helm-4", "helm.sh/helm/v4/cmd/helm")];
 
-/// Without these Helm 3 takes every cluster that it does not ask for Kubernetes 1.20. Helm 4 looks at
-/// the version of its client library.
+/// Without these flags, Helm 3 renders for Kubernetes 1.20 unless it can ask a cluster. Helm 4 uses the
+/// version of its client library.
 const FLAGS: &str = "-s -w \
     -X helm.sh/helm/v3/internal/version.version=v3.21.4 \
     -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
@@ -34,8 +34,8 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Helm 3 and Helm 4 from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), built
-    /// if they are not there. What they write about themselves goes below `home`.
+    /// Returns Helm 3 and Helm 4 from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), and
+    /// builds them if they are missing. Their own files are below `home`.
     ///
     /// # Errors
     /// When Go is missing, a module cannot be fetched, or the build fails.
@@ -55,25 +55,25 @@ impl Helm {
         Ok(PROGRAMS.map(|(name, _)| Self { program: folder.join(name), home: home.join(name) }))
     }
 
-    /// Which it is: `helm-3` or `helm-4`.
+    /// The name of this version: `helm-3` or `helm-4`.
     #[must_use]
     pub fn name(&self) -> String {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Runs it and answers what it printed. It knows no cluster unless an argument names a kubeconfig.
+    /// Runs Helm and returns its output. Helm finds no cluster unless an argument names a kubeconfig.
     ///
     /// # Errors
-    /// With the command line and what it printed, if it fails.
+    /// With the command line and the output, if the command fails.
     pub fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         run(self.command().args(args))
     }
 
-    /// `helm`, for no cluster in particular; add arguments and run it.
+    /// A Helm command without a cluster. Add arguments and run it.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        // Repositories, plugins and settings of whoever runs the tests must not change what they see.
+        // The user's own repositories, plugins and settings must not change the output.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("HELM_") {
                 command.env_remove(variable);

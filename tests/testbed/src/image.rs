@@ -1,4 +1,4 @@
-//! The program that the image holds.
+//! The binary of the image under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,14 +6,15 @@ use std::process::Command;
 use crate::error::Result;
 use crate::process::run;
 
-/// The program of the image that `make test-image` builds: without shared libraries and link-time optimization.
+/// Returns the binary of the image that `make test-image` builds: a static binary without link-time
+/// optimization.
 ///
 /// # Errors
-/// When it cannot be built.
+/// When the build fails.
 ///
 /// # Cost
-/// A build of everything, some minutes on two cores; little where nothing has changed since the last.
-/// Others that ask at the same time wait for this build.
+/// A complete build takes some minutes on two cores. A build without changes takes little. Concurrent
+/// callers wait for one build.
 pub fn static_program() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/image/build.sh");
     let printed = run(Command::new(script).arg("test-image"))?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::{Action, Result};
 
-/// How the user of a kubeconfig proves who it is.
+/// The credential of a kubeconfig's user.
 pub(crate) enum Credential<'a> {
     /// A client certificate and its key.
     Certificate { certificate: &'a Path, key: &'a Path },

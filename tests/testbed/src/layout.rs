@@ -1,4 +1,4 @@
-//! Where the files of one control plane lie inside its folder.
+//! The paths of the files in a control plane's folder.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes the folders that the processes expect.
+    /// Creates the folders that the processes expect.
     pub(crate) fn create(root: &Path) -> Result<Self> {
         for part in ["", "pki", "log", "run", "kubeconfig"] {
             let path = root.join(part);
@@ -22,50 +22,51 @@ impl Layout {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// The folder itself.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A certificate or key.
+    /// The path of a certificate or key.
     pub(crate) fn pki(&self, file: &str) -> PathBuf {
         self.root.join("pki").join(file)
     }
 
-    /// What a process printed, restarts included.
+    /// The log of a process, which also contains the output of earlier runs.
     pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.root.join("log").join(format!("{process}.log"))
     }
 
-    /// The process group of a running process; absent when it does not run.
+    /// The file with the process group of a running process. It does not exist while the process does not
+    /// run.
     pub(crate) fn pid(&self, process: &str) -> PathBuf {
         pid_folder(&self.root).join(process)
     }
 
-    /// The kubeconfig of a user.
+    /// The path of a user's kubeconfig.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         // Group and user names contain ':' and '/'.
         let file = user.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
         self.root.join("kubeconfig").join(file)
     }
 
-    /// What the API server was asked, one JSON document a line.
+    /// The API server's audit log, with one JSON document per line.
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.root.join("log/audit.jsonl")
     }
 
-    /// The name of the cgroup, in each hierarchy, with those of the pods in it. The guard takes it away.
+    /// The name of the node's cgroup in each hierarchy. It contains the cgroups of the pods. The guard
+    /// removes it.
     pub(crate) fn cgroup(&self) -> &OsStr {
         self.root.file_name().unwrap_or_default()
     }
 
-    /// etcd's data.
+    /// The folder of etcd's data.
     pub(crate) fn etcd(&self) -> PathBuf {
         self.root.join("etcd")
     }
 }
 
-/// Where the process groups of a control plane are written down.
+/// The folder with one file for each running process; the file contains its process group.
 pub(crate) fn pid_folder(root: &Path) -> PathBuf {
     root.join("run")
 }

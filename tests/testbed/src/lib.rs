@@ -1,9 +1,9 @@
 //! Builds and starts a real control plane for tests and the demo.
 //!
-//! [`ControlPlane::builder`] gives etcd, kube-apiserver and, if asked for, kube-controller-manager,
-//! one process each, so that a test can kill, freeze and restart any of them alone. The programs
-//! are built once from Go modules ([`Tools`]) and kept in a cache folder. Everything that was
-//! started ends with the value, or with the process that owns it, whatever ends that.
+//! [`ControlPlane::builder`] starts etcd, kube-apiserver and, if requested, kube-controller-manager. Each
+//! is a process of its own, so that a test can kill, freeze and restart it. The programs are built once
+//! from Go modules ([`Tools`]) and kept in a cache folder. All processes end when the value is dropped or
+//! its owner process ends, even if that is killed.
 //!
 //! ```no_run
 //! # fn main() -> testbed::Result<()> {

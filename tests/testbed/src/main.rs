@@ -1,5 +1,5 @@
-//! `testbed up --dir FOLDER` starts a control plane that stays; `testbed down --dir FOLDER` ends it.
-//! `testbed node` starts one with a node, for as long as its input is open.
+//! `testbed up --dir FOLDER` starts a control plane that stays, and `testbed down --dir FOLDER` ends it.
+//! `testbed node` starts a control plane with a node, which runs until its standard input ends.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Leaves `FOLDER/admin.kubeconfig` and `FOLDER/bin/kubectl` for scripts.
+/// Starts a control plane. Scripts find `FOLDER/admin.kubeconfig` and `FOLDER/bin/kubectl`.
 fn up(builder: testbed::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     let control_plane = builder.with_controller_manager().in_folder(folder).start()?;
     std::fs::create_dir_all(folder.join("bin"))?;
@@ -43,8 +43,8 @@ fn up(builder: testbed::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints its folder, with `admin.kubeconfig` in it, which is good inside its network:
-/// `nsenter --net --target $(pgrep -P $(cat FOLDER/run/namespaces))`.
+/// Starts a control plane with a node and prints its folder. The folder contains `admin.kubeconfig`, which
+/// works on the node's network only: `nsenter --net --target $(pgrep -P $(cat FOLDER/run/namespaces))`.
 fn node() -> Result<(), Box<dyn Error>> {
     let node = testbed::Node::start()?;
     let folder = node.cluster().folder();

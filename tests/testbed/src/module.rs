@@ -8,24 +8,23 @@ use std::process::Command;
 use crate::error::{Action, Error, Result};
 use crate::process::run;
 
-/// A Go module, and what is built of it.
+/// A Go module and the programs that are built from it.
 pub(crate) struct Module<'a> {
-    /// The beginning of its folder's name in the cache.
+    /// The prefix of the module's folder in the cache.
     pub(crate) name: &'a str,
-    /// What is built and how long that takes, for whoever waits.
+    /// The text that is printed while the build runs: the programs and the duration.
     pub(crate) title: &'a str,
-    /// The text of each file, by its path in the module.
+    /// The content of each file, by its path in the module.
     pub(crate) files: &'a [(&'a str, &'a str)],
-    /// The programs, with the packages they are built from.
+    /// Each program, and the Go package that it is built from.
     pub(crate) programs: &'a [(&'a str, &'a str)],
-    /// For the linker.
+    /// Flags of the linker.
     pub(crate) flags: &'a str,
 }
 
 impl Module<'_> {
-    /// The folder with the programs in the cache folder (`$KUBEWARM_CACHE`, else
-    /// `~/.cache/kubewarm`). They are built if they are not there; others that ask at the same time
-    /// wait for this build.
+    /// Returns the folder of the programs in the cache folder (`$KUBEWARM_CACHE`, else
+    /// `~/.cache/kubewarm`). Missing programs are built, and concurrent callers wait for one build.
     pub(crate) fn locate_or_build(&self) -> Result<PathBuf> {
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).action(|| format!("create {}", cache.display()))?;
@@ -35,7 +34,7 @@ impl Module<'_> {
             return Ok(folder);
         }
         let lock = cache.join(format!("{name}.lock"));
-        // Held until the file is closed, at the end of this function or of the process.
+        // The lock is held until the file is closed, at the end of this function or of the process.
         let lock = fs::File::create(&lock)
             .and_then(|file| file.lock().map(|()| file))
             .action(|| format!("lock {}", lock.display()))?;
@@ -46,8 +45,8 @@ impl Module<'_> {
         Ok(folder)
     }
 
-    /// FNV-1a over everything the build depends on: the standard library's hashes may change between
-    /// releases of Rust, and each change would cost a build.
+    /// An FNV-1a hash of everything that the build depends on. The standard library's hashes can change
+    /// between Rust releases, and each change would cost a build.
     fn fingerprint(&self) -> u64 {
         let texts = self.files.iter().map(|(_, text)| *text);
         texts.chain([self.flags]).flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -56,14 +55,14 @@ impl Module<'_> {
     }
 
     fn build(&self, cache: &Path, folder: &Path) -> Result<()> {
-        let go = Command::new("go").arg("version").output();
-        if !go.is_ok_and(|output| output.status.success()) {
+        let golang = Command::new("go").arg("version").output();
+        if !golang.is_ok_and(|output| output.status.success()) {
             return Err(Error::Missing {
                 program: "go",
                 remedy: "install Go 1.26 or newer (https://go.dev/dl) and put it into PATH",
             });
         }
-        // Straight to the stream: the test harness would keep `eprintln!` back, and a silent wait of
+        // Writes to the stream directly: the test harness would capture `eprintln!`, and a silent build of
         // minutes looks like a hang.
         let into = folder.display();
         let _ = writeln!(io::stderr(), "building {} into {into} (once, some minutes)", self.title);
@@ -86,7 +85,7 @@ impl Module<'_> {
                 .arg(programs.join(program))
                 .arg(package)
                 .env("CGO_ENABLED", "0")
-                // A `go.work` around the cache folder is not ours.
+                // A `go.work` file above the cache folder must not affect the build.
                 .env("GOWORK", "off")
                 .current_dir(&source))?;
         }

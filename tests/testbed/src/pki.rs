@@ -1,4 +1,4 @@
-//! The certificates of one control plane: an authority of its own, the server's, and users'.
+//! The certificates of one control plane: its CA, the API server's certificate and users' certificates.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,21 +12,21 @@ use rcgen::{
 use crate::error::{Action, Result};
 use crate::layout::Layout;
 
-/// Signs certificates of users for as long as the control plane lives.
+/// The CA, which signs users' certificates while the control plane runs.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     layout: Layout,
 }
 
-/// Where a certificate and its key lie.
+/// The paths of a certificate and its key.
 pub(crate) struct Pair {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
 impl Authority {
-    /// Makes the authority (`ca.crt`), the server's pair, which is good for these addresses too, and
-    /// the key that signs tokens of service accounts.
+    /// Creates the CA (`ca.crt`), the API server's certificate and the key that signs ServiceAccount
+    /// tokens. The API server's certificate also names `addresses`.
     pub(crate) fn create(layout: &Layout, addresses: &[Ipv4Addr]) -> Result<Self> {
         let mut ca = CertificateParams::default();
         ca.distinguished_name = name("testbed", None);
@@ -36,7 +36,7 @@ impl Authority {
         let authority = Self { issuer, layout: layout.clone() };
         authority.write("ca.crt", &authority.issuer.pem())?;
 
-        // The second as pods would call it.
+        // Pods use the second name.
         let names = ["localhost", "kubernetes.default.svc"].map(str::to_owned);
         let mut server = CertificateParams::new(names)?;
         server.distinguished_name = name("kube-apiserver", None);
@@ -50,8 +50,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Makes the key that signs tokens of service accounts (`sa.key`, `sa.pub`), in place of any
-    /// other.
+    /// Creates the key that signs ServiceAccount tokens (`sa.key`, `sa.pub`), and replaces an earlier key.
     pub(crate) fn make_token_key(&self) -> Result<()> {
         let tokens = KeyPair::generate()?;
         self.write("sa.key", &tokens.serialize_pem())?;
@@ -59,7 +58,7 @@ impl Authority {
         Ok(())
     }
 
-    /// The pair of a user, who is in `group` (Kubernetes reads CN and O).
+    /// Creates the certificate and key of a user in `group` (Kubernetes reads CN and O).
     pub(crate) fn user(&self, file: &str, user: &str, group: Option<&str>) -> Result<Pair> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(user, group);

@@ -1,4 +1,4 @@
-//! Ports for servers that must come back on the same port after a restart.
+//! Ports for servers that must use the same port after a restart.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,18 +7,18 @@ use parking_lot::Mutex;
 
 use crate::error::{Action, Result};
 
-/// Below the range that Linux hands out to outgoing connections (32768 and up): a connection that
-/// happens to get our port while the server is down would keep it from starting again.
+/// The range of ports, below Linux' range for outgoing connections (32768 and up). An outgoing connection
+/// could take the port while the server is down.
 const RANGE: std::ops::Range<u16> = 18_000..32_000;
 
-/// Those that this process has been given: several control planes start at a time, and none of them listens on its
-/// port at once.
+/// The ports that this process has handed out. Several control planes start at a time, and none listens on
+/// its port at once.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of 127.0.0.1 that nobody listens on right now. This process is given it once.
+/// Returns a port of 127.0.0.1 that is free now. This process hands it out once.
 ///
 /// # Errors
-/// When 100 random ports are all taken, or were given before.
+/// When 100 random ports are all in use, or were handed out before.
 pub(crate) fn free() -> Result<u16> {
     let mut last = None;
     for _ in 0..100 {

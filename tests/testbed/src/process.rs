@@ -1,4 +1,4 @@
-//! One long-running process: started, killed, frozen and restarted at will.
+//! A long-running process that a test can start, kill, freeze and restart.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{Action, Error, Result};
 use crate::layout::Layout;
 
-/// A cold kube-apiserver takes 3 s on two idle cores; tests share them with compilers.
+/// A cold kube-apiserver takes 3 s on two idle cores; tests can run while compilers use both.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
-/// Everything that is sent SIGTERM here ends within a few seconds.
+/// Each process that a test sends SIGTERM ends within a few seconds.
 const TERM_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Runs a command to its end and answers what it printed.
+/// Runs a command to its end and returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command
@@ -36,10 +36,10 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     Err(Error::Command { command: shown, status: output.status, output: output_text })
 }
 
-/// Whether a process that runs is up.
+/// Returns whether a running process is ready.
 pub(crate) type Probe = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What to start, and where its traces go.
+/// The command of a process, and the paths of its log and pid file.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) name: String,
@@ -51,7 +51,7 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Of what this command would run.
+    /// The recipe that runs this command.
     pub(crate) fn new(name: &str, command: &Command, layout: &Layout) -> Self {
         Self {
             name: name.to_owned(),
@@ -67,8 +67,8 @@ impl Recipe {
     }
 }
 
-/// A process of the testbed, in a process group of its own. All methods may be called from any
-/// thread; the process ends with the value.
+/// A process of the testbed, in its own process group. All methods can be called from any thread. The
+/// process ends when this value is dropped.
 pub struct Process {
     recipe: Recipe,
     ready: Probe,
@@ -86,10 +86,11 @@ impl Process {
         Self { recipe, ready, child: Mutex::new(None) }
     }
 
-    /// Starts the process and waits until it is ready, 2 minutes at most. Does nothing if it runs.
+    /// Starts the process and waits until it is ready, for at most 2 minutes. Does nothing if it runs.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or is not ready in time; the error ends with its log.
+    /// When the process cannot be started, ends, or is not ready in time. The error contains the end of its
+    /// log.
     pub fn start(&self) -> Result<()> {
         {
             let mut child = self.child.lock();
@@ -113,7 +114,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the process at once (SIGKILL) and waits for its end. Does nothing if it does not run.
+    /// Sends SIGKILL and waits for the end of the process. Does nothing if it does not run.
     ///
     /// # Errors
     /// When the system refuses.
@@ -125,16 +126,16 @@ impl Process {
         Ok(())
     }
 
-    /// Asks the process to end (SIGTERM) and waits for that, a minute at most.
+    /// Sends SIGTERM and waits for the end of the process, for at most a minute.
     ///
     /// # Errors
-    /// When the process does not run, or did not end in time; then it is killed.
+    /// When the process does not run, or did not end in time. In the second case it is killed.
     pub fn term(&self) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.wait(TERM_TIMEOUT)
     }
 
-    /// Asks the process to end (SIGTERM) without waiting.
+    /// Sends SIGTERM without waiting.
     ///
     /// # Errors
     /// When the process does not run.
@@ -145,7 +146,7 @@ impl Process {
     /// Waits for the process to end by itself.
     ///
     /// # Errors
-    /// When it did not end in time; then it is killed.
+    /// When the process did not end in time. It is then killed.
     pub fn wait(&self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -163,7 +164,7 @@ impl Process {
         }
     }
 
-    /// Stops the process where it stands (SIGSTOP): its connections stay open and silent.
+    /// Sends SIGSTOP. The connections of the process stay open and silent.
     ///
     /// # Errors
     /// When the process does not run.
@@ -171,7 +172,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a frozen process go on.
+    /// Sends SIGCONT to a frozen process.
     ///
     /// # Errors
     /// When the process does not run.
@@ -179,7 +180,7 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Kills and starts.
+    /// Kills the process and starts it again.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -194,7 +195,7 @@ impl Process {
         self.child.lock().as_ref().map(Child::id)
     }
 
-    /// Everything it has printed so far, restarts included.
+    /// The output of the process so far, earlier runs included.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(&self.recipe.log)
@@ -252,7 +253,7 @@ impl Process {
         Error::NotReady { process: name.clone(), reason, log: log.clone(), tail: tail(log) }
     }
 
-    /// So that nobody signals a stranger who got the same number later.
+    /// Removes the pid file, so that no one signals another process that later gets the same number.
     fn forget_pid(&self) {
         let _ = fs::remove_file(&self.recipe.pid);
     }

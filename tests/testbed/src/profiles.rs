@@ -1,11 +1,11 @@
-//! Tenants who write what they can into every string of a `CacheProfile`.
+//! Profiles whose strings are hostile input, such as YAML syntax.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// In labels and annotations, which are no business of any manifest.
+/// Labels and annotations contain it. No generated manifest contains labels or annotations of a profile.
 const FREE_TEXT: &str = "---free-text: '*'";
-/// Each is a valid name, and something else to YAML.
+/// Each string is a valid name, and YAML reads it as something else without quotes.
 pub const AMBIGUOUS: [&str; 10] =
     ["null", "on", "no", "true", "1e3", "0x1f", "123", "0o7", "1-1", "2026-11-21"];
 const HOSTILE: [&str; 12] = [
@@ -77,16 +77,16 @@ pub fn every_string() -> [Value; 2] {
     })
 }
 
-/// A string that a tenant may write.
+/// The position of a string that a tenant can write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// What a JSON pointer points at.
+    /// The value at a JSON pointer.
     Value(String),
-    /// This key of the map that a JSON pointer points at.
+    /// This key of the map at a JSON pointer.
     Key(String, String),
 }
 
-/// All of `value` but those of closed sets, and those that say that it is a profile.
+/// Collects the strings of `value`, except enum values.
 fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
     match value {
         Value::String(_) if !at.ends_with("/type") && !at.ends_with("/operator") => {
@@ -107,7 +107,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<Place>) {
     }
 }
 
-/// All strings of [`every_string`] but those of closed sets, and those that say that it is a profile.
+/// All string positions in the metadata and spec of [`every_string`], except enum values and the annotation.
 #[must_use]
 pub fn all_places() -> Vec<Place> {
     let mut found = Vec::new();
@@ -122,7 +122,7 @@ pub fn all_places() -> Vec<Place> {
     found
 }
 
-/// Puts `word` in `place`; does nothing where there is none.
+/// Writes `word` at `place`. Does nothing if the profile does not have that position.
 pub fn write(profile: &mut Value, place: &Place, word: &str) {
     match place {
         Place::Value(at) => {
@@ -140,8 +140,8 @@ pub fn write(profile: &mut Value, place: &Place, word: &str) {
     }
 }
 
-/// A `CacheProfile` with any text in one to three of its strings. Some are valid names that YAML takes for
-/// something else.
+/// A `CacheProfile` with any text in one to three of its strings. YAML would read some of the valid names
+/// as something else.
 pub fn hostile() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         prop::sample::select(&HOSTILE[..]).prop_map(str::to_owned),

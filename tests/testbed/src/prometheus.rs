@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes what a test wants it to.
+//! A Prometheus server that scrapes the targets of a test.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -16,23 +16,23 @@ use crate::process::Process;
 
 const PROGRAM: &str = "prometheus";
 const REMEDY: &str = "install Debian's package prometheus";
-/// For an answer.
+/// The read timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Debian's Prometheus, which ends with the control plane at the latest.
+/// Debian's Prometheus server. It ends with the control plane at the latest.
 #[derive(Debug)]
 pub struct Prometheus {
     process: Process,
-    /// Of the node on whose network it is.
+    /// The way into the node's network, if the server runs there.
     entrance: Option<Entrance>,
 }
 
 /// One series and its value at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Its labels, the name among them.
+    /// The labels of the series, including its name.
     pub labels: BTreeMap<String, String>,
-    /// The value.
+    /// The value of the series.
     pub value: f64,
 }
 
@@ -43,7 +43,7 @@ impl Prometheus {
         config: &Value,
     ) -> Result<Self> {
         let path = cluster.folder().join("prometheus.yml");
-        // JSON is YAML.
+        // JSON is also YAML.
         std::fs::write(&path, config.to_string()).action(|| format!("write {}", path.display()))?;
         let mut command = match entrance {
             Some(entrance) => entrance.network_command(PROGRAM),
@@ -65,10 +65,10 @@ impl Prometheus {
         Ok(Self { process, entrance: entrance.cloned() })
     }
 
-    /// What an expression comes to now.
+    /// The current value of an expression.
     ///
     /// # Errors
-    /// When it is no expression, or one whose value is no set of series.
+    /// When the expression is invalid, or its value is not an instant vector.
     pub fn query(&self, expression: &str) -> Result<Vec<Sample>> {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("query", expression)
@@ -86,10 +86,10 @@ impl Prometheus {
         samples.ok_or_else(|| answer(&path, &data.to_string()))
     }
 
-    /// The data of what the HTTP API answers.
+    /// The `data` field of a response of the HTTP API.
     ///
     /// # Errors
-    /// When it answers anything but a success.
+    /// When the response is not a success.
     pub fn get(&self, path: &str) -> Result<Value> {
         let log = self.process.log();
         let line = log.lines().rev().find(|line| line.contains("\"Listening on\""));
@@ -114,7 +114,7 @@ fn answer(path: &str, answer: &str) -> Error {
     Error::Answer { asked: format!("Prometheus for {path}"), answer: answer.to_owned() }
 }
 
-/// Headers and body, in a version of HTTP in which an answer has no chunks.
+/// Returns headers and body. The request uses HTTP/1.0, whose responses are not chunked.
 fn ask(address: &str, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

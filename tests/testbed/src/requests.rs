@@ -1,4 +1,4 @@
-//! Requests that no client sends: those of `tests/data/requests.txt`, changed where it may hurt.
+//! Invalid and unusual requests: the requests of `tests/data/requests.txt` with random changes.
 
 use base64::{
     Engine as _,
@@ -7,18 +7,18 @@ use base64::{
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 use std::fmt;
 
-/// A request for something to read.
+/// A read request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Such as `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
-    /// Path and query, percent-encoded or not.
+    /// The path and query, percent-encoded or not.
     pub target: String,
     /// The `Accept` header, if there is one.
     pub accept: Option<String>,
 }
 
-/// The parameters that a read API knows, and some that it does not.
+/// Query parameters that a read API supports, and some that it does not.
 pub const PARAMETERS: [&str; 16] = [
     "labelSelector",
     "fieldSelector",
@@ -37,7 +37,7 @@ pub const PARAMETERS: [&str; 16] = [
     "timeout",
     "LABELSELECTOR",
 ];
-/// What is at the edge of something.
+/// Boundary values and malformed values of parameters.
 const EDGES: [&str; 40] = [
     "",
     "0",
@@ -80,11 +80,11 @@ const EDGES: [&str; 40] = [
     "a%20in%20%28%29",
     "%F0%9F%A6%80",
 ];
-/// The signs of selectors, of queries and of media types.
+/// Characters and words of selectors, queries and media types.
 const SIGNS: &str = r"([a-z]|app|in|notin|metadata\.name|application/json|as=Table|[=!<>(),;&?/.*+ \\-]|%3D|%2C|%28|%29|%21|%00|%u|é|🦀){0,24}";
 
 impl Request {
-    /// A line of the corpus.
+    /// Parses a line of the corpus.
     fn of(line: &str) -> Option<Self> {
         let (request, accept) = match line.split_once('|') {
             Some((request, accept)) => (request, Some(accept.trim().to_owned())),
@@ -94,20 +94,20 @@ impl Request {
         Some(Self { method: method.to_owned(), target: target.to_owned(), accept })
     }
 
-    /// The target up to its query.
+    /// The target without its query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// What stands behind the first question mark.
+    /// The text after the first question mark.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
     }
 }
 
-/// A line of the corpus.
+/// Printed as a line of the corpus.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.target.escape_debug())?;
@@ -129,22 +129,22 @@ fn lines() -> impl Iterator<Item = &'static str> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// One way to change a request.
+/// One change of a request.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Gives a parameter another value, once more or for the first time.
+    /// Adds a parameter with this value, in front of an existing one.
     Parameter { name: &'static str, value: String },
-    /// Puts something in place of a segment of the path.
+    /// Replaces a segment of the path.
     Segment { at: Index, text: String },
-    /// Puts something in place of some characters of the target.
+    /// Replaces some characters of the target.
     Splice { at: Index, length: usize, text: String },
-    /// Says a part of the target again and again.
+    /// Repeats a part of the target.
     Repeat { at: Index, length: usize, times: usize },
-    /// Takes the query of another request.
+    /// Uses the query of another request.
     Query { of: Index },
-    /// Takes another method.
+    /// Uses another method.
     Method(&'static str),
-    /// Takes another `Accept` header.
+    /// Uses another `Accept` header.
     Accept(Option<String>),
 }
 
@@ -176,7 +176,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What a parameter, or a segment of a path, may be said to be.
+/// A value of a parameter or of a path segment.
 fn value() -> impl Strategy<Value = String> {
     let encoded = |text: String| form_urlencoded::byte_serialize(text.as_bytes()).collect();
     prop_oneof![
@@ -189,7 +189,7 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Continue tokens: such as a server makes, and such as nobody but an attacker does.
+/// Continue tokens: valid ones, and ones that only an attacker would send.
 fn token() -> impl Strategy<Value = String> {
     let format =
         prop_oneof![4 => Just("meta.k8s.io/v1"), 1 => Just("meta.k8s.io/v2"), 1 => Just("")];
@@ -218,7 +218,7 @@ impl Change {
         match self {
             Self::Parameter { name, value } => {
                 let query = request.query().unwrap_or_default();
-                // In front: of one that is given twice the first counts.
+                // The new parameter comes in front, because the first of two equal parameters counts.
                 request.target = format!("{}?{name}={value}&{query}", request.path());
             }
             Self::Segment { at, text } => {
@@ -251,7 +251,7 @@ impl Change {
     }
 }
 
-/// A text at one of its characters, or at its end.
+/// Splits a text before one of its characters, or at its end.
 fn parted(text: &str, at: Index) -> (&str, &str) {
     let places: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     text.split_at(*at.get(&places))

@@ -8,14 +8,14 @@ use crate::module::Module;
 /// The Kubernetes release that is built.
 pub const KUBERNETES_VERSION: &str = "1.36.4";
 
-/// The Go module, by file name below `tests/controlplane`.
+/// The files of the Go module, relative to `tests/controlplane`.
 const MODULE: [(&str, &str); 3] = [
     ("go.mod", include_str!("../../controlplane/go.mod")),
     ("go.sum", include_str!("../../controlplane/go.sum")),
     ("cmd/kubecp/main.go", include_str!("../../controlplane/cmd/kubecp/main.go")),
 ];
 
-/// The programs, with the packages they are built from.
+/// Each program, and the Go package that it is built from.
 const PROGRAMS: [(&str, &str); 4] = [
     ("kubecp", "./cmd/kubecp"),
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
@@ -31,15 +31,15 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// The programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), built if
-    /// they are not there.
+    /// Returns the programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), and builds
+    /// them if they are missing.
     ///
     /// # Errors
     /// When Go is missing, a module cannot be fetched, or the build fails.
     ///
     /// # Cost
-    /// Nothing if cached. Otherwise about 4 minutes on two cores, 1 GB of downloads, and 250 MB in
-    /// the cache; others that ask at the same time wait for this build.
+    /// Nothing if cached. Otherwise about 4 minutes on two cores, 1 GB of downloads, and 250 MB in the
+    /// cache. Concurrent callers wait for one build.
     pub fn locate_or_build() -> Result<Self> {
         let module = Module {
             name: "controlplane",
@@ -58,7 +58,7 @@ impl Tools {
     }
 }
 
-/// Without the versions, clients and `kubectl` take the server for 0.0.0.
+/// Without these flags, clients and `kubectl` see version 0.0.0.
 pub(crate) fn linker_flags() -> String {
     let v = KUBERNETES_VERSION;
     let component = "-X k8s.io/component-base/version";

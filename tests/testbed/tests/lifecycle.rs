@@ -1,4 +1,4 @@
-//! A control plane starts, survives what tests do to it, and leaves nothing behind.
+//! Tests that a control plane starts, survives kills and restores, and leaves nothing behind.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use testbed::ControlPlane;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// The version a consistent list has; `kubectl get` would hide it.
+/// The resource version of a consistent list; `kubectl get` would not print it.
 fn newest(cluster: &ControlPlane) -> Result<u64, Box<dyn std::error::Error>> {
     let list = cluster.run(["get", "--raw", "/api/v1/namespaces/default/configmaps?limit=1"])?;
     let (_, rest) = list.split_once(r#""resourceVersion":""#).ok_or("no version in the list")?;
@@ -16,7 +16,7 @@ fn newest(cluster: &ControlPlane) -> Result<u64, Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn a_control_plane_can_be_asked_killed_rolled_back_and_is_gone_afterwards() -> Outcome {
+fn a_control_plane_survives_kills_and_restores_and_leaves_nothing_behind() -> Outcome {
     let cluster = ControlPlane::builder().with_controller_manager().with_audit_log().start()?;
     let version = cluster.run(["version"])?;
     assert!(version.contains(&format!("Server Version: v{}", testbed::KUBERNETES_VERSION)));
@@ -57,7 +57,7 @@ fn a_control_plane_can_be_asked_killed_rolled_back_and_is_gone_afterwards() -> O
 }
 
 #[test]
-fn users_and_service_accounts_are_who_they_say_and_may_nothing() -> Outcome {
+fn users_and_service_accounts_are_authenticated_and_have_no_permissions() -> Outcome {
     let cluster = ControlPlane::builder().start()?;
     cluster.run(["create", "serviceaccount", "reader"])?;
     for (kubeconfig, name) in [

@@ -1,4 +1,4 @@
-//! A node runs pods, and leaves nothing behind, however its owner ends.
+//! Tests that a node runs pods and leaves nothing behind, however its owner ends.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use testbed::eventually;
 
-/// What is killed takes a moment to die.
+/// A killed process takes a moment to die.
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
@@ -44,7 +44,7 @@ fn nothing_is_left_of_a_node_whose_owner_is_killed() -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Those of the node in this folder.
+/// The cgroups of the node in this folder.
 fn cgroups(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let name = folder.file_name().ok_or("no name")?;
     let found = Command::new("find")

@@ -1,4 +1,4 @@
-//! A node with real pods, beside the control plane that it belongs to.
+//! A node that runs real pods, together with its control plane.
 
 mod namespaces;
 mod pause;
@@ -25,7 +25,7 @@ pub(crate) use settings::ADDRESS;
 use namespaces::Namespaces;
 use settings::{Files, NAME};
 
-/// The Go module, by file name below `tests/kubenode`.
+/// The files of the Go module, relative to `tests/kubenode`.
 const MODULE: [(&str, &str); 4] = [
     ("go.mod", include_str!("../../../kubenode/go.mod")),
     ("go.sum", include_str!("../../../kubenode/go.sum")),
@@ -33,10 +33,10 @@ const MODULE: [(&str, &str); 4] = [
     ("cmd/pause/main.go", include_str!("../../../kubenode/cmd/pause/main.go")),
 ];
 
-/// The programs, with the packages they are built from.
+/// Each program, and the Go package that it is built from.
 const PROGRAMS: [(&str, &str); 2] = [("kubenode", "./cmd/kubenode"), ("pause", "./cmd/pause")];
 
-/// What is not built, with where Debian has it.
+/// Programs that are not built, and the Debian package of each.
 const INSTALLED: [(&str, &str); 5] = [
     ("containerd", "install Debian's package containerd"),
     ("/usr/lib/cni/bridge", "install Debian's package containernetworking-plugins"),
@@ -45,11 +45,11 @@ const INSTALLED: [(&str, &str); 5] = [
     ("ip", "install Debian's package iproute2"),
 ];
 
-/// A control plane with one node: containerd, kubelet, kube-proxy and kube-scheduler, all in namespaces
-/// of their own, so that their ports, mounts and processes are not the host's. It ends with this
-/// value.
-// Fields are dropped in this order: with the namespaces everything in them ends, with the control plane
-// the folder and the cgroups.
+/// A control plane with one node: containerd, kubelet, kube-proxy and kube-scheduler. All run in their own
+/// Linux namespaces, so that their ports, mounts and processes are separate from the host. They end when
+/// this value is dropped.
+// Fields are dropped in this order: the processes end with the namespaces; the control plane removes the
+// folder and the cgroups.
 pub struct Node {
     _namespaces: Namespaces,
     _processes: Vec<Process>,
@@ -64,14 +64,14 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts one and waits until it is Ready and Services answer. Only root can.
+    /// Starts a node and waits until it is Ready and Services answer. It needs root.
     ///
     /// # Errors
     /// When a program is missing, cannot be built or does not start.
     ///
     /// # Cost
-    /// About 10 s and 600 MB of memory, plus the first build: 3 minutes on two cores after that of
-    /// the control plane, whose modules are the same, and 120 MB in the cache.
+    /// About 10 s and 600 MB of memory. The first build takes 3 minutes on two cores after the control
+    /// plane's, and 120 MB in the cache.
     pub fn start() -> Result<Self> {
         check_installed()?;
         let programs = Module {
@@ -83,7 +83,7 @@ impl Node {
         }
         .locate_or_build()?;
 
-        // Which pod asked for something is written down nowhere else.
+        // Only the audit log shows which pod sent a request.
         let builder = ControlPlane::builder().with_controller_manager().with_audit_log();
         let home = builder.home()?;
         let layout = home.layout.clone();
@@ -95,21 +95,21 @@ impl Node {
         Ok(Self { _namespaces: namespaces, _processes: processes, entrance, cluster })
     }
 
-    /// The control plane. Its `kubectl` works on the node's network.
+    /// The control plane of this node. Its `kubectl` works on the node's network.
     #[must_use]
     pub fn cluster(&self) -> &ControlPlane {
         &self.cluster
     }
 
-    /// Lets pods use the images of an archive.
+    /// Imports the images of an archive, so that pods can use them.
     ///
     /// # Errors
-    /// When containerd refuses it.
+    /// When containerd rejects the archive.
     pub fn import(&self, archive: &Path) -> Result<()> {
         ctr(&self.entrance, &["images", "import"], archive).map(drop)
     }
 
-    /// The same command, for the node's network; for instance Helm.
+    /// The same command on the node's network; for instance Helm.
     #[must_use]
     pub fn command(&self, command: &Command) -> Command {
         let mut entering = self.entrance.network_command(command.get_program());
@@ -123,7 +123,7 @@ impl Node {
         entering
     }
 
-    /// Does `work` on the node's network: connections that it opens reach pods and Services.
+    /// Runs `work` on the node's network: its connections reach pods and Services.
     ///
     /// # Errors
     /// When the system refuses.
@@ -131,7 +131,7 @@ impl Node {
         self.entrance.on_network(work)
     }
 
-    /// Starts a Prometheus with this configuration, on the node's network.
+    /// Starts a Prometheus server with this configuration on the node's network.
     ///
     /// # Errors
     /// As [`ControlPlane::prometheus`].
@@ -139,16 +139,15 @@ impl Node {
         Prometheus::start(&self.cluster, Some(&self.entrance), config)
     }
 
-    /// Ends the first process of a container at once (SIGKILL), from outside.
+    /// Sends SIGKILL to the first process of a container, from outside.
     ///
     /// # Errors
-    /// When there is no such container, or it does not run.
+    /// When the container does not exist, or does not run.
     pub fn kill_container(&self, id: &str) -> Result<()> {
         self.signal_container("SIGKILL", id)
     }
 
-    /// Stops the first process of a container where it stands (SIGSTOP): its connections stay open and
-    /// silent.
+    /// Sends SIGSTOP to the first process of a container. Its connections stay open and silent.
     ///
     /// # Errors
     /// As [`Self::kill_container`].
@@ -156,7 +155,7 @@ impl Node {
         self.signal_container("SIGSTOP", id)
     }
 
-    /// Lets the first process of a frozen container go on.
+    /// Sends SIGCONT to the first process of a frozen container.
     ///
     /// # Errors
     /// As [`Self::kill_container`].
@@ -169,7 +168,7 @@ impl Node {
     }
 }
 
-/// Starts what a node runs, in this order.
+/// Starts the processes of the node, in this order.
 fn start(
     programs: &Path,
     layout: &Layout,
@@ -192,14 +191,14 @@ fn start(
         entrance.command("containerd").arg("--config").arg(files.containerd),
         Box::new(move || ctr(&at, &["version"], "").is_ok()),
     )?;
-    // Before the kubelet, whose first act is to look for it.
+    // Imported before the kubelet starts, because the kubelet needs this image first.
     let pause = pause::pack(&programs.join("pause"), &layout.root().join("node"))?;
     ctr(entrance, &["images", "import"], &pause)?;
 
     let scheduler = vec![
         flag("--kubeconfig", cluster.kubeconfig()),
         "--leader-elect=false".into(),
-        // Nobody asks it anything.
+        // No test sends a request to the scheduler.
         "--secure-port=0".into(),
     ];
     let scheduler = component("kube-scheduler", scheduler, Box::new(|| true))?;
@@ -219,13 +218,13 @@ fn start(
     Ok(vec![proxy, kubelet, scheduler, containerd])
 }
 
-/// Has containerd do something with images or containers of pods.
+/// Runs `ctr` on images or containers of pods.
 fn ctr(entrance: &Entrance, action: &[&str], object: impl AsRef<OsStr>) -> Result<String> {
     let object = Some(object).filter(|object| !object.as_ref().is_empty());
     run(entrance.command("ctr").args(["--namespace", "k8s.io"]).args(action).args(object))
 }
 
-/// What an API server needs beside the usual to have nodes, and for pods to reach it.
+/// Further arguments of the API server: it needs them to have nodes, and pods need them to reach it.
 fn apiserver(layout: &Layout) -> Vec<OsString> {
     vec![
         "--bind-address=0.0.0.0".into(),
@@ -233,7 +232,7 @@ fn apiserver(layout: &Layout) -> Vec<OsString> {
         "--endpoint-reconciler-type=lease".into(),
         "--authorization-mode=Node".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
-        // For logs and ports of pods.
+        // Needed for logs and port-forwards of pods.
         flag("--kubelet-client-certificate", layout.pki("admin.crt")),
         flag("--kubelet-client-key", layout.pki("admin.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
@@ -242,7 +241,7 @@ fn apiserver(layout: &Layout) -> Vec<OsString> {
 
 fn check_installed() -> Result<()> {
     for (program, remedy) in INSTALLED {
-        // A program that is there may still refuse its argument.
+        // An installed program may still reject its argument.
         Command::new(program)
             .arg("--version")
             .output()

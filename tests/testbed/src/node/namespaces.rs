@@ -1,4 +1,4 @@
-//! Namespaces of Linux that a whole node lives in.
+//! The Linux namespaces of a node.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,17 +14,17 @@ use crate::layout::Layout;
 use crate::process::{Process, Recipe};
 
 const SCRIPT: &str = include_str!("namespaces.sh");
-/// The last line of the script.
+/// The last line that the script prints.
 const FIT: &str = "fit\n";
 
-/// Network, mounts, processes, host name and IPC of their own. They end, with everything in them, when
-/// this does.
+/// Namespaces for network, mounts, processes, host name and IPC. They end, with all their processes, when
+/// this value is dropped.
 pub(crate) struct Namespaces {
     process: Process,
 }
 
 impl Namespaces {
-    /// Makes them. `pause` is what becomes their first process.
+    /// Creates the namespaces. `pause` is the program of their first process.
     pub(crate) fn start(layout: &Layout, address: Ipv4Addr, pause: &Path) -> Result<Self> {
         let name = "namespaces";
         let kinds = ["--net", "--mount", "--pid", "--uts", "--ipc"];
@@ -45,7 +45,7 @@ impl Namespaces {
         Ok(Self { process })
     }
 
-    /// The way in, which is good for as long as they are there.
+    /// Returns a way into the namespaces. It works as long as they exist.
     pub(crate) fn entrance(&self) -> Result<Entrance> {
         let unshare = self.process.id().unwrap_or_default();
         let children = format!("/proc/{unshare}/task/{unshare}/children");
@@ -54,20 +54,21 @@ impl Namespaces {
     }
 }
 
-/// The way into namespaces.
+/// A way into the namespaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Entrance {
-    /// The number of their first process.
+    /// The process id of their first process.
     first: String,
 }
 
 impl Entrance {
-    /// `program`, to run in them like everything of the node.
+    /// A command that runs `program` in all namespaces of the node.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.enter(&["--net", "--mount", "--pid", "--uts", "--ipc"], program)
     }
 
-    /// `program` of the host, which sees the host's files and processes, on the node's network.
+    /// A command that runs `program` of the host on the node's network. It sees the host's files and
+    /// processes.
     pub(crate) fn network_command(&self, program: impl AsRef<OsStr>) -> Command {
         self.enter(&["--net"], program)
     }
@@ -78,11 +79,11 @@ impl Entrance {
         command
     }
 
-    /// Does `work` on the node's network: connections that it opens go there.
+    /// Runs `work` on the node's network.
     pub(crate) fn on_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = format!("/proc/{}/ns/net", self.first);
         let namespace = File::open(&path).action(|| format!("open {path}"))?;
-        // Of a thread that ends afterwards: the others stay where they are.
+        // The thread that changes its namespace ends afterwards; the other threads keep theirs.
         let done = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))

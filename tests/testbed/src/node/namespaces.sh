@@ -1,18 +1,18 @@
-# Makes the namespaces that this runs in fit for a node, says so, and becomes their first process.
+# Prepares its Linux namespaces for a node, prints "fit" and becomes their first process.
 #
-# $1: the folder of the node; $2: its address; $3: the name of its cgroups; $4: what to become.
+# $1: the folder of the node; $2: its address; $3: the name of its cgroups; $4: the program to become.
 set -eu
 
-# Mounts of the kubelet are to be seen by what it starts. The host sees none of them.
+# The kubelet's mounts must be visible to its child processes. The host sees none of them.
 mount --make-rshared /
-# Default paths then leave nothing on the host.
+# With these mounts, default paths leave nothing on the host.
 mkdir -p "$1/var/lib/kubelet" "$1/var/lib/cni" "$1/var/lib/containerd" "$1/var/log" "$1/var/tmp"
 ln -s /run "$1/var/run"
 mount --bind "$1/var" /var
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/lock
 
-# The kubelet insists on these settings, and they are the host's: it is shown files of ours.
+# The kubelet requires these settings, which belong to the host. It reads files of the test instead.
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
     kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
     name=${setting%=*}
@@ -21,8 +21,8 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
     mount --bind "$file" "/proc/sys/$name"
 done
 
-# A bridge without ports carries the address, because not every kernel has dummy links. Without a
-# default route the addresses of Services would lead nowhere.
+# A bridge without ports carries the address, because some kernels have no dummy links. Without a default
+# route, the node has no route to Service addresses.
 ip link set lo up
 ip link add node0 type bridge
 ip address add "$2/24" dev node0
@@ -32,7 +32,7 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 bridged=/proc/sys/net/bridge/bridge-nf-call-iptables
 [ ! -e "$bridged" ] || echo 1 >"$bridged"
 
-# One root for all cgroups of the node, in each hierarchy: the kubelet wants it to be there.
+# The kubelet requires one root cgroup for the node in each hierarchy.
 if [ -e /sys/fs/cgroup/cgroup.procs ]; then
     mkdir "/sys/fs/cgroup/$3"
 else

@@ -1,4 +1,4 @@
-//! The image whose process holds the namespaces of a pod.
+//! The pause image, whose process holds the namespaces of a pod.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,11 +6,10 @@ use std::process::Command;
 use crate::error::Result;
 use crate::process::run;
 
-/// Its name.
 pub(crate) const PAUSE_IMAGE: &str = "localhost/pause:node";
 
-/// $1: the program; $2: a folder to work in; $3: the name; $4: the architecture. Leaves `$2/pause.tar`, as
-/// `docker save` writes one.
+/// $1: the program; $2: the working folder; $3: the name of the image; $4: the architecture. Writes
+/// `$2/pause.tar` in the format of `docker save`.
 const SCRIPT: &str = r#"
 set -eu
 mkdir -p "$2"
@@ -23,7 +22,7 @@ echo '[{"Config": "config.json", "RepoTags": ["'"$3"'"], "Layers": ["layer.tar"]
 tar -cf pause.tar manifest.json config.json layer.tar
 "#;
 
-/// Packs the image in this folder.
+/// Packs the image in this folder and returns the archive.
 pub(crate) fn pack(pause: &Path, folder: &Path) -> Result<PathBuf> {
     run(Command::new("sh")
         .args(["-c", SCRIPT, "testbed-pause"])
@@ -32,7 +31,7 @@ pub(crate) fn pack(pause: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(folder.join("pause.tar"))
 }
 
-/// As images call it.
+/// The architecture's name in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! The configuration files of what runs on a node, and what each line is there for.
+//! The configuration files of a node's processes, with a reason for each line.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -8,14 +8,12 @@ use crate::error::{Action, Result};
 use crate::layout::Layout;
 use crate::node::pause::PAUSE_IMAGE;
 
-/// The node's address.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// Its name.
 pub(crate) const NAME: &str = "node";
-/// The addresses of its pods.
+/// The range of pod addresses.
 const PODS: &str = "10.97.0.0/24";
 
-/// Where they lie.
+/// The paths of the files.
 pub(crate) struct Files {
     pub(crate) containerd: PathBuf,
     pub(crate) kubelet: PathBuf,
@@ -23,7 +21,6 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Writes them.
     pub(crate) fn write(layout: &Layout, kubeconfig: &Path) -> Result<Self> {
         let folder = layout.root().join("node");
         let cni = folder.join("cni");
