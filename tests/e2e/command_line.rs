@@ -1,4 +1,5 @@
-//! What `status` and `wait` say and how they exit, while the test plays the operator.
+//! Output and exit codes of `kubewarm status` and `kubewarm wait`. The test writes the statuses in
+//! place of an operator.
 
 use std::process::{Command, Output, Stdio};
 
@@ -16,7 +17,8 @@ spec:
     resource: {resource: pods}
 ";
 
-/// A status that says ready of generation 1; its message would clear a terminal.
+/// A status that is ready for generation 1. Its message contains a sequence that would clear a
+/// terminal.
 const READY: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "1/1", "objects": 3,
   "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
   "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}],

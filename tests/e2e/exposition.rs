@@ -1,4 +1,4 @@
-//! The metrics of a running operator as Prometheus' linter reads them.
+//! Checks the metrics of a running operator with Prometheus' linter.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
     let (code, metrics) = operator.ask("/metrics")?;
     assert_eq!(code, 200, "{metrics}");
-    assert!(metrics.contains("kubewarm_objects{"), "no cell is in the metrics: {metrics}");
+    assert!(metrics.contains("kubewarm_objects{"), "the metrics contain no informer: {metrics}");
 
     let mut linter = Command::new(GoClients::locate_or_build()?.program("promlint"))
         .stdin(Stdio::piped())

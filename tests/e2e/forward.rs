@@ -1,5 +1,5 @@
-//! `--forward`: a whole client pointed at kubewarm, which answers from the cache what is warm and sends on the
-//! rest with the caller's own token.
+//! `--forward`: a client that sends all requests to kubewarm. kubewarm answers from the cache what
+//! is warm and forwards everything else with the caller's own token.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::tables::without_ages;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Within which two answers, one after the other, are the same.
+/// Timeout in which two successive answers must become equal.
 const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}}]}";
@@ -26,7 +26,7 @@ const WARM: &str = "{targets: [
 const SELECTED: &str = "{targets: [{name: claims, resource: {resource: persistentvolumeclaims},
   scope: {type: AllNamespaces}, labelSelector: {matchLabels: {tier: gold}}}]}";
 
-/// Of somebody who takes what is held.
+/// A profile with eventual consistency.
 fn eventual(mode: &str, namespace: &str) -> String {
     format!(
         "{{mode: {mode}, serving: {{consistency: Eventual}}, targets: [{{name: accounts,
@@ -34,7 +34,7 @@ fn eventual(mode: &str, namespace: &str) -> String {
     )
 }
 
-/// What a command prints, and whether it succeeded.
+/// Returns the output of a command and whether it succeeded.
 fn said(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
     let output = command.args(arguments).output()?;
     let text = [output.stdout, output.stderr].concat();
@@ -45,10 +45,10 @@ struct Scene {
     world: World,
     served: Served,
     reads: Server,
-    /// Of an account that may do everything in the namespace.
+    /// The token of an account that may do everything in the namespace.
     token: String,
-    /// Of one that may do nothing.
-    nobody: String,
+    /// The token of an account without permissions.
+    denied: String,
     namespace: String,
 }
 
@@ -58,7 +58,7 @@ impl Scene {
         let served = Served::start_as_administrator(&world, &["--forward"])?;
         let namespace = world.namespace("team")?;
         let token = account(&world, &namespace, "whole")?;
-        let nobody = account(&world, &namespace, "nobody")?;
+        let denied = account(&world, &namespace, "denied")?;
         let_read(&world, (&namespace, "whole"), None)?;
         let owner = format!("--serviceaccount={namespace}:whole");
         world.cluster.run([
@@ -73,7 +73,7 @@ impl Scene {
         let profile = Profile::apply(&world, NAMESPACE, "settings", WARM)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let reads = served.server()?;
-        Ok(Self { world, served, reads, token, nobody, namespace })
+        Ok(Self { world, served, reads, token, denied, namespace })
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, Failure> {
@@ -89,37 +89,39 @@ fn a_whole_client_points_at_kubewarm() -> Outcome {
     let scene = Scene::start()?;
     the_api_server_is_asked_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
-    what_is_only_tried_holds_nobody_up(&scene)?;
-    nobody_waits_for_what_does_not_come(&scene)?;
+    a_dry_run_write_delays_no_read(&scene)?;
+    reads_do_not_wait_for_a_write_that_never_arrives(&scene)?;
     kubectl_does_everything(&scene)?;
     what_is_not_warm_is_watched(&scene)?;
     what_is_of_one_connection_stays_there(&scene)?;
     redirects_are_answers(&scene)?;
     what_is_too_large_is_refused(&scene)?;
     let of = |kind: &str| format!("/api/v1/namespaces/{}/{kind}", scene.namespace);
-    let callers = (&*scene.token, &*scene.nobody);
+    let callers = (&*scene.token, &*scene.denied);
     let paths = (&*of("services"), &*of("configmaps/own-1"));
     room::who_has_much_sent_on_leaves_some(&scene.served, callers, paths)?;
     a_browser_shows_its_token_as_a_subprotocol(&scene)?;
-    whoever_would_be_nobody_there_is_not_sent_on(&scene)?;
+    a_request_that_would_be_anonymous_is_not_forwarded(&scene)?;
     nothing_is_sent_on_without_a_token(&scene)
 }
 
-/// The operator of this test is an administrator by its client certificate.
+/// The operator of this test has the administrator's client certificate, which must not be used for
+/// callers.
 fn the_api_server_is_asked_as_the_caller(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, nobody, namespace, .. } = scene;
+    let Scene { world, reads, token, denied, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
     let whoami =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
     assert_eq!(whoami, name);
-    let ours = said(&mut scene.served.kubectl(world, nobody)?, &["get", "nodes"])?;
-    let theirs = said(&mut api_kubectl(world, nobody)?, &["get", "nodes"])?;
+    let ours = said(&mut scene.served.kubectl(world, denied)?, &["get", "nodes"])?;
+    let theirs = said(&mut api_kubectl(world, denied)?, &["get", "nodes"])?;
     assert!(!ours.0, "{ours:?}");
     assert_eq!(ours, theirs);
     let create = ["create", "configmap", "x", "-n", namespace];
-    let ours = said(&mut scene.served.kubectl(world, nobody)?, &create)?;
-    assert!(!ours.0 && ours.1.contains(&format!("{namespace}:nobody")), "{ours:?}");
-    // Whoever may not act as another is told so by the API server, not answered as itself.
+    let ours = said(&mut scene.served.kubectl(world, denied)?, &create)?;
+    assert!(!ours.0 && ours.1.contains(&format!("{namespace}:denied")), "{ours:?}");
+    // The API server rejects forbidden impersonation. kubewarm must not answer as the caller
+    // itself.
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", &*bearer), ("impersonate-user", "admin")];
     for path in ["/api/v1/configmaps", "/api/v1/nodes"] {
@@ -140,18 +142,18 @@ fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
         let written = reads.write(token, ("POST", &path), &object)?;
         assert_eq!(written.code, 201, "{written:?}");
         let found = reads.get(token, &format!("{path}/{name}"))?;
-        assert_eq!(found.code, 200, "written and not read: {found:?}");
+        assert_eq!(found.code, 200, "the written object is missing: {found:?}");
         ours += usize::from(!found.header("kubewarm-cell").is_empty());
         let all = reads.get(token, &path)?.json();
         let names = all["items"].as_array().into_iter().flatten();
         assert!(names.map(|it| &it["metadata"]["name"]).any(|it| *it == *name), "{name}");
     }
-    assert_eq!(ours, 50, "they are read from the cache");
+    assert_eq!(ours, 50, "the reads were not served from the cache");
     Ok(())
 }
 
-/// The API server answers what it does not store with the version that its author wrote into it.
-fn what_is_only_tried_holds_nobody_up(scene: &Scene) -> Outcome {
+/// The API server answers a dry-run write with the version that the client put into the object.
+fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
     let Scene { reads, token, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let metadata = json!({"name": "tried", "resourceVersion": u64::MAX.to_string()});
@@ -162,13 +164,14 @@ fn what_is_only_tried_holds_nobody_up(scene: &Scene) -> Outcome {
     for path in [path.clone(), format!("{path}/own-0")] {
         let found = reads.get(token, &path)?;
         assert_eq!(found.code, 200, "{found:?}");
-        assert!(!found.header("kubewarm-cell").is_empty(), "it is read from the cache");
+        assert!(!found.header("kubewarm-cell").is_empty(), "not served from the cache");
     }
     Ok(())
 }
 
-/// What is written beside the objects that a cell selects, or while a profile that takes what is held is paused.
-fn nobody_waits_for_what_does_not_come(scene: &Scene) -> Outcome {
+/// Writes that never reach the store: to objects outside of the selector, or while an eventual
+/// profile is paused.
+fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
     let Scene { world, served, reads, token, namespace, .. } = scene;
     let selected = Profile::apply(world, NAMESPACE, "selected", SELECTED)?;
     selected.await_condition("Ready", "True", None, SOON)?;
@@ -188,14 +191,14 @@ fn nobody_waits_for_what_does_not_come(scene: &Scene) -> Outcome {
         ("serviceaccounts", "", json!({})),
     ] {
         let (path, mut object) = (of(kind), object);
-        object["metadata"] = json!({"name": "beside"});
+        object["metadata"] = json!({"name": "outside"});
         let written = reads.write(token, ("POST", &path), &object)?;
         assert_eq!(written.code, 201, "{written:?}");
-        // What would wait for that would be refused with 504.
+        // A read that waited for the write would end with 504.
         let read = reads.get(token, &format!("{path}{query}"))?;
         assert_eq!(read.code, 200, "{read:?}");
-        assert!(!read.header("kubewarm-cell").is_empty(), "it is not from the cache: {read:?}");
-        assert!(!read.text.contains(r#""beside""#), "{read:?}");
+        assert!(!read.header("kubewarm-cell").is_empty(), "not served from the cache: {read:?}");
+        assert!(!read.text.contains(r#""outside""#), "{read:?}");
     }
     Ok(())
 }
@@ -229,7 +232,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     }
     let labelled = scene.kubectl(&["get", "cm", "-l", "a=b", "-n", n, "-o", "name"])?;
     assert_eq!(labelled.trim(), "configmap/own-1");
-    // No kubelet is there: the words are the API server's.
+    // The node has no kubelet, so the error messages come from the API server.
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: none, \
                automountServiceAccountToken: false, containers: [{name: c, image: example.com/none}]}}";
     let path = world.cluster.folder().join("pod.yaml");
@@ -253,7 +256,8 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// As at the API server, of what is warm and of what is not; a controller may write between the two.
+/// Compares kubectl's output with the API server's for warm and other resources. A controller may
+/// write between the two.
 fn kubectl_says_the_same(scene: &Scene) -> Outcome {
     let Scene { world, served, token, namespace, .. } = scene;
     let n = &**namespace;
@@ -277,7 +281,8 @@ fn kubectl_says_the_same(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// Of a kind that no profile keeps: by the API server, event by event, a write of its status among them.
+/// The API server serves a watch of a kind that no profile declares, event by event, including
+/// status updates.
 fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
@@ -292,7 +297,7 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
     assert_eq!(reads.write(token, ("POST", &path), &service)?.code, 201);
 
-    // Who may write a service may not therefore write its status: that is for the API server to say.
+    // A caller that may write a Service may not write its status. The API server decides that.
     let status = format!("{path}/front/status");
     let balanced =
         json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}}});
@@ -330,7 +335,7 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// Asks with a token and two more headers.
+/// Sends a request with a token and two more headers.
 fn ask(
     server: &Server,
     token: &str,
@@ -341,7 +346,8 @@ fn ask(
     server.ask(method, path, &[("authorization", &bearer), first, second])
 }
 
-/// What `Connection` names, and any `Upgrade` but that to a tunnel.
+/// kubewarm does not forward headers that `Connection` names, nor an `Upgrade` to an unknown
+/// protocol.
 fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
@@ -354,12 +360,13 @@ fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
         assert_eq!(theirs?.json()["kind"], "Table", "{connection}");
         assert_eq!(ours?.json()["kind"], kind, "{connection}");
     }
-    // Nobody has it forgotten so who they are, or act as.
+    // A `Connection` header cannot remove the headers with the caller's identity.
     let named = ("connection", "Authorization, Impersonate-User");
     let reply = ask(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
     assert!(reply.code == 403 && reply.text.contains("cannot impersonate"), "{reply:?}");
 
-    // Of a pod whose node has a kubelet, as far as the API server knows, which would be asked to change protocols.
+    // The pod's node has the address of a kubelet, so the API server tries to change protocols
+    // there.
     world.cluster.apply("{apiVersion: v1, kind: Node, metadata: {name: none}}")?;
     let status = json!({"status": {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -388,7 +395,7 @@ fn redirects_are_answers(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// By the API server, which takes bodies of 3 MiB; beyond 16 MiB, which may go on to a pod, by kubewarm.
+/// The API server rejects bodies over 3 MiB, kubewarm rejects forwarded bodies over 16 MiB.
 fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
     let Scene { world, served, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
@@ -401,8 +408,8 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
     let large = of(1_000_000);
     assert_eq!(reads.write(token, ("POST", &path), &large)?.code, 201);
     let held = api.get(token, &format!("{path}/of-1000000"))?.json();
-    assert!(held["data"] == large["data"], "it is not what was sent");
-    // By so little that both read it to its end: no answer is lost with a connection.
+    assert!(held["data"] == large["data"], "the stored data differs from the sent data");
+    // The body is only slightly too large, so both servers read all of it and their answers arrive.
     let larger = of(3 << 20);
     let [ours, theirs] = [reads, &api].map(|server| server.write(token, ("POST", &path), &larger));
     let (ours, theirs) = (ours?, theirs?);
@@ -413,7 +420,7 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
         "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     );
-    // Nothing of the body is waited for.
+    // kubewarm answers before it reads the body.
     let peer = Peer::of(served, token)?;
     let answer = Runtime::new()?.block_on(peer.say(announced.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
@@ -424,7 +431,7 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What is answered to a browser's WebSocket that asks for `path`: protocol, and subprotocols beside its token.
+/// The answer to a browser's WebSocket for `path`, with a base protocol and more subprotocols.
 fn browser(
     scene: &Scene,
     (token, path): (&str, &str),
@@ -446,21 +453,21 @@ fn browser(
 }
 
 fn a_browser_shows_its_token_as_a_subprotocol(scene: &Scene) -> Outcome {
-    let Scene { token, nobody, namespace, .. } = scene;
+    let Scene { token, denied, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/secrets?watch=true&timeoutSeconds=1");
     let websocket = ("websocket", "example, ");
     let (code, answer) = browser(scene, (token, &path), websocket)?;
     assert_eq!(code, 101, "{answer}");
     assert!(answer.to_lowercase().contains("sec-websocket-protocol: example\r\n"), "{answer}");
-    let (code, answer) = browser(scene, (nobody, &path), websocket)?;
-    assert!(code == 403 && answer.contains(&format!("{namespace}:nobody")), "{answer}");
+    let (code, answer) = browser(scene, (denied, &path), websocket)?;
+    assert!(code == 403 && answer.contains(&format!("{namespace}:denied")), "{answer}");
     let (code, answer) = browser(scene, ("made-up", &path), websocket)?;
     assert_eq!(code, 401, "{answer}");
     Ok(())
 }
 
-/// The API server answers `/version` to anybody, and so to whoever shows no token in its eyes.
-fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
+/// The API server answers `/version` also to anonymous callers.
+fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, .. } = scene;
     let spaced = format!("Bearer  {token}");
     let headers = [("authorization", &*spaced)];
@@ -471,7 +478,7 @@ fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
     for (protocol, others, expected) in [
         ("SPDY/3.1", "example, ", 403),
         ("websocket", "", 403),
-        // No upgrade, and so a read like any other.
+        // This is no valid upgrade, so kubewarm handles it as a read.
         ("websocket, x", "example, ", 401),
     ] {
         let (code, answer) = browser(scene, (token, "/version"), (protocol, others))?;

@@ -1,4 +1,4 @@
-//! Reads by declared indexes, beside what the API server answers to the same question in its own words.
+//! Reads by declared indexes, compared with the API server's answers to equivalent selectors.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::world::{Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// In a namespace with pods that have labels and a node, and with a profile of the operator's namespace,
-/// `everything`, that declares indexes of them.
+/// Needs a namespace with labelled pods on a node, and the profile `everything` in the operator's
+/// namespace, which declares indexes of pods.
 pub(crate) fn objects_are_selected(
     world: &World,
     served: &Served,
@@ -22,7 +22,7 @@ pub(crate) fn objects_are_selected(
     team: &str,
 ) -> Outcome {
     let scene = Scene { world, api, reads, token, team };
-    scene.lists_are_those_of_labels_and_fields()?;
+    scene.lists_match_labels_and_fields()?;
     scene.of_several_values_any_counts()?;
     scene.pages_hold_what_the_list_holds()?;
     scene.watches_tell_what_comes_and_goes()?;
@@ -50,7 +50,7 @@ struct Scene<'a> {
     team: &'a str,
 }
 
-/// Type and name of each event but bookmarks.
+/// Type and name of each event except bookmarks.
 fn told(watch: &Watch) -> Vec<(String, String)> {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let events = watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK");
@@ -75,7 +75,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn lists_are_those_of_labels_and_fields(&self) -> Outcome {
+    fn lists_match_labels_and_fields(&self) -> Outcome {
         let pods = self.pods();
         for (ours, theirs) in [
             ("fieldSelector=index.kubewarm.io/by-node%3Dn1", "fieldSelector=spec.nodeName%3Dn1"),
@@ -96,7 +96,7 @@ impl Scene<'_> {
                 assert_eq!(mine.json()["items"], other.json()["items"], "{ours}");
             }
         }
-        // What nobody declares here is no field for either server.
+        // Both servers reject a field that no profile declares here.
         for field in ["index.kubewarm.io/by-nothing", "index.kubewarm.io/tone", "by-app"] {
             let path = format!("{pods}?fieldSelector={field}%3Dx");
             let (mine, other) =
@@ -185,7 +185,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// A profile of the team's own that calls another label `by-app`.
+    /// A profile in the team's namespace that declares `by-app` for another label.
     fn declare(&self, index: &str) -> Outcome {
         let spec = format!(
             "{{targets: [{{name: pods, resource: {{resource: pods}}, indexes: [{index}]}}]}}"
@@ -208,7 +208,8 @@ impl Scene<'_> {
         })?;
         let message = refused["message"].as_str().unwrap_or_default();
         assert!(message.contains("below /profiles/<namespace>/<name>"), "{refused}");
-        // Elsewhere the team's profile has no say, and below their paths each means its own.
+        // The team's profile has no effect on other namespaces. Below each profile's path, its own
+        // definition counts.
         assert_eq!(code(&format!("/api/v1/pods?{by_app}"))?, 200);
         for (profile, expected) in
             [(format!("{NAMESPACE}/everything"), 1), (format!("{}/indexing", self.team), 0)]
@@ -236,8 +237,8 @@ impl Scene<'_> {
         assert!(!watch.is_over() && all > 0);
         self.declare("{name: by-rank, fieldPath: .spec.restartPolicy}")?;
         eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
-        assert!(!plain.is_over(), "what selects by no index goes on");
-        // Whoever comes back is answered by the new one, whether or not it is built.
+        assert!(!plain.is_over(), "a watch without an index has ended");
+        // A client that reconnects is answered by the new index, even while it is being built.
         let mine = self.reads.get(self.token, &by_rank)?;
         let path = by_rank.replace("index.kubewarm.io/by-rank", "spec.restartPolicy");
         let other = self.api.get(self.token, &path)?;

@@ -1,4 +1,4 @@
-//! What `check` and `status --target` say of a real API server and a running operator.
+//! Output of `check` and `status --target` with a real API server and a running operator.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::world::{Failure, Outcome, World};
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Exit code, what was printed, and what was told beside it.
+/// Exit code, standard output and standard error.
 type Said = (Option<i32>, String, String);
 
 fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<Said, Failure> {
@@ -31,7 +31,7 @@ fn assert_lines(said: &str, lines: &[&str]) {
 }
 
 #[test]
-fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
+fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
     let world = World::shared()?;
     let install = ["check", "--pre", "--operator-namespace", "nowhere"];
     let (code, said, told) = kubewarm(world.cluster.kubeconfig(), &install)?;
@@ -50,10 +50,10 @@ fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
             "nothing is wrong",
         ],
     );
-    assert!(world.cluster.run(["get", "namespace", "nowhere"]).is_err(), "it was only asked for");
+    assert!(world.cluster.run(["get", "namespace", "nowhere"]).is_err(), "check created it");
 
-    let nobody = world.cluster.user_kubeconfig("nobody-in-particular", None)?;
-    let (code, said, told) = kubewarm(&nobody, &install)?;
+    let plain = world.cluster.user_kubeconfig("plain-user", None)?;
+    let (code, said, told) = kubewarm(&plain, &install)?;
     assert_eq!(code, Some(1), "{said}{told}");
     assert_lines(
         &said,
@@ -66,7 +66,7 @@ fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
         ],
     );
     let without = [&install[..], &["--watch-namespaces", "nowhere"]].concat();
-    let (_, said, _) = kubewarm(&nobody, &without)?;
+    let (_, said, _) = kubewarm(&plain, &without)?;
     assert!(!said.contains("ClusterRole"), "{said}");
     Ok(())
 }
@@ -146,7 +146,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with(&format!("{namespace}/web/settings  warm\n")), "{said}");
 
-    // Less than the operator needs, an older definition, and nobody who leads.
+    // The operator lacks a permission, the definition is older, and no replica holds the lease.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
     let older = r#"[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]"#;
     world.cluster.run(["patch", "crd/cacheprofiles.kubewarm.io", "--type=json", "-p", older])?;
@@ -169,7 +169,7 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     Ok(())
 }
 
-/// `status --target`, of a profile that may not read what it names.
+/// `status --target` for a profile without the permissions that it needs.
 fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     let (admin, namespace) = (world.cluster.kubeconfig(), profile.namespace);
     let subject = "system:serviceaccount:kubewarm-system:kubewarm";

@@ -1,4 +1,4 @@
-//! More profiles in one namespace than are read, and the quota that refuses them.
+//! More profiles in one namespace than kubewarm accepts, and a ResourceQuota that rejects them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,18 +10,17 @@ use crate::profile::{Profile, message};
 use crate::world::{Outcome, World, eventually, file};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Those that are read, and two more.
+/// The limit of 100 profiles in a namespace, and two more.
 const PROFILES: usize = 102;
 const SPEC: &str = "{targets: [{name: settings, resource: {resource: configmaps}}]}";
 
 #[test]
-fn profiles_beyond_the_bound_of_their_namespace_are_told_and_cost_nobody_else_anything() -> Outcome
-{
+fn profiles_beyond_the_namespace_limit_are_reported_and_affect_no_other_namespace() -> Outcome {
     let world = World::lease()?;
     let (crowd, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
     Operator::grant_reading(&world)?;
     let mut all = String::new();
-    // The operator starts after them, and lists them by name.
+    // The operator starts after the profiles exist, so it lists them by name.
     for n in 0..PROFILES {
         write!(
             all,
@@ -60,7 +59,7 @@ spec: {SPEC}
     Ok(())
 }
 
-/// The YAML on the page that holds `text`.
+/// The YAML block of the page that contains `text`.
 fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
     let page = fs::read_to_string(file(page))?;
     let mut blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
@@ -77,8 +76,8 @@ fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome
         "{name: cacheprofiles}",
         &format!("{{name: cacheprofiles, namespace: {namespace}}}"),
     );
-    // The controller of quotas counts a kind once it has found it, within half a minute. It looks again at
-    // a quota that is older than that only minutes later.
+    // The quota controller discovers a new kind within half a minute, but it updates an old quota
+    // only minutes later. So each attempt creates the quota again.
     eventually(SOON, || {
         world.cluster.run(["delete", "resourcequota", "--all", "-n", &namespace])?;
         world.cluster.apply(&quota)?;

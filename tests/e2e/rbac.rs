@@ -1,4 +1,4 @@
-//! What `rbac` prints, and what it says would change, on a real API server.
+//! Output of `kubewarm rbac` and its differences, with a real API server.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::world::{Failure, Outcome, World};
 const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: {resource: pods}},
   {name: keys, resource: {resource: secrets}, projection: {type: MetadataOnly}}]}";
 
-/// The exit code of `kubewarm rbac`, and what it said.
+/// The exit code of `kubewarm rbac` and its output.
 fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.arg("rbac").args(args).arg("--kubeconfig").arg(kubeconfig);
@@ -44,7 +44,7 @@ fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
     let head = "apiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\n";
     let text = format!("{head}metadata: {{name: web, namespace: {namespace}}}\n");
     let file = manifest(world, "web.yaml", &format!("{text}spec: {PODS_AND_SECRETS}\n"))?;
-    // Without --diff a file needs no cluster at all.
+    // Without --diff, a file needs no cluster.
     let (code, printed, told) = rbac(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
     assert_eq!((code, &*printed), (Some(0), &*status), "{told}");
     let (code, printed, told) = rbac(world.cluster.kubeconfig(), &["web", "-n", &namespace])?;
@@ -70,7 +70,7 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     let head = format!("{namespace}/web (generation 1): by applying its manifests\n");
     assert_eq!((code, &*said), (Some(1), &*format!("{head}{gains}{secrets}")), "{told}");
 
-    // What an administrator does: the reviewed generation, and only that.
+    // An administrator applies the reviewed generation.
     let (code, said, told) = diff(&["--generation=1"])?;
     assert_eq!((code, said.contains(&gains)), (Some(0), true), "{told}");
     let (_, printed, _) = rbac(kubeconfig, &["web", "-n", &namespace, "--generation=1"])?;
@@ -79,7 +79,8 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     assert_eq!(code, Some(0), "{said}{told}");
     assert!(said.ends_with("nothing would change\n"), "{said}");
 
-    // Somebody adds a rule by hand, and binds the role to somebody else, by an evil name.
+    // A user adds a rule by hand, and binds the role to another user whose name contains control
+    // characters.
     let role = format!("kubewarm:{namespace}:web");
     let added = r#"[{"op": "add", "path": "/rules/-", "value":
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["delete"]}}]"#;
@@ -98,7 +99,7 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     );
     assert!(said.contains(&lost) && said.contains(&kept) && !said.contains('+'), "{said}");
 
-    // Edited between the review and the apply.
+    // The profile is edited between the review and the apply.
     let spec = r#"{"spec": {"targets": [{"name": "pods", "resource": {"resource": "pods"}},
         {"name": "more", "resource": {"resource": "services"}}]}}"#;
     world.cluster.run(["patch", "cprof/web", "-n", &namespace, "--type=merge", "-p", spec])?;
@@ -108,7 +109,7 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
         assert_eq!((code, &*said), (Some(2), ""), "{told}");
         assert!(told.contains("is of generation 2, not 1"), "{told}");
     }
-    // The spec no longer wants secrets; their role is left over until somebody deletes it.
+    // The spec no longer contains secrets. Their role stays until a user deletes it.
     let (_, said, _) = diff(&[])?;
     let left =
         format!("by RoleBinding {namespace}/{role}:elevated, which the profile does not need");
@@ -137,7 +138,7 @@ fn a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied() -> Outco
 }
 
 #[test]
-fn who_reads_is_not_taken_from_a_status() -> Outcome {
+fn the_subject_is_not_taken_from_a_status() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("usurped")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
@@ -159,7 +160,7 @@ fn who_reads_is_not_taken_from_a_status() -> Outcome {
 }
 
 #[test]
-fn who_may_not_read_roles_is_told_which() -> Outcome {
+fn a_user_who_cannot_read_roles_sees_which_permission_is_missing() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("unseen")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;

@@ -1,4 +1,4 @@
-//! Reads from the cache: what kubewarm answers is what the API server answers, to whom it would.
+//! Reads from the cache return the API server's answers, with the API server's authorization.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -21,11 +21,12 @@ use crate::room;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Within which a revoked right ends: decisions count for 10 s.
+/// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
-/// Within which numbers of objects are in a status, twice over.
+/// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
 const TOLD: Duration = Duration::from_mins(2);
-/// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
+/// Targets for reads of the whole cluster, in the operator's namespace, in addition to
+/// [`replay::TARGETS`].
 const EVERYTHING: &str = "
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
    indexes: [{name: tone, fieldPath: .data.tone}]},
@@ -37,7 +38,7 @@ const EVERYTHING: &str = "
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
    indexes: [{name: hole, fieldPath: '.spec.holes[*].at'}]},
   {name: secrets, resource: {resource: secrets}, scope: {type: AllNamespaces}, projection: {type: MetadataOnly}},";
-/// What stands in the namespaces `a` and `b`.
+/// The objects in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
     let settings = [
         ("red", "app: web, tier: '1'"),
@@ -76,7 +77,7 @@ fn contents(a: &str, b: &str) -> String {
     format!("{{apiVersion: v1, kind: List, items: [{}]}}", all.join(", "))
 }
 
-/// A cluster with contents, and an operator that serves all of them to the account `reader`.
+/// A cluster with objects, and an operator that serves all of them to the account `reader`.
 struct Scene {
     world: World,
     served: Served,
@@ -112,7 +113,7 @@ impl Scene {
 }
 
 #[test]
-fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
+fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
     let scene = Scene::start()?;
     let Scene { api, reads, token, .. } = &scene;
     replay(&Players { api, reads, token }, &scene.a)?;
@@ -122,9 +123,14 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     kubectl_reads_from_the_cache(&scene)?;
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_not_served(&scene.world, &scene.served, (api, reads), token)?;
-    abuse::hurts_nobody(&scene.served, token, &scene.a)?;
-    nobody_reads_more_than_they_may(&scene)?;
-    decisions::outlast_refused_cells(&scene.world, &scene.served, (reads, token), &scene.a)?;
+    abuse::check_other_clients_are_unaffected(&scene.served, token, &scene.a)?;
+    no_caller_reads_more_than_its_permissions(&scene)?;
+    decisions::decisions_outlast_refused_informers(
+        &scene.world,
+        &scene.served,
+        (reads, token),
+        &scene.a,
+    )?;
     readers::are_shown_what_they_may_read(&readers::Place {
         world: &scene.world,
         api,
@@ -136,8 +142,8 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
     how_long_reads_took_is_in_the_status(&scene)
 }
 
-/// With what else is written there: of times alone nothing is. The pages above have changed the numbers of objects,
-/// which are written within a minute.
+/// kubewarm writes latencies only with another change of the status. The earlier tests changed the
+/// object counts, which kubewarm writes within a minute.
 fn how_long_reads_took_is_in_the_status(scene: &Scene) -> Outcome {
     let profile = Profile { world: &scene.world, namespace: NAMESPACE, name: "everything" };
     let took = |profile: &Value| {
@@ -150,7 +156,7 @@ fn how_long_reads_took_is_in_the_status(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// Of `zone` and `zone-a`, as etcd has their keys.
+/// The order of `zone` and `zone-a` follows etcd's keys.
 fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, .. } = scene;
     let path = "/api/v1/configmaps?labelSelector=app%3Dzoned";
@@ -195,7 +201,7 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
     }
     let whole = reads.get(token, &format!("/api/v1/namespaces/{a}/secrets/hidden"))?;
     assert_eq!(whole.code, 406, "{whole:?}");
-    // Documents that clients keep are asked for once.
+    // A client requests a discovery document that it has already stored.
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let bearer = format!("Bearer {token}");
     for path in ["/api", "/apis"] {
@@ -270,7 +276,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
             Some(token) if !token.is_empty() => token.clone_into(&mut next),
             Some(_) | None => break,
         }
-        // What happens meanwhile is not in the pages that follow.
+        // Later changes are not in the pages that follow.
         let gone = format!("page-{:03}", 100 + remaining.len());
         world.cluster.run(["delete", "configmap", &gone, "-n", a])?;
         eventually(SOON, || match reads.get(token, &format!("{base}/{gone}"))?.code {
@@ -286,8 +292,8 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
     assert_eq!((versions.len(), remaining.len()), (1, 3), "{versions:?} {remaining:?}");
     assert!(remaining[0].is_some() && remaining[2].is_none(), "{remaining:?}");
 
-    // Changes of more than 1 MiB fill the event log of a table this small. The refusal has a token for the rest at the
-    // newest version.
+    // Changes of more than 1 MiB fill the event log of such a small store. The error contains a
+    // continue token for the newest version.
     let first = reads.get(token, &format!("{base}?limit=3"))?.json();
     let next = first["metadata"]["continue"].as_str().ok_or("no token")?;
     let mut random = fastrand::Rng::with_seed(1);
@@ -321,7 +327,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 pub(crate) fn printed(command: &mut Command, arguments: &[&str]) -> Result<String, Failure> {
     let output = command.args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -404,9 +410,9 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
+fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
     let Scene { world, api, reads, a, b, .. } = scene;
-    let nobody = account(world, a, "nobody")?;
+    let denied = account(world, a, "denied")?;
     let tenant = account(world, a, "tenant")?;
     let_read(world, (a, "tenant"), Some(a))?;
     let elsewhere = [
@@ -418,7 +424,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         format!("/api/v1/namespaces/{b}/configmaps/red"),
         format!("/api/v1/namespaces/{b}/configmaps/none"),
         format!("/api/v1/namespaces/{b}/pods"),
-        // What is not declared: nobody learns that.
+        // A refusal does not reveal that no profile declares the kind.
         format!("/api/v1/namespaces/{b}/limitranges"),
         "/apis/apps/v1/deployments".to_owned(),
         "/api/v1/namespaces".to_owned(),
@@ -428,17 +434,17 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     ];
     let own = format!("/api/v1/namespaces/{a}/configmaps");
     for path in &elsewhere {
-        for token in [&nobody, &tenant] {
+        for token in [&denied, &tenant] {
             let (ours, theirs) = (reads.get(token, path)?, api.get(token, path)?);
             assert_eq!(ours.code, 403, "{path}: {ours:?}");
             assert_eq!(ours.json(), theirs.json(), "{path}");
         }
     }
-    let (ours, theirs) = (reads.get(&nobody, &own)?, api.get(&nobody, &own)?);
+    let (ours, theirs) = (reads.get(&denied, &own)?, api.get(&denied, &own)?);
     assert_eq!((ours.code, ours.json()), (403, theirs.json()));
     assert_eq!(reads.get(&tenant, &own)?.code, 200);
 
-    // Another's token for the rest of a list is a position and a version, and nothing else.
+    // A continue token of another caller is a position and a version. It grants nothing.
     let all = reads.get(&scene.token, "/api/v1/configmaps?limit=1")?.json();
     let next = all["metadata"]["continue"].as_str().ok_or("no token")?;
     let last =
@@ -456,7 +462,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         assert_eq!(foreign, None, "{path}: {}", reply.text);
         assert!([200, 400, 410].contains(&reply.code), "{path}: {reply:?}");
     }
-    // Nor does any way of writing a path lead elsewhere.
+    // No spelling of a path leads to another namespace.
     for path in [
         format!("/api/v1/namespaces/{a}/../{b}/configmaps"),
         format!("/api/v1/namespaces/{a}%2F..%2F{b}/configmaps"),
@@ -473,7 +479,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     let other = format!("/profiles/{NAMESPACE}/none/api/v1/namespaces/{a}/configmaps");
     assert_eq!(reads.get(&scene.token, &other)?.code, 421);
 
-    // Who it is, is said by one token and by nothing else.
+    // Only the token identifies the caller. Other headers have no effect.
     let bearer = format!("Bearer {}", scene.token);
     let (other, bearer) = (format!("Bearer {tenant}"), bearer.as_str());
     for (headers, code) in [
@@ -490,7 +496,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     let (bad, same) = (reads.get("bad", &own)?, api.get("bad", &own)?);
     assert_eq!((bad.code, bad.json()), (401, same.json()));
 
-    // A right that is revoked ends.
+    // Access ends after the permission is revoked.
     let name = format!("read-{a}-tenant");
     world.cluster.run(["delete", "rolebinding", &name, "-n", a])?;
     eventually(REVOKED, || match reads.get(&tenant, &own)?.code {
@@ -498,7 +504,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         code => Err(format!("{code}").into()),
     })?;
     let log = scene.served.operator.process.log();
-    for token in [&scene.token, &tenant, &nobody] {
+    for token in [&scene.token, &tenant, &denied] {
         assert!(!log.contains(token.as_str()), "no token is logged");
     }
     assert!(!log.contains("sesame"));
@@ -547,7 +553,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
         let reply = reads.get(&token, &path)?;
         assert_eq!((reply.code, &reply.json()["reason"]), (429, &json!("TooManyRequests")));
         assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
-        assert!(began.elapsed() > Duration::from_secs(4), "it is waited for");
+        assert!(began.elapsed() > Duration::from_secs(4), "kubewarm did not wait for the store");
     }
     room::who_waits_leaves_some(&served, (&token, &another), &own)?;
     profile.grant()?;
@@ -558,12 +564,12 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     assert!(names(&list).contains(&format!("{team}/red")), "{list}");
     assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
     meant::is_who_takes_it(&world, &reads, (&team, "reader"), &own)?;
-    // A tenant's profile answers in its namespace, and below its own path.
+    // A tenant's profile serves reads of its namespace, and reads below the profile's path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);
     what_no_profile_keeps_is_never_gone(&reads, &token, (&team, &elsewhere))?;
 
-    // Narrowed under its reader, who never sees that it were gone.
+    // The profile is narrowed while its reader polls. No answer may report the object as missing.
     let narrow = "{targets: [{name: settings, resource: {resource: configmaps}, \
                   labelSelector: {matchLabels: {app: web}}}]}";
     Profile::apply(&world, &team, "mine", narrow)?;
@@ -581,8 +587,8 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     Ok(())
 }
 
-/// Of a kind that a profile keeps in the namespace `team` alone: neither of the other namespace, which has some, nor
-/// of all of them together is it said that there were none, or no more than what is kept.
+/// The profile holds the kind only in the namespace `team`. kubewarm must not answer for the other
+/// namespace, nor for all namespaces together.
 fn what_no_profile_keeps_is_never_gone(
     reads: &Server,
     token: &str,
@@ -617,12 +623,12 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &["--auth", "caller-token"])?;
     Operator::grant_reading(&world)?;
-    // What delegated reviews take is not needed.
+    // This mode needs no permission for delegated reviews.
     world.cluster.run(["delete", "clusterrolebinding", "kubewarm:read-api"])?;
     own_tokens::decide(&world, &served)
 }
 
-/// Were it the operator's certificate that the API server goes by, everybody could do everything.
+/// If the operator's certificate counted for the caller, every caller could do everything.
 #[test]
 fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
     let world = World::lease()?;

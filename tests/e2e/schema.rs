@@ -1,4 +1,4 @@
-//! What the API server itself makes of the resource definition: no operator runs here.
+//! The API server's treatment of the CustomResourceDefinition, without an operator.
 
 use serde_json::json;
 

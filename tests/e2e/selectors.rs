@@ -1,4 +1,4 @@
-//! What selects: namespaces by label, objects by label and field, metadata, and the mode.
+//! Selectors for namespaces and objects, metadata targets and profile modes.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::world::{Failure, Outcome, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Waits until the cells of a resource, as `show` shows each, are these.
-fn await_cells(
+/// Waits until `show` returns these texts for the informers of a resource.
+fn await_informers(
     operator: &Operator,
     resource: &str,
     show: impl Fn(&Value) -> String,
@@ -33,7 +33,7 @@ fn text(cell: &Value, field: &str) -> String {
     cell[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// Namespace, state and objects of a cell.
+/// Namespace, state and object count of an informer.
 fn place(cell: &Value) -> String {
     format!("{} {} {}", text(cell, "namespace"), text(cell, "state"), cell["objects"])
 }
@@ -45,7 +45,7 @@ fn config_map(namespace: &str, name: &str, more: &str) -> String {
 }
 
 #[test]
-fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome {
+fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
     let spec = "{targets: [{name: quotas, resource: {resource: resourcequotas},
@@ -58,7 +58,7 @@ fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome 
     let label = |name: &str, label: &str| world.cluster.run(["label", "namespace", name, label]);
     let watched = |names: &[&String]| {
         let wanted: Vec<_> = names.iter().map(|name| format!("{name} Watching 0")).collect();
-        await_cells(operator, "resourcequotas", place, &wanted)
+        await_informers(operator, "resourcequotas", place, &wanted)
     };
     let [first, second, third] = &names;
     label(first, "cached=yes")?;
@@ -75,7 +75,7 @@ fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome 
     let left = watched(&[first])?;
     for field in ["syncedTime", "lastRelist", "warmed"] {
         let of = |cells: &[Value]| cells.first().map(|cell| cell[field].clone());
-        assert_eq!(of(&one), of(&left), "the cell that stayed was disturbed");
+        assert_eq!(of(&one), of(&left), "the remaining informer was affected");
     }
     profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
@@ -131,10 +131,10 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
 }
 
 #[test]
-fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
+fn a_metadata_target_stores_no_bodies() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("metadata")?;
-    // Does not compress.
+    // Random data, which does not compress.
     let large: String = (0..200_000).map(|_| fastrand::alphanumeric()).collect();
     let large = config_map(&namespace, "large", &format!(", data: {{key: {large}}}"));
     let manifests = tempfile::NamedTempFile::new()?;
@@ -155,7 +155,7 @@ fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
 }
 
 #[test]
-fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() -> Outcome {
+fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let (near, far) = (world.namespace("near")?, "far-and-not-there-yet");
     world.cluster.apply(&config_map(&near, "one", ""))?;
@@ -182,7 +182,7 @@ fn an_edited_target_is_served_by_its_old_cells_until_the_new_are_synced() -> Out
     )?;
     let edited = profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
     assert_eq!(generation(&edited), Some(1), "{edited:#}");
-    assert_eq!(objects(&first), objects(&edited), "what the old cells hold is what is served");
+    assert_eq!(objects(&first), objects(&edited), "the old informers do not serve");
     let show = |cell: &Value| format!("{} {}", place(cell), text(cell, "labelSelector"));
     let held = cells(operator)?;
     assert!(
@@ -228,7 +228,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     let lists = figure("kubewarm_list_pages_total")?;
     let shown = |state: &str, objects| {
         let wanted = format!("{namespace} {state} {objects}");
-        await_cells(operator, "limitranges", place, &[wanted]).map(drop)
+        await_informers(operator, "limitranges", place, &[wanted]).map(drop)
     };
     shown("Watching", 1)?;
 

@@ -1,4 +1,4 @@
-//! What a real API server makes of the statuses and Events that kubewarm writes.
+//! Statuses and Events that kubewarm writes to a real API server.
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// A profile in a namespace of its own.
+/// A profile in its own namespace.
 struct Subject {
     world: &'static World,
     profile: ProfileRef,
@@ -85,7 +85,7 @@ impl Subject {
         compute(&observed, None, clock, &|_| CellView::default())
     }
 
-    /// Every field and every list as large as the schema allows.
+    /// A status with the maximum size of every field and list.
     fn largest_status(&self) -> CacheProfileStatus {
         let mut status = self.first_status();
         for condition in &mut status.conditions {
@@ -166,7 +166,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     assert_eq!(sink.publish(&write).await, Written::Written);
     let first = subject.object()?;
     assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "nothing was pruned");
-    // Nobody knows, before anything runs.
+    // Before the operator runs, the conditions are Unknown.
     let unknown = "--for=condition=Accepted=Unknown";
     let wait = ["wait", unknown, "cprof/sample", "--timeout=10s", "-n"];
     let namespace: &str = &subject.profile.namespace;

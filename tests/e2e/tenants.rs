@@ -1,4 +1,4 @@
-//! What a tenant can do to others, and learn of them, by what he writes into a profile.
+//! A tenant's influence on other tenants, and what its profiles can reveal about other namespaces.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::profile::{Profile, problems};
 use crate::world::{Outcome, World};
 
 const SOON: Duration = Duration::from_mins(1);
-/// The most problems that a target tells of.
+/// The most problems in a target's status.
 const PROBLEMS: usize = 16;
 
-/// Lets the operator mint the tokens of the account, which may do nothing.
+/// Lets the operator request tokens of the account `blind`, which has no permissions.
 fn blind_account(world: &World, namespace: &str) -> Outcome {
     world.cluster.run(["create", "serviceaccount", "blind", "-n", namespace])?;
     let verb = ["--verb=create", "--resource=serviceaccounts/token", "--resource-name=blind"];
@@ -51,7 +51,8 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
         let told = problems(found, "settings");
         (told.len() == 2 && told.iter().all(|one| one.contains("Forbidden"))).then_some(())
     })?;
-    // The operator could tell them apart. The account cannot, so its profile does not.
+    // The operator could distinguish the two namespaces. The account cannot, so the status must
+    // not.
     let told = problems(&said, "settings");
     let alike = told.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
     let alike: Vec<_> = alike.collect();
@@ -73,7 +74,7 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
 }
 
 #[test]
-fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
+fn a_tenant_that_requests_everything_delays_no_other_tenant() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
@@ -88,7 +89,8 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
                scope: {{type: Namespaces, namespaces: [{places}]}}}}, "
         )?;
     }
-    // As many cells as a profile may have; and beyond its own namespace without an account, none.
+    // The most informers of one profile. Without an account, a profile has none outside of its
+    // namespace.
     let all = format!("{{serviceAccountName: blind, targets: [{targets}]}}");
     let all = Profile::apply(&world, &greedy, "all", &all)?;
     let operators = Profile::apply(&world, &greedy, "more", &format!("{{targets: [{targets}]}}"))?;

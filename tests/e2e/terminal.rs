@@ -1,4 +1,4 @@
-//! Profiles on a terminal: `status --watch`, where there is a terminal and where there is none, and kubectl.
+//! Profiles on a terminal: `status --watch` with and without a terminal, and kubectl.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ const STATUS: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "WAR
   "a message that is longer than the terminal is wide, so that it takes two lines of it",
   "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
 
-/// A program whose output is read while it runs. It ends with this value.
+/// A program whose output is read while it runs. Dropping the value ends the program.
 struct Running {
     child: Child,
     output: Arc<Mutex<String>>,
@@ -37,7 +37,7 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// What there is once it contains `text`.
+    /// Waits until the output contains `text` and returns all output.
     fn await_text(&self, text: &str) -> Result<String, Failure> {
         eventually(SOON, || {
             let output = self.output.lock().clone();
@@ -52,7 +52,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -79,7 +79,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     );
 
     let mut on_terminal = Command::new("script");
-    // A terminal of its own, 60 columns wide.
+    // A pseudo-terminal that is 60 columns wide.
     let inside = format!("stty cols 60 rows 12; exec {watch}");
     on_terminal.args(["-qec", &inside, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1");
     let terminal = Running::start(on_terminal)?;

@@ -1,4 +1,4 @@
-//! HTTP/2 as no client speaks it.
+//! HTTP/2 frames that no ordinary client sends.
 
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,9 +16,9 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// `GET https://x/`, in HPACK.
+/// `GET https://x/` in HPACK.
 const GET: [u8; 6] = [0x82, 0x87, 0x84, 0x41, 1, b'x'];
-/// The most that a frame has.
+/// The largest frame that the server accepts.
 const FRAME: usize = 16 << 10;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -37,12 +37,12 @@ async fn begun(peer: &Peer) -> Result<TlsStream<TcpStream>, Fault> {
     Ok(stream)
 }
 
-/// Says `frames` while it listens, and waits for the end.
+/// Sends `frames` while it reads, and waits until the server closes the connection.
 async fn say(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
     let (reading, mut writing) = tokio::io::split(begun(peer).await?);
     let saying = tokio::spawn(async move {
         for frame in frames {
-            // It may have had enough.
+            // The server may have closed the connection already.
             if writing.write_all(&frame).await.is_err() {
                 break;
             }
@@ -54,7 +54,7 @@ async fn say(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
     Ok(heard)
 }
 
-/// The kinds of the frames that come until the end.
+/// Returns the types of the frames that the server sends before it closes the connection.
 async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     let bytes = until_closed(reading).await?;
     let mut kinds = Vec::new();
@@ -67,7 +67,7 @@ async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     Ok(kinds)
 }
 
-/// The beginning of a connection, or of a head, and nothing more.
+/// Sends the preface of a connection, or the start of a request head, and nothing else.
 pub(super) async fn slow(peer: Peer) -> Tried {
     let stream = begun(&peer).await?;
     let half = say(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
@@ -88,9 +88,9 @@ pub(super) async fn garbled(peer: Peer, seed: u64) -> Tried {
     say(&peer, frames).await.map(|_| ())
 }
 
-/// A head that does not end.
+/// Sends a request head that never ends.
 pub(super) async fn continuations(peer: Peer) -> Tried {
-    // Literals that nobody is to remember: `x: yyy…`.
+    // HPACK literals without indexing: `x: yyy…`.
     let mut part = Vec::new();
     while part.len() + 103 <= FRAME {
         part.extend([0x10, 1, b'x', 99]);
@@ -102,9 +102,9 @@ pub(super) async fn continuations(peer: Peer) -> Tried {
     if kinds.contains(&HEADERS) { Err("a head without an end was answered".into()) } else { Ok(()) }
 }
 
-/// A header of 4 KB that is said in one byte, sixteen thousand times.
+/// Refers to a header of 4 KB from the HPACK table sixteen thousand times, with one byte each.
 pub(super) async fn bomb(peer: Peer) -> Tried {
-    // A literal that is remembered: `b: zzz…` of 3,968 bytes.
+    // An HPACK literal with indexing: `b: zzz…` of 3,968 bytes.
     let mut first = GET.to_vec();
     first.extend([0x40, 1, b'b', 0x7f, 0x81, 0x1e]);
     first.extend([b'z'; 3_968]);
@@ -114,12 +114,12 @@ pub(super) async fn bomb(peer: Peer) -> Tried {
         frames.push(frame(HEADERS, END_STREAM, stream, &first));
         frames.push(frame(CONTINUATION, END_HEADERS, stream, &again));
     }
-    // What is too large is refused by stream, or ends the connection.
+    // The server rejects a head that is too large, or closes the connection.
     say(&peer, frames).await?;
     Ok(())
 }
 
-/// Requests that are taken back at once.
+/// Sends requests and resets their streams at once.
 pub(super) async fn resets(peer: Peer) -> Tried {
     let streams = (1..40_001).step_by(2);
     let asked = streams.flat_map(|stream| {

@@ -1,4 +1,5 @@
-//! Requests of the corpus, changed, with a token that counts: what is asked for is answered in a known way.
+//! Sends changed requests of the corpus with an accepted token. Each answer has an expected status
+//! code and form.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,15 +16,17 @@ use super::peer::{Answer, Peer};
 use super::{Fault, PATIENCE};
 use crate::world::{Failure, Outcome};
 
-/// Beside those of the corpus; more if `PROPTEST_CASES` says so.
+/// Changed requests, in addition to the unchanged ones. `PROPTEST_CASES` overrides the number.
 const CHANGED: u32 = 600;
-/// What is waited for takes three seconds, so that many ask at once: fewer than one caller may.
+/// Requests at once, below the limit of one caller. Some requests wait for three seconds, so they
+/// run in parallel.
 const AT_ONCE: usize = 48;
-/// Of watches without an end only the beginning is looked at.
+/// Time limit for reading a watch that does not end by itself.
 const LOOKED_AT: Duration = Duration::from_secs(10);
-/// More than all there is to be listed.
+/// Upper bound of an answer's size: more than a list of everything.
 const LARGEST: usize = 4 << 20;
-/// How a request may end that is understood or not. 301 is for other hashes, 504 for versions of the future.
+/// Status codes that a request may end with. 301 is for other OpenAPI hashes, 504 for future
+/// versions.
 const CODES: [u16; 14] = [200, 301, 304, 400, 403, 404, 405, 406, 410, 413, 421, 422, 429, 431];
 
 pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
@@ -64,8 +67,8 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(understood > 20, "only {understood} were requests that mean something");
-    // It still knows what it knew.
+    assert!(understood > 20, "only {understood} got a successful answer");
+    // The server still answers an ordinary request.
     let path = format!("GET /api/v1/namespaces/{namespace}/configmaps HTTP/1.1");
     let ordinary = format!(
         "{path}\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
@@ -77,7 +80,8 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     Ok(())
 }
 
-/// Those of the corpus and changed ones, always the same, about what is there.
+/// The requests of the corpus and changed copies of them. The seed is fixed, so each run sends the
+/// same requests.
 fn requests(namespace: &str) -> Result<Vec<Request>, Failure> {
     let count = match std::env::var("PROPTEST_CASES") {
         Ok(cases) => cases.parse()?,
@@ -105,7 +109,7 @@ fn written(Request { method, target, accept }: &Request, token: &str) -> Vec<u8>
     head.into_bytes()
 }
 
-/// What is wrong with an answer.
+/// Returns what is wrong with an answer, if anything is.
 fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
     let Answer { code, head, body } = answer;
     let is_of_the_future = *code == 504 && request.target.contains("esourceVersion=");
@@ -115,7 +119,7 @@ fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
     if body.len() > LARGEST {
         return Some("far more than there is");
     }
-    // What is no HTTP is refused before there is anybody to write JSON, and HEAD has no body.
+    // The HTTP library rejects malformed HTTP without JSON. An answer to HEAD has no body.
     if *code < 400 || body.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Clients of people and programs, unmodified, against the read API and the API server beside it.
+//! Unmodified clients against the read API, compared with the API server.
 
 mod commands;
 mod documented;
@@ -17,19 +17,19 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, PARTS, World};
 
 const SOON: Duration = Duration::from_mins(1);
-/// What the clients read: served from the operator's namespace, so in every other.
+/// The profile of all clients, in the operator's namespace, so that it serves every namespace.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
   {name: settings, resource: {resource: configmaps}, scope: {type: AllNamespaces}},
   {name: parts, resource: {group: example.com, resource: parts}, scope: {type: AllNamespaces}}]}";
 
-/// One world for all clients: an operator that serves reads, and somebody who may read everything.
+/// One world for all clients: an operator that serves reads, and a user who may read everything.
 struct Scene {
     world: World,
     served: Served,
     profile: &'static str,
     /// A namespace with some objects.
     team: String,
-    /// Of the reader, with a token, at the API server.
+    /// The reader's kubeconfig for the API server, with a token.
     reader: PathBuf,
     token: String,
 }
@@ -53,18 +53,18 @@ impl Scene {
         Ok(scene)
     }
 
-    /// A kubeconfig of the reader, for the cache.
+    /// The reader's kubeconfig for the cache.
     fn through(&self) -> Result<PathBuf, Failure> {
         kubeconfig(&self.served, &self.reader)
     }
 
-    /// Has the profile be this.
+    /// Applies this spec as the profile.
     fn declare(&self, spec: &str) -> Result<Profile<'_>, Failure> {
         Profile::apply(&self.world, NAMESPACE, self.profile, spec)
     }
 }
 
-/// Writes a kubeconfig for the cache beside this one, with the same user.
+/// Writes a kubeconfig for the cache next to `user`, with the same user.
 fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
     let path = user.with_extension("through-the-cache");
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))

@@ -1,4 +1,4 @@
-//! A kind of 50,000 objects against limits: stopped while it is listed, whichever way that is done.
+//! A kind with 50,000 objects and several limits. kubewarm must stop each kind of list in time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,23 +14,25 @@ use crate::world::{Failure, Outcome, World};
 
 const OBJECTS: usize = 50_000;
 const LIMIT: u64 = 10_000;
-/// The list must be stopped before so many are held.
+/// kubewarm must stop the list before an informer stores this many objects.
 const FAR_TOO_MANY: u64 = 11_000;
-/// What the process may grow by for the first 10,000, tried three times: less than what all take.
+/// Limit for the growth of the process during three attempts with 10,000 objects each, in KiB. All
+/// objects need more.
 const GROWTH_KIB: u64 = 32 << 10;
-/// Ten times what the longest list takes. A busy machine needs more than the minute that the API server gives one.
+/// Timeout: ten times the longest list. A busy machine needs more than the API server's minute for
+/// a list.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// What was seen while a limit was exceeded.
+/// Observations while a limit is exceeded.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The most objects that a cell of the runaway kind held.
+    /// The most objects in an informer of the large kind.
     most: u64,
-    /// Cells of other kinds that were not watching all the time.
+    /// States of other kinds' informers that were not watching.
     disturbed: Vec<Value>,
 }
 
-/// Looks at the cells again and again until `act` has returned.
+/// Polls the informers until `act` has returned.
 fn watching<T>(
     operator: &Operator,
     act: impl FnOnce() -> Result<T, Failure>,
@@ -55,10 +57,11 @@ fn watching<T>(
         is_over.store(true, Ordering::Relaxed);
         (done, looking.join())
     });
-    Ok((done?, seen.map_err(|_| "nobody looked")?))
+    Ok((done?, seen.map_err(|_| "the polling thread panicked")?))
 }
 
-/// Waits until the status of the profile's present generation says that `big` is stopped; answers why.
+/// Waits until the status of the current generation reports that `big` is stopped, and returns the
+/// message.
 fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
     let seen = profile.await_that(PATIENCE, |profile| {
         let is_new = profile.pointer("/status/observedGeneration")
@@ -72,7 +75,7 @@ fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
     Ok(told)
 }
 
-/// The number of objects in the cell of a kind.
+/// The number of objects in the informer of a kind.
 fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
     let cell = cells(operator)?.into_iter().find(|cell| cell["resource"] == resource);
     let objects = cell.and_then(|cell| cell["objects"].as_u64());
@@ -82,7 +85,8 @@ fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
 const SMALL: &str = "{name: small, resource: {resource: services}}";
 const BIG: &str = "{name: big, resource: {resource: configmaps}}";
 
-/// Lists the kind in every way against `maxObjects`, and then with what is said to be enough.
+/// Lists the kind with every strategy and `maxObjects`, and then with the limit that the message
+/// recommends.
 fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcome {
     let Profile { world, namespace, name } = *profile;
     let accounts = held(operator, "serviceaccounts")?;
@@ -104,13 +108,13 @@ fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcom
         assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were held", seen.most);
         assert_eq!(seen.disturbed, [] as [Value; 0], "{strategy}");
         let live = held(operator, "serviceaccounts")?;
-        assert_eq!(live, accounts + nth, "{strategy}: a sibling's events arrive");
+        assert_eq!(live, accounts + nth, "{strategy}: events of another informer are missing");
         enough = number_before(&told, " objects would be enough")?;
     }
     let stopped = Kept::read(operator)?;
     let grown = stopped.peak_kib - before.resident_kib;
     assert!(grown < GROWTH_KIB, "{grown} KiB: {before:?}, then {stopped:?}");
-    // The one that every namespace has is there, too.
+    // One more object is the ConfigMap that every namespace contains.
     assert!((50_001..50_010).contains(&enough), "{enough}");
 
     let spec = format!("{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {enough}}}}}");
@@ -119,18 +123,19 @@ fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcom
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     let whole = Kept::read(operator)?;
     let grown = whole.resident_kib - before.resident_kib;
-    assert!(grown > GROWTH_KIB, "the bound would not have shown anything: {grown} KiB");
+    assert!(grown > GROWTH_KIB, "the limit of growth is too high for this test: {grown} KiB");
     let accounted = Exposition::read(operator)?.sum("kubewarm_store_bytes", &[]) / 1024.0;
     let ratio = accounted / f64::from(u32::try_from(grown)?);
     assert!((0.9..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
     Ok(())
 }
 
-/// The same kind in a process that may not take what it needs.
+/// Lists the same kind in a process with too little memory.
 fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
     let [other, profile] = siblings;
     let told = await_stop(profile, "MemoryExceeded")?;
-    // What the profile held then may come to the same; what the operator may hold is not said.
+    // The profile's informers may use as much memory as before. The message must not name the
+    // operator's memory limit.
     let (_, limit) = told.split_once("the operator is at its memory limit").ok_or(&*told)?;
     assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{told}");
     other.await_condition("Ready", "True", None, PATIENCE)?;
@@ -143,7 +148,7 @@ fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notices() -> Outcome {
+async fn fifty_thousand_objects_stop_at_their_limit_without_affecting_others() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("flood")?;
     fill(&world, &namespace, OBJECTS).await?;

@@ -1,4 +1,4 @@
-//! The dashboard's panels as an SVG, drawn from what a real Prometheus answers: `docs/dashboard.svg`.
+//! Draws the dashboard's panels with data of a real Prometheus into `docs/dashboard.svg`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,11 +14,11 @@ const COLUMN: f64 = 56.0;
 const LINE: f64 = 28.0;
 const MARGIN: f64 = 10.0;
 const TITLE: f64 = 20.0;
-/// Legends, bars and table lines that a panel has room for.
+/// The most legend entries, bars or table lines that fit into a panel.
 const ENTRIES: usize = 5;
 const COLOURS: [&str; 8] =
     ["#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#37872d", "#8ab8ff"];
-/// Labels that tell nothing where there is one of each.
+/// Labels that have only one value here.
 const DULL: [&str; 5] = ["__name__", "job", "revision", "rustc", "version"];
 
 /// A part of a panel, in pixels.
@@ -30,7 +30,7 @@ struct Area {
     height: f64,
 }
 
-/// Draws every panel with what the last `span` has brought; `choose` fills in the variables.
+/// Draws every panel with the data of the last `span`. `choose` replaces the variables in a query.
 pub(crate) fn draw(
     prometheus: &Prometheus,
     dashboard: &Value,
@@ -85,7 +85,6 @@ pub(crate) fn draw(
     ))
 }
 
-/// Writes the picture where the pages look for it.
 pub(crate) fn save(picture: &str) -> Result<(), Failure> {
     Ok(std::fs::write(file("docs/dashboard.svg"), picture)?)
 }
@@ -146,7 +145,7 @@ fn lines(body: &mut String, area: Area, queries: &Queries<'_>, unit: &str) -> Re
     Ok(())
 }
 
-/// What other panels show of now: a number, bars, or lines of a table.
+/// Draws a panel of current values: a number, bars, or lines of a table.
 fn values(
     body: &mut String,
     area: Area,
@@ -198,7 +197,7 @@ fn text(
     Ok(())
 }
 
-/// A value as people read it in this unit of Grafana's.
+/// Formats a value in a unit of Grafana.
 fn amount(value: f64, unit: &str) -> String {
     if value.is_nan() {
         return "–".to_owned();
