@@ -1,6 +1,7 @@
 //! Compares the operator's shipped roles with the requests that it sent in the end-to-end tests: no
 //! permission may be missing or unused. It checks the roles for the whole cluster and the roles for
 //! some namespaces.
+//!
 //! The API servers of `tests/e2e` write audit logs with these requests and the profiles. A list or
 //! watch that a profile needs is granted by that profile's roles, all other requests need the
 //! operator's roles. Cargo runs test binaries by name, so `e2e` runs first.
@@ -343,7 +344,7 @@ fn compare(
 }
 
 #[test]
-fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
+fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
     let (missing, unused) = compare(&shipped(), &asked(Rights::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
@@ -354,7 +355,7 @@ fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
 }
 
 #[test]
-fn for_some_namespaces_it_is_granted_what_it_asks_for_and_nothing_else_too() {
+fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
     let asked = asked(Rights::Roles);
     let lists_profiles = |(request, _): &(Request, bool)| {
         let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
@@ -388,7 +389,7 @@ fn for_some_namespaces_it_is_granted_what_it_asks_for_and_nothing_else_too() {
 }
 
 #[test]
-fn what_no_profile_names_is_the_operators_own() {
+fn requests_without_a_profile_need_the_operators_roles() {
     let profile = |spec: &str| {
         let text = format!("{{metadata: {{namespace: shop}}, spec: {spec}}}");
         serde_saphyr::from_str::<Value>(&text).expect("it is YAML")

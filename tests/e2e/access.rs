@@ -41,7 +41,7 @@ fn cells(profile: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_named() -> Outcome {
+fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> Outcome {
     let world = World::lease()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
     let [steady, refused, doomed] = &names;
@@ -182,7 +182,7 @@ impl Drop for History {
 }
 
 #[test]
-fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Outcome {
+fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome {
     let world = World::lease()?;
     let (kept, doomed) = (world.namespace("team")?, world.namespace("team")?);
     for name in [&kept, &doomed] {

@@ -238,7 +238,7 @@ impl Served {
     }
 
     /// Starts an operator with only the permissions that its `ServiceAccount` has at the moment.
-    pub(crate) fn start_as_it_may(
+    pub(crate) fn start_as_granted(
         world: &World,
         pod: &str,
         more: &[&str],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-/// Permissions to write profiles, without permissions on ServiceAccounts.
+/// Permissions to write profiles, without permissions on `ServiceAccounts`.
 const WRITERS: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: profile-writer}

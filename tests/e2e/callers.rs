@@ -73,7 +73,7 @@ fn metrics_are_served_to_callers_that_the_api_server_authorizes() -> Outcome {
 }
 
 #[test]
-fn what_no_role_can_grant_is_refused_by_name() -> Outcome {
+fn flags_that_need_a_cluster_role_are_rejected_by_name() -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
         .args(["run", "--metrics-auth", "--watch-namespaces", "shop"])
         .output()?;

@@ -103,7 +103,7 @@ fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
+fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
     let world = World::lease()?;
     let folder = world.cluster.folder().to_owned();
     let made = |name: &str| Authority::new(&folder, name);
@@ -174,13 +174,13 @@ fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     assert_eq!((written.code, &written.json()["reason"]), (403, &"CannotForward".into()));
     ask(&served, "/api", &of("discovery is from here", Some(&jane), &[], 200, "APIVersions"))?;
 
-    what_ends_counts_no_more(&served, (&people, &others), &own)?;
-    its_own_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
+    expired_and_removed_certificates_are_rejected(&served, (&people, &others), &own)?;
+    the_servers_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
 }
 
 /// Replaces the CAs of `people` by the CAs of `others`. Expired and removed certificates are
 /// rejected.
-fn what_ends_counts_no_more(
+fn expired_and_removed_certificates_are_rejected(
     served: &Served,
     (people, others): (&Authority, &Authority),
     own: &str,
@@ -211,7 +211,7 @@ fn what_ends_counts_no_more(
 }
 
 /// kubewarm shows a replaced certificate to new connections and keeps open connections.
-fn its_own_certificate_is_replaced(
+fn the_servers_certificate_is_replaced(
     world: &World,
     served: &mut Served,
     (team, own): (&str, &str),

@@ -90,19 +90,19 @@ fn named(list: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn answers_are_as_new_as_their_profile_has_them_be() -> Outcome {
+fn answers_are_as_recent_as_their_profile_requires() -> Outcome {
     let scene = Scene::start()?;
-    what_was_written_just_before_is_seen(&scene)?;
-    a_version_that_is_asked_for_is_waited_for(&scene)?;
-    a_version_of_the_future_is_refused_as_by_the_api_server(&scene)?;
-    readers_share_what_is_asked_for_them(&scene)?;
-    a_frozen_server_proves_nothing(&scene)?;
-    what_grows_old_is_answered_to_those_who_want_it(&scene)?;
-    what_is_not_warm_is_refused_at_once(&scene)
+    a_read_contains_the_previous_write(&scene)?;
+    a_read_waits_for_the_requested_version(&scene)?;
+    a_future_version_gets_the_api_servers_error(&scene)?;
+    readers_share_freshness_checks(&scene)?;
+    a_frozen_server_confirms_no_read(&scene)?;
+    stale_data_is_served_only_with_eventual_consistency(&scene)?;
+    a_cold_store_is_rejected_at_once(&scene)
 }
 
 /// The caller writes through the API server and then reads from the cache.
-fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
+fn a_read_contains_the_previous_write(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, strict, .. } = scene;
     let all = configmaps(strict);
     for n in 0..ROUNDS {
@@ -113,7 +113,7 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
         let listed = reads.get(token, &all)?;
         assert!(listed.code == 200 && named(&listed.json(), &name), "created: {listed:?}");
         if n % 10 == 0 {
-            is_among_what_a_watch_begins_with(scene, &all, &name)?;
+            is_among_the_initial_events(scene, &all, &name)?;
         }
         let body = json!({"data": {"n": "1"}});
         let patched = api.write(token, ("PATCH", &one), &body)?.json();
@@ -132,7 +132,7 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
 }
 
 /// Reads with a watch that sends initial events, as streaming informers do.
-fn is_among_what_a_watch_begins_with(scene: &Scene, all: &str, name: &str) -> Outcome {
+fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome {
     let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
     let matched = "resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
     let told = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
@@ -150,7 +150,7 @@ fn is_among_what_a_watch_begins_with(scene: &Scene, all: &str, name: &str) -> Ou
 
 /// In every mode, a read with the version of a write returns that version or a newer one. An exact
 /// read returns exactly that version. The test writes nothing else.
-fn a_version_that_is_asked_for_is_waited_for(scene: &Scene) -> Outcome {
+fn a_read_waits_for_the_requested_version(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, bounded, eventual, .. } = scene;
     for n in 0..ROUNDS {
         // Strict profiles are left out: their answers are as recent without a version.
@@ -213,7 +213,7 @@ fn version(object: &Value) -> Result<u64, Failure> {
     Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
 }
 
-fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Outcome {
+fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
     let all = configmaps(&scene.bounded);
     let future = version(&scene.api.get(&scene.token, &all)?.json())? + 1_000_000;
     let words = format!("Timeout: Too large resource version: {future}, current: ");
@@ -243,7 +243,7 @@ fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Out
     Ok(())
 }
 
-fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
+fn readers_share_freshness_checks(scene: &Scene) -> Outcome {
     let before = std::fs::read_to_string(scene.world.cluster.audit_log())?.len();
     let codes = std::thread::scope(|scope| {
         let readers: Vec<_> =
@@ -263,7 +263,7 @@ fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
+fn a_frozen_server_confirms_no_read(scene: &Scene) -> Outcome {
     let Scene { strict, bounded, eventual, .. } = scene;
     // The reads before the freeze also fill the cache of access decisions.
     assert_eq!([strict, bounded, eventual].map(|it| scene.code(it).ok()), [Some(200); 3]);
@@ -283,7 +283,7 @@ fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
 }
 
 /// A paused profile becomes stale while everything else continues.
-fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
+fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome {
     for (namespace, serving) in scene.profiles() {
         Profile::apply(&scene.world, namespace, "p", &spec("Paused", serving))?;
     }
@@ -319,7 +319,7 @@ fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
+fn a_cold_store_is_rejected_at_once(scene: &Scene) -> Outcome {
     let spec =
         "{serving: {coldReads: Reject}, targets: [{name: all, resource: {resource: services}}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;

@@ -84,7 +84,7 @@ fn see_replaced(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_target_was_answers_until_what_it_becomes_is_complete() -> Outcome {
+async fn an_edited_target_is_served_from_its_old_store_until_the_new_one_is_complete() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("edited")?;
     fill(world, &namespace, usize::try_from(OBJECTS)?).await?;

@@ -11,7 +11,7 @@ use crate::profile::Profile;
 use crate::world::Outcome;
 
 #[test]
-fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
+fn the_metrics_pass_the_linter_of_prometheus() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("linted")?;
     let spec = "{targets: [{name: settings, resource: {resource: configmaps}}]}";

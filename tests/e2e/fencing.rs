@@ -15,7 +15,7 @@ const BLOCKED: Duration = Duration::from_secs(30);
 const READY: Duration = Duration::from_mins(1);
 const SETTINGS: &str = "targets: [{name: settings, resource: {resource: configmaps}}]";
 
-/// Waits until the informer of ConfigMaps in this namespace satisfies `holds`.
+/// Waits until the informer of `ConfigMaps` in this namespace satisfies `holds`.
 fn await_informer(
     operator: &Operator,
     namespace: &str,

@@ -14,7 +14,7 @@ const HANDS: usize = 48;
 /// Random bytes per object: 10,000 objects take about 9 MiB in all, 50,000 about 45 MiB.
 const TEXT: usize = 1_000;
 
-/// Creates `objects` ConfigMaps. The label `half` is alternately `a` and `b`.
+/// Creates `objects` `ConfigMaps`. The label `half` is alternately `a` and `b`.
 pub(crate) async fn fill(world: &World, namespace: &str, objects: usize) -> Outcome {
     let client = Connection::load(Some(world.cluster.kubeconfig()), None)?.client();
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);

@@ -168,7 +168,7 @@ async fn write_some(client: &Client, written: &Arc<AtomicUsize>, until: usize) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
+async fn watching_clients_stay_consistent_during_faults() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", WHERE])?;
     world.define_parts()?;

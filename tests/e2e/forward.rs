@@ -87,27 +87,27 @@ impl Scene {
 #[test]
 fn a_whole_client_points_at_kubewarm() -> Outcome {
     let scene = Scene::start()?;
-    the_api_server_is_asked_as_the_caller(&scene)?;
+    requests_are_forwarded_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
     a_dry_run_write_delays_no_read(&scene)?;
     reads_do_not_wait_for_a_write_that_never_arrives(&scene)?;
     kubectl_does_everything(&scene)?;
-    what_is_not_warm_is_watched(&scene)?;
-    what_is_of_one_connection_stays_there(&scene)?;
+    watches_of_undeclared_kinds_are_forwarded(&scene)?;
+    connection_headers_are_not_forwarded(&scene)?;
     redirects_are_answers(&scene)?;
-    what_is_too_large_is_refused(&scene)?;
+    too_large_bodies_are_rejected(&scene)?;
     let of = |kind: &str| format!("/api/v1/namespaces/{}/{kind}", scene.namespace);
     let callers = (&*scene.token, &*scene.denied);
     let paths = (&*of("services"), &*of("configmaps/own-1"));
-    room::who_has_much_sent_on_leaves_some(&scene.served, callers, paths)?;
+    room::forwarded_requests_are_limited_per_caller(&scene.served, callers, paths)?;
     a_browser_shows_its_token_as_a_subprotocol(&scene)?;
     a_request_that_would_be_anonymous_is_not_forwarded(&scene)?;
-    nothing_is_sent_on_without_a_token(&scene)
+    nothing_is_forwarded_without_a_token(&scene)
 }
 
 /// The operator of this test has the administrator's client certificate, which must not be used for
 /// callers.
-fn the_api_server_is_asked_as_the_caller(scene: &Scene) -> Outcome {
+fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, denied, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
     let whoami =
@@ -221,7 +221,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     ] {
         scene.kubectl(arguments)?;
     }
-    kubectl_says_the_same(scene)?;
+    kubectl_output_is_the_same(scene)?;
     for arguments in [
         &["scale", "deployment", "web", "--replicas=1", "-n", n] as &[&str],
         &["label", "configmap", "own-1", "a=b", "-n", n],
@@ -258,7 +258,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
 
 /// Compares kubectl's output with the API server's for warm and other resources. A controller may
 /// write between the two.
-fn kubectl_says_the_same(scene: &Scene) -> Outcome {
+fn kubectl_output_is_the_same(scene: &Scene) -> Outcome {
     let Scene { world, served, token, namespace, .. } = scene;
     let n = &**namespace;
     let as_it_is = str::to_owned as fn(&str) -> String;
@@ -283,7 +283,7 @@ fn kubectl_says_the_same(scene: &Scene) -> Outcome {
 
 /// The API server serves a watch of a kind that no profile declares, event by event, including
 /// status updates.
-fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
+fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/services");
@@ -348,7 +348,7 @@ fn ask(
 
 /// kubewarm does not forward headers that `Connection` names, nor an `Upgrade` to an unknown
 /// protocol.
-fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
+fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let services = format!("/api/v1/namespaces/{namespace}/services");
@@ -396,7 +396,7 @@ fn redirects_are_answers(scene: &Scene) -> Outcome {
 }
 
 /// The API server rejects bodies over 3 MiB, kubewarm rejects forwarded bodies over 16 MiB.
-fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
+fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
     let Scene { world, served, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -487,7 +487,7 @@ fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &Scene) -> Outcome 
     Ok(())
 }
 
-fn nothing_is_sent_on_without_a_token(scene: &Scene) -> Outcome {
+fn nothing_is_forwarded_without_a_token(scene: &Scene) -> Outcome {
     let Scene { reads, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/own-1");
     for headers in [&[] as &[(&str, &str)], &[("x-remote-user", "admin")]] {

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_mins(1);
 /// The API server accepts a token for ten seconds after its account is deleted.
 const REMEMBERED: Duration = Duration::from_secs(12);
 
-/// A spec for ConfigMaps of these namespaces, read as `account`.
+/// A spec for `ConfigMaps` of these namespaces, read as `account`.
 fn read_by(account: &str, namespaces: &[&str]) -> String {
     format!(
         "{{serviceAccountName: {account}, targets: [{{name: settings,
@@ -49,7 +49,7 @@ fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// The accounts of the informers for the namespace's ConfigMaps.
+/// The accounts of the informers for the namespace's `ConfigMaps`.
 fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> {
     let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
     let here = cells(operator)?.into_iter().filter(here);
@@ -57,7 +57,7 @@ fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> 
 }
 
 #[test]
-fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
+fn an_administrators_certificate_gives_no_account_its_permissions() -> Outcome {
     let world = World::lease()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     // A client certificate of system:masters, which takes precedence over a token on the same
@@ -81,7 +81,7 @@ fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
 }
 
 #[test]
-fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
+fn the_permissions_of_the_account_decide_in_every_namespace() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (home, away) = (world.namespace("home")?, world.namespace("away")?);
@@ -252,7 +252,7 @@ fn a_recreated_account_has_a_new_token_and_its_own_rights() -> Outcome {
 }
 
 #[test]
-fn tokens_that_a_new_signing_key_voids_are_replaced_and_nothing_is_purged() -> Outcome {
+fn tokens_are_replaced_after_a_new_signing_key_and_stores_are_kept() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     // The operator's own credential is a certificate, which does not depend on the signing key.

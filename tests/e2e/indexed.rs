@@ -23,11 +23,11 @@ pub(crate) fn objects_are_selected(
 ) -> Outcome {
     let scene = Scene { world, api, reads, token, team };
     scene.lists_match_labels_and_fields()?;
-    scene.of_several_values_any_counts()?;
-    scene.pages_hold_what_the_list_holds()?;
-    scene.watches_tell_what_comes_and_goes()?;
-    scene.a_name_means_one_thing()?;
-    scene.an_index_that_becomes_another_ends_its_watches()?;
+    scene.any_of_several_values_matches()?;
+    scene.pages_contain_the_whole_list()?;
+    scene.watches_report_what_enters_and_leaves()?;
+    scene.an_index_name_has_one_definition()?;
+    scene.a_redefined_index_ends_its_watches()?;
     let arguments = [
         "get",
         "pods",
@@ -107,7 +107,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn of_several_values_any_counts(&self) -> Outcome {
+    fn any_of_several_values_matches(&self) -> Outcome {
         let team = self.team;
         self.world.cluster.apply(&format!(
             "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: hinge, namespace: {team}}}, \
@@ -129,7 +129,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn pages_hold_what_the_list_holds(&self) -> Outcome {
+    fn pages_contain_the_whole_list(&self) -> Outcome {
         let base = format!("{}?fieldSelector=index.kubewarm.io/tone!%3Ddark", self.settings());
         let whole = names(&self.reads.get(self.token, &base)?.json());
         let (mut found, mut next, mut pages) = (Vec::new(), String::new(), 0);
@@ -146,7 +146,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn watches_tell_what_comes_and_goes(&self) -> Outcome {
+    fn watches_report_what_enters_and_leaves(&self) -> Outcome {
         self.set_tone("hue", "dark")?;
         let base = format!("{}?watch=true", self.settings());
         let streaming =
@@ -195,7 +195,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn a_name_means_one_thing(&self) -> Outcome {
+    fn an_index_name_has_one_definition(&self) -> Outcome {
         let by_app = "fieldSelector=index.kubewarm.io/by-app%3Done";
         let own = format!("{}?{by_app}", self.pods());
         let code =
@@ -224,7 +224,7 @@ impl Scene<'_> {
         })
     }
 
-    fn an_index_that_becomes_another_ends_its_watches(&self) -> Outcome {
+    fn a_redefined_index_ends_its_watches(&self) -> Outcome {
         let by_rank = format!("{}?fieldSelector=index.kubewarm.io/by-rank!%3DNever", self.pods());
         let path = format!("{by_rank}&watch=true&resourceVersion=0");
         let watch = self.reads.watch(self.token, &path, "*/*")?;

@@ -10,7 +10,7 @@ use crate::world::{Outcome, PARTS, World};
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
-fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
+fn a_new_kind_is_warmed_a_deleted_one_is_reported_and_others_are_unaffected() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("team")?;
     let operator = Operator::start(&world)?;

@@ -12,7 +12,7 @@ use crate::world::{Outcome, World, eventually, file};
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
-fn the_quickstart_becomes_ready_and_reads_well() -> Outcome {
+fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let quickstart = file("deploy/examples/quickstart.yaml");
@@ -73,7 +73,7 @@ spec:
 }
 
 #[test]
-fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome {
+fn sigterm_during_the_warm_up_ends_in_time_and_releases_the_lease() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("slow")?;
     // The webhook accepts connections and never answers, so the list takes the webhook's timeout of

@@ -67,7 +67,8 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_enough() -> Outcome {
+async fn a_kind_beyond_its_memory_limit_is_stopped_and_the_recommended_limit_is_enough() -> Outcome
+{
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("limits")?;

@@ -21,7 +21,7 @@ pub(crate) fn token(
 }
 
 /// Compares kubewarm with `--audience` and the API server. The account may read `path`.
-pub(crate) fn is_who_takes_it(
+pub(crate) fn check_audience(
     world: &World,
     reads: &Server,
     account: (&str, &str),

@@ -50,7 +50,7 @@ fn grant_roles(world: &World, namespaces: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The `ClusterRoles` and ClusterRoleBindings that name kubewarm.
+/// The `ClusterRoles` and `ClusterRoleBindings` that name kubewarm.
 fn cluster_roles(world: &World) -> Result<Vec<String>, Failure> {
     let kinds = "clusterroles,clusterrolebindings";
     let names = world.cluster.run(["get", kinds, "--output=name"])?;
@@ -174,9 +174,9 @@ fn a_namespace_that_cannot_be_listed_any_more_keeps_its_profiles_and_delays_no_o
     Ok(())
 }
 
-/// Roles cannot grant the CustomResourceDefinition, so kubewarm only uses discovery for the kind.
+/// Roles cannot grant the `CustomResourceDefinition`, so kubewarm only uses discovery for the kind.
 #[test]
-fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
+fn custom_resources_are_served_after_their_group_is_configured() -> Outcome {
     let world = World::with_roles()?;
     world.cluster.apply(PAINTS)?;
     world.cluster.run(["wait", "--for=condition=Established", "crd/paints.example.com"])?;
@@ -199,7 +199,7 @@ fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
     })?;
 
     let watched = ["--watch-namespaces", &*format!("{NAMESPACE},{shop}")];
-    let served = Served::start_as_it_may(&world, "pod-a", &watched)?;
+    let served = Served::start_as_granted(&world, "pod-a", &watched)?;
     let spec = "{targets: [{name: paints, resource: {group: example.com, resource: paints}}]}";
     let profile = Profile::apply(&world, &shop, "paints", spec)?;
     make_ready(&profile)?;
@@ -211,7 +211,7 @@ fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
     assert!(served.operator.process.term()?.success());
 
     let named = [&watched[..], &["--serve-aggregated-groups=example.com"]].concat();
-    let served = Served::start_as_it_may(&world, "pod-b", &named)?;
+    let served = Served::start_as_granted(&world, "pod-b", &named)?;
     let reads = served.server()?;
     let list = eventually(LIMIT, || {
         let reply = reads.get(&token, &all)?;

@@ -94,7 +94,7 @@ fn changes_missed_during_a_restart_cost_one_relist_and_are_detected_by_uid() -> 
 }
 
 #[test]
-fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
+fn a_restored_etcd_is_detected_and_its_lost_objects_are_removed() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("team")?;
     let operator = Operator::start(&world)?;

@@ -70,7 +70,7 @@ fn number(plan: &Value, field: &str) -> Result<u64, Failure> {
 }
 
 #[test]
-fn what_was_forecast_is_what_warming_takes() -> Outcome {
+fn the_forecast_matches_what_warming_needs() -> Outcome {
     // A separate control plane. A dictionary is trained from the first objects, and others' objects
     // would change it.
     let world = &World::lease()?;
@@ -133,7 +133,7 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
 }
 
 #[test]
-fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome {
+fn a_forecast_counts_missing_permissions_without_reading_objects() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("closed")?;
     let _operator = Operator::start(&world)?;

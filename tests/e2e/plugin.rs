@@ -72,7 +72,7 @@ fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
 }
 
 #[test]
-fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
+fn an_unreachable_api_server_is_a_failed_check() -> Outcome {
     let world = World::shared()?;
     let text = std::fs::read_to_string(world.cluster.kubeconfig())?;
     let elsewhere = tempfile::NamedTempFile::new()?;
@@ -91,7 +91,7 @@ fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
 }
 
 #[test]
-fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome {
+fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     let world = World::lease()?;
     let admin = world.cluster.kubeconfig();
     let (code, said, told) = kubewarm(admin, &["check"])?;

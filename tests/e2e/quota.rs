@@ -1,4 +1,4 @@
-//! More profiles in one namespace than kubewarm accepts, and a ResourceQuota that rejects them.
+//! More profiles in one namespace than kubewarm accepts, and a `ResourceQuota` that rejects them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -68,7 +68,7 @@ fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
 }
 
 #[test]
-fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome {
+fn the_documented_quota_makes_the_api_server_reject_profile_101() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("quota")?;
     let quota = documented("docs/security.md", "kind: ResourceQuota")?;

@@ -28,7 +28,7 @@ fn manifest(world: &World, name: &str, text: &str) -> Result<String, Failure> {
 }
 
 #[test]
-fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
+fn a_file_and_the_status_give_the_same_bytes() -> Outcome {
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("offline")?;
@@ -53,7 +53,7 @@ fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
 }
 
 #[test]
-fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
+fn the_difference_names_gains_and_losses_and_sets_the_exit_code() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("diff")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;

@@ -313,7 +313,7 @@ fn all_shown(
     })
 }
 
-pub(crate) fn are_shown_what_they_may_read(place: &Place<'_>) -> Outcome {
+pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
     let tokens = appoint(place)?;
     let told: Vec<_> = thread::scope(|scope| {
         let asking = tokens.iter().map(|(name, token)| {

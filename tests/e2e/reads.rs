@@ -118,8 +118,8 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
     let Scene { api, reads, token, .. } = &scene;
     replay(&Players { api, reads, token }, &scene.a)?;
     lists_and_watches_are_in_one_order(&scene)?;
-    what_only_a_cache_says(&scene)?;
-    pages_are_of_one_moment(&scene)?;
+    only_the_cache_sends_these_headers_and_errors(&scene)?;
+    pages_have_one_version(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_not_served(&scene.world, &scene.served, (api, reads), token)?;
@@ -131,7 +131,7 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
         (reads, token),
         &scene.a,
     )?;
-    readers::are_shown_what_they_may_read(&readers::Place {
+    readers::get_what_they_may_read(&readers::Place {
         world: &scene.world,
         api,
         reads,
@@ -139,12 +139,12 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
         a: &scene.a,
         b: &scene.b,
     })?;
-    how_long_reads_took_is_in_the_status(&scene)
+    the_status_contains_read_latencies(&scene)
 }
 
 /// kubewarm writes latencies only with another change of the status. The earlier tests changed the
 /// object counts, which kubewarm writes within a minute.
-fn how_long_reads_took_is_in_the_status(scene: &Scene) -> Outcome {
+fn the_status_contains_read_latencies(scene: &Scene) -> Outcome {
     let profile = Profile { world: &scene.world, namespace: NAMESPACE, name: "everything" };
     let took = |profile: &Value| {
         let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
@@ -177,7 +177,7 @@ fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn what_only_a_cache_says(scene: &Scene) -> Outcome {
+fn only_the_cache_sends_these_headers_and_errors(scene: &Scene) -> Outcome {
     let Scene { reads, token, a, .. } = scene;
     let reply = reads.get(token, &format!("/api/v1/namespaces/{a}/configmaps"))?;
     let age: u64 = reply.header("kubewarm-freshness-milliseconds").parse()?;
@@ -246,7 +246,7 @@ pub(crate) fn names(list: &Value) -> Vec<String> {
     items.map(name).collect()
 }
 
-fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
+fn pages_have_one_version(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, a, .. } = scene;
     let many = (0..120).map(|n| {
         format!(
@@ -520,7 +520,7 @@ fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
 }
 
 #[test]
-fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_empty() -> Outcome {
+fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &["--audience", meant::AUDIENCE])?;
     let reads = served.server()?;
@@ -555,7 +555,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
         assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
         assert!(began.elapsed() > Duration::from_secs(4), "kubewarm did not wait for the store");
     }
-    room::who_waits_leaves_some(&served, (&token, &another), &own)?;
+    room::waiting_requests_are_limited_per_caller(&served, (&token, &another), &own)?;
     profile.grant()?;
     let list = eventually(SOON, || {
         let reply = reads.get(&token, &own)?;
@@ -563,11 +563,11 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     })?;
     assert!(names(&list).contains(&format!("{team}/red")), "{list}");
     assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
-    meant::is_who_takes_it(&world, &reads, (&team, "reader"), &own)?;
+    meant::check_audience(&world, &reads, (&team, "reader"), &own)?;
     // A tenant's profile serves reads of its namespace, and reads below the profile's path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);
-    what_no_profile_keeps_is_never_gone(&reads, &token, (&team, &elsewhere))?;
+    undeclared_objects_are_never_reported_as_missing(&reads, &token, (&team, &elsewhere))?;
 
     // The profile is narrowed while its reader polls. No answer may report the object as missing.
     let narrow = "{targets: [{name: settings, resource: {resource: configmaps}, \
@@ -589,7 +589,7 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
 
 /// The profile holds the kind only in the namespace `team`. kubewarm must not answer for the other
 /// namespace, nor for all namespaces together.
-fn what_no_profile_keeps_is_never_gone(
+fn undeclared_objects_are_never_reported_as_missing(
     reads: &Server,
     token: &str,
     (team, elsewhere): (&str, &str),
@@ -619,7 +619,7 @@ fn what_no_profile_keeps_is_never_gone(
 }
 
 #[test]
-fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
+fn access_is_decided_with_the_callers_own_token() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &["--auth", "caller-token"])?;
     Operator::grant_reading(&world)?;
@@ -630,7 +630,7 @@ fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
 
 /// If the operator's certificate counted for the caller, every caller could do everything.
 #[test]
-fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
+fn access_is_decided_without_the_operators_certificate() -> Outcome {
     let world = World::lease()?;
     let served = Served::start_as_administrator(&world, &["--auth", "caller-token"])?;
     own_tokens::decide(&world, &served)

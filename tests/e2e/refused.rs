@@ -81,7 +81,7 @@ fn crowd(account: &str) -> String {
 }
 
 #[test]
-fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
+fn a_target_beyond_the_informer_limit_is_rejected_with_the_count() -> Outcome {
     let world = World::lease()?;
     let tenant = world.namespace("tenant")?;
     let _operator = Operator::start(&world)?;

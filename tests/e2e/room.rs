@@ -32,7 +32,7 @@ fn assert_busy(reply: &Reply) {
 
 /// `token` and `other` belong to two callers who may read `waited`. A read of it waits some
 /// seconds.
-pub(crate) fn who_waits_leaves_some(
+pub(crate) fn waiting_requests_are_limited_per_caller(
     served: &Served,
     (token, other): (&str, &str),
     waited: &str,
@@ -69,7 +69,7 @@ pub(crate) fn who_waits_leaves_some(
 /// The owner of `token` may watch `sent_on`, which kubewarm forwards, and read `warm` from the
 /// cache. The limit of forwarded requests applies to that caller only and leaves its other reads
 /// alone.
-pub(crate) fn who_has_much_sent_on_leaves_some(
+pub(crate) fn forwarded_requests_are_limited_per_caller(
     served: &Served,
     (token, other): (&str, &str),
     (sent_on, warm): (&str, &str),

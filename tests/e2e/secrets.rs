@@ -29,7 +29,7 @@ stringData: {{password: {password}}}
 }
 
 #[test]
-fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
+fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start_with(&world, &["--log", "trace"])?;
     Operator::grant_reading(&world)?;
@@ -81,7 +81,7 @@ impl Drop for Running {
 const UNPRIVILEGED_UID: u32 = 65_534;
 
 #[test]
-fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> Outcome {
+fn the_operators_memory_cannot_be_dumped_and_its_process_metrics_work() -> Outcome {
     let folder = tempfile::tempdir()?;
     let open = |path: &std::path::Path| {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))

@@ -82,8 +82,7 @@ fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outc
 }
 
 #[test]
-fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_authors() -> Outcome
-{
+fn the_server_selects_objects_and_an_unknown_field_stalls_the_profile() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("selected")?;
     let pod = |name: &str, app: &str| {
@@ -206,7 +205,7 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
 }
 
 #[test]
-fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
+fn a_paused_profile_keeps_its_data_and_resumes_without_a_list() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("team")?;
     let range = |name: &str| {

@@ -95,7 +95,7 @@ const CUSTOM: &str = r#"
    status: {conditions: [{type: Odd, status: "False", n: 1}, {type: Ready, status: "True", n: 2}]}}]}
 "#;
 
-/// A pod that the ResourceQuota admits.
+/// A pod that the `ResourceQuota` admits.
 const LATE: &str = "
 {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: NAMESPACE, labels: {app: web}},
  spec: {automountServiceAccountToken: false, containers: [{name: a, image: example.com/a,
@@ -263,8 +263,8 @@ fn is_same(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// Removes what the API server's printers change: the order of FlowSchemas, and an annotation of
-/// DaemonSets.
+/// Removes what the API server's printers change: the order of `FlowSchemas`, and an annotation of
+/// `DaemonSets`.
 fn as_stored(mut table: Value, path: &str) -> Value {
     let Some(rows) = table["rows"].as_array_mut() else { return table };
     if path.contains("/flowschemas") {
@@ -417,7 +417,7 @@ fn tables_match_the_api_servers_tables() -> Outcome {
     assert!(first["metadata"]["remainingItemCount"].is_u64(), "{first}");
     kubectl_prints_the_same(&scene)?;
     ages_grow(&scene, &began)?;
-    watches_tell_the_same(&scene)
+    watched_tables_are_the_same(&scene)
 }
 
 /// Version and printed age in seconds of a pod and of a custom resource that no controller changes.
@@ -559,7 +559,7 @@ fn first_difference(ours: &[Value], theirs: &[Value]) -> Option<String> {
     different.into_iter().next().or_else(|| (ours.len() != theirs.len()).then(count))
 }
 
-fn watches_tell_the_same(scene: &Scene) -> Outcome {
+fn watched_tables_are_the_same(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, space, .. } = scene;
     let pods = format!("/api/v1/namespaces/{space}/pods");
     let limits = format!("/api/v1/namespaces/{space}/limitranges");

@@ -26,7 +26,7 @@ fn blind_account(world: &World, namespace: &str) -> Outcome {
 }
 
 #[test]
-fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
+fn a_status_reveals_nothing_that_its_reader_may_not_see() -> Outcome {
     let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;

@@ -159,7 +159,7 @@ fn checking_thirty_informers_takes_one_extra_request_each() -> Outcome {
 }
 
 #[test]
-fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
+fn the_real_request_overrides_a_wrong_review() -> Outcome {
     let authorizer = Authorizer::start()?;
     let world = World::with_authorizer(&authorizer)?;
     let names = ["boastful".to_owned(), "modest".to_owned()];

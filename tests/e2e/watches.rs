@@ -105,18 +105,18 @@ fn marks(watch: &Watch) -> Vec<Value> {
 }
 
 #[test]
-fn watches_tell_what_the_api_server_tells() -> Outcome {
+fn watches_send_the_api_servers_events() -> Outcome {
     let scene = Scene::start()?;
-    refusals_say_what_to_do(&scene)?;
+    invalid_watches_are_rejected(&scene)?;
     events_are_the_same(&scene)?;
     a_resumed_watch_receives_the_missed_events(&scene)?;
     the_last_bookmark_comes_before_the_end(&scene)?;
     kubectl_watches(&scene)?;
-    rights_that_are_revoked_end_a_watch(&scene)?;
+    a_revoked_permission_ends_a_watch(&scene)?;
     a_thousand_watches_cost_little_and_receive_events_soon(&scene)?;
     a_watch_that_is_not_read_is_closed_without_affecting_others(&scene)?;
-    what_is_watched_is_seen_from_outside(&scene)?;
-    tables_are_compared_and_found_equal(&scene)?;
+    watches_are_visible_in_metrics(&scene)?;
+    consistency_checks_find_no_difference(&scene)?;
     all_end_with_the_process(&scene)
 }
 
@@ -161,7 +161,7 @@ fn all_end_with_the_process(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
+fn a_revoked_permission_ends_a_watch(scene: &Scene) -> Outcome {
     let Scene { world, reads, team, .. } = scene;
     let tenant = account(world, team, "tenant")?;
     let_read(world, (team, "tenant"), Some(team))?;
@@ -273,7 +273,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
     audience.have_heard(&events)
 }
 
-fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
+fn watches_are_visible_in_metrics(scene: &Scene) -> Outcome {
     let Scene { served, reads, token, team, .. } = scene;
     let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
     let watch = reads.watch(token, &path, ANY)?;
@@ -544,7 +544,7 @@ fn without_place(bookmark: &Value) -> Value {
 }
 
 /// The consistency checks ran during all tests above, at the highest rate that a profile may set.
-fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
+fn consistency_checks_find_no_difference(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
     let ended = |resource: &str, result: &str| -> Result<f64, Failure> {
         let labels = [format!("resource=\"{resource}\""), format!("result=\"{result}\"")];
@@ -566,7 +566,7 @@ fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn refusals_say_what_to_do(scene: &Scene) -> Outcome {
+fn invalid_watches_are_rejected(scene: &Scene) -> Outcome {
     let Scene { reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
     let reply = reads.get(token, &format!("{settings}&resourceVersion=abc"))?;

@@ -181,7 +181,7 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
 }
 
 /// `kubectl wait` ends through the cache as it does at the API server, with the same output.
-pub(super) fn wait_waits_until_it_is_so(scene: &Scene) -> Outcome {
+pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &Scene) -> Outcome {
     let Scene { world, served, team, reader, .. } = scene;
     let through = scene.through()?;
     let write = |arguments: &[&str]| world.cluster.run([arguments, &["-n", team]].concat());

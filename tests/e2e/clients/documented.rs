@@ -89,7 +89,7 @@ fn start(line: &str) -> Option<(&str, usize)> {
     Some((from, count.trim().parse().ok()?)).filter(|_| is_time)
 }
 
-pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
+pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
     let cluster = &world.cluster;
     let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);

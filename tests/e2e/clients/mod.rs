@@ -86,8 +86,8 @@ fn clients_read_from_the_cache_unchanged() -> Outcome {
     let scene = Scene::start(World::alone()?)?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
-    commands::wait_waits_until_it_is_so(&scene)?;
-    documented::what_is_documented_is_what_works(&scene)?;
+    commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;
+    documented::the_documented_commands_work(&scene)?;
     documented::the_examples_start_cold_and_warm(&scene)?;
-    troubles::clients_keep_in_step_whatever_happens(&scene)
+    troubles::clients_stay_consistent_during_faults(&scene)
 }

@@ -55,7 +55,7 @@ impl Clients {
     }
 }
 
-pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
+pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     let Scene { world, served, team, .. } = scene;
     for number in 0..3 {
         world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;

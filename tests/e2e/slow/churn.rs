@@ -178,7 +178,7 @@ fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> Outcome {
+async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outcome {
     let world = World::alone()?;
     let namespaces: Vec<String> = (0..NAMESPACES)
         .map(|n| {

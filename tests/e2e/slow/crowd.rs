@@ -118,7 +118,7 @@ fn authorized(world: &World) -> Result<usize, Failure> {
 }
 
 #[test]
-fn three_hundred_profiles_of_a_hundred_accounts_ask_as_much_as_is_stated_and_no_more() -> Outcome {
+fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     let world = World::alone()?;
     for _ in 0..NAMESPACES {
         let namespace = world.namespace("crowd")?;

@@ -208,7 +208,7 @@ impl Scene {
 }
 
 #[test]
-fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
+fn faults_of_profiles_cause_their_alerts() -> Outcome {
     let scene = Scene::start()?;
     let Scene { world, prometheus, served, .. } = &scene;
     let team = world.namespace("team")?;
@@ -278,7 +278,7 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
 }
 
 #[test]
-fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
+fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
     let scene = Scene::start()?;
     let Scene { world, prometheus, .. } = &scene;
     let steady = scene.steady()?;
