@@ -77,14 +77,14 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
     let history = History::of(&profile)?;
     world.cluster.run(["delete", "namespace", doomed, "--wait=false"])?;
     await_no_bindings(&world, doomed)?;
-    let said =
+    let status =
         profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
-    let found = problems(&said, "settings");
+    let found = problems(&status, "settings");
     assert!(
         matches!(found.as_slice(), [problem] if problem.starts_with(&format!("{doomed}: "))),
         "{found:#?}"
     );
-    assert_eq!(cells(&said), (2, 1), "{said:#}");
+    assert_eq!(cells(&status), (2, 1), "{status:#}");
     // kubewarm sends reviews and requests while the roles are gone and the namespace still exists.
     std::thread::sleep(NOTICED);
     let phase = world.get("", "namespace", doomed)?;
@@ -101,10 +101,10 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
     assert_eq!(undisturbed(&operator, steady, "configmaps")?, before, "it was affected");
     let statuses = history.end()?;
     assert!(statuses.len() > 1, "expected statuses from before and after the deletion");
-    for said in &statuses {
-        let text = said["status"].to_string();
-        assert!(!text.contains("Forbidden") && !text.contains("PermissionsMissing"), "{said:#}");
-        assert_eq!(said["status"]["access"].get("missing"), None, "{said:#}");
+    for state in &statuses {
+        let text = state["status"].to_string();
+        assert!(!text.contains("Forbidden") && !text.contains("PermissionsMissing"), "{state:#}");
+        assert_eq!(state["status"]["access"].get("missing"), None, "{state:#}");
     }
     Ok(())
 }
@@ -208,9 +208,9 @@ fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome
     let until = Instant::now() + NOTICED;
     while Instant::now() < until {
         let found = profile.read()?;
-        let said = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
-        assert_eq!(said.0, (1, 0), "{found:#}");
-        assert!(!said.1.contains(&doomed) && !said.2.contains(&doomed), "{found:#}");
+        let shown = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
+        assert_eq!(shown.0, (1, 0), "{found:#}");
+        assert!(!shown.1.contains(&doomed) && !shown.2.contains(&doomed), "{found:#}");
         std::thread::sleep(Duration::from_millis(500));
     }
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;

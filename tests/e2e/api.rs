@@ -200,7 +200,7 @@ impl Server {
         runtime()?.block_on(async {
             let (head, mut body) = self.0.send(request).await?.into_parts();
             let brought: Arc<Mutex<Brought>> = Arc::default();
-            let told = Arc::clone(&brought);
+            let shared = Arc::clone(&brought);
             let task = tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
                 let mut rest = Vec::new();
@@ -209,10 +209,10 @@ impl Server {
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = rest.drain(..=end).collect();
                         let event = serde_json::from_slice(&line).unwrap_or_default();
-                        told.lock().events.push(event);
+                        shared.lock().events.push(event);
                     }
                 }
-                told.lock().is_over = true;
+                shared.lock().is_over = true;
             });
             Ok(Watch { code: head.status.as_u16(), headers: head.headers, brought, task })
         })

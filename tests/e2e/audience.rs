@@ -81,9 +81,9 @@ impl Audience {
     /// ended.
     pub(crate) fn have_heard(&self, events: &[Value]) -> Outcome {
         let first = self.heard[0].lock().clone();
-        let told = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let told = told.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
-        assert_eq!(told, events);
+        let received = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let received = received.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
+        assert_eq!(received, events);
         // kubewarm sends the same bytes of an object to every watch.
         let different = self.heard.iter().filter(|heard| *heard.lock() != first).count();
         assert_eq!((different, self.ended.load(Ordering::Relaxed)), (0, 0), "of {WATCHES}");

@@ -67,7 +67,7 @@ fn metrics_are_served_to_callers_that_the_api_server_authorizes() -> Outcome {
     world.cluster.run(["delete", "clusterrolebinding", "scraper"])?;
     await_code(&operator, token, 403)?;
     let log = operator.process.log();
-    assert!(!log.contains(token), "no token is logged");
+    assert!(!log.contains(token), "a token is logged");
     assert!(log.contains("callers are told apart again"), "{log}");
     Ok(())
 }
@@ -77,10 +77,10 @@ fn flags_that_need_a_cluster_role_are_rejected_by_name() -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
         .args(["run", "--metrics-auth", "--watch-namespaces", "shop"])
         .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     for word in ["--metrics-auth", "--watch-namespaces", "TokenReviews", "cluster-scoped"] {
-        assert!(said.contains(word), "{said}");
+        assert!(stderr.contains(word), "{stderr}");
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ impl Authority {
 
 /// One request with its credentials, and the expected answer.
 struct Case<'a> {
-    told: &'a str,
+    name: &'a str,
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
@@ -82,13 +82,13 @@ struct Case<'a> {
 }
 
 fn of<'a>(
-    told: &'a str,
+    name: &'a str,
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
     says: &'a str,
 ) -> Case<'a> {
-    Case { told, pair, headers, code, says }
+    Case { name, pair, headers, code, says }
 }
 
 fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
@@ -97,8 +97,8 @@ fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
         None => served.server()?,
     };
     let reply = asked.ask("GET", path, case.headers)?;
-    assert_eq!(reply.code, case.code, "{}: {reply:?}", case.told);
-    assert!(reply.text.contains(case.says), "{}: {reply:?}", case.told);
+    assert_eq!(reply.code, case.code, "{}: {reply:?}", case.name);
+    assert!(reply.text.contains(case.says), "{}: {reply:?}", case.name);
     Ok(reply)
 }
 
@@ -144,35 +144,35 @@ fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
     let mary_is_not = r#"User \"mary\" cannot list resource"#;
     let jane_is_not = r#"User \"jane\" cannot list resource"#;
     for case in [
-        of("its name may", Some(&jane), &[], 200, "ConfigMapList"),
-        of("one of its groups may", Some(&john), &[], 200, "ConfigMapList"),
-        of("it may not", Some(&mary), &[], 403, mary_is_not),
-        of("of another CA", Some(&strange), &[], 401, "Unauthorized"),
-        of("it has ended", Some(&ended), &[], 401, "Unauthorized"),
-        of("it is a server's", Some(&unfit), &[], 401, "Unauthorized"),
-        of("a request without credentials is rejected", Some(&anonymous), &[], 401, "Unauthorized"),
-        of("of another CA, and a token", Some(&strange), &[of_reader], 200, "ConfigMapList"),
-        of("a certificate counts before a token", Some(&jane), &[of_denied], 200, "ConfigMapList"),
-        of("it counts before a token", Some(&mary), &[of_reader], 403, mary_is_not),
-        of("it cannot impersonate", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
-        of("a header is not believed", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
-        of("of another CA, and a header", Some(&strange), &[as_jane], 401, "Unauthorized"),
+        of("a user with permission", Some(&jane), &[], 200, "ConfigMapList"),
+        of("a group with permission", Some(&john), &[], 200, "ConfigMapList"),
+        of("without permission", Some(&mary), &[], 403, mary_is_not),
+        of("another CA", Some(&strange), &[], 401, "Unauthorized"),
+        of("expired", Some(&ended), &[], 401, "Unauthorized"),
+        of("a server certificate", Some(&unfit), &[], 401, "Unauthorized"),
+        of("an anonymous user", Some(&anonymous), &[], 401, "Unauthorized"),
+        of("another CA, and a token", Some(&strange), &[of_reader], 200, "ConfigMapList"),
+        of("a token has no effect", Some(&jane), &[of_denied], 200, "ConfigMapList"),
+        of("a token adds no permission", Some(&mary), &[of_reader], 403, mary_is_not),
+        of("impersonation", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
+        of("a header has no effect", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
+        of("another CA, and a header", Some(&strange), &[as_jane], 401, "Unauthorized"),
         of("without a certificate", None, &[as_jane, in_readers], 401, "Unauthorized"),
-        of("with a token it is its owner", None, &[as_jane, of_reader], 200, "ConfigMapList"),
+        of("a token and a header", None, &[as_jane, of_reader], 200, "ConfigMapList"),
     ] {
         ask(&served, &own, &case)?;
     }
-    // A certificate does not apply to other namespaces, and kubewarm forwards no request with one.
+    // The user may not read other namespaces, and kubewarm forwards no request with a certificate.
     let elsewhere = "/api/v1/configmaps";
     ask(&served, elsewhere, &of("elsewhere", Some(&jane), &[in_readers], 403, jane_is_not))?;
     let services = format!("/api/v1/namespaces/{team}/services");
     for headers in [&[][..], &[of_reader]] {
-        let case = of("not sent on", Some(&jane), headers, 403, "");
+        let case = of("not forwarded", Some(&jane), headers, 403, "");
         ask(&served, &services, &case)?;
     }
     let written = served.server_for(&john)?.ask("DELETE", &format!("{own}/none"), &[of_reader])?;
     assert_eq!((written.code, &written.json()["reason"]), (403, &"CannotForward".into()));
-    ask(&served, "/api", &of("discovery is from here", Some(&jane), &[], 200, "APIVersions"))?;
+    ask(&served, "/api", &of("discovery", Some(&jane), &[], 200, "APIVersions"))?;
 
     expired_and_removed_certificates_are_rejected(&served, (&people, &others), &own)?;
     the_servers_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
@@ -193,7 +193,7 @@ fn expired_and_removed_certificates_are_rejected(
     let watch = short.watch("", &format!("{own}?watch=true"), "application/json")?;
     assert_eq!(watch.code, 200);
     assert!(!watch.is_over());
-    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
     assert_eq!(short.ask("GET", own, &[])?.code, 401);
 
     // kubewarm rejects certificates of a removed CA, on open connections too.
@@ -236,7 +236,7 @@ fn the_servers_certificate_is_replaced(
     world.cluster.run(["create", "configmap", "renewed", "-n", team])?;
     eventually(SOON, || {
         let is_it = |it: &Value| it["object"]["metadata"]["name"] == "renewed";
-        if watch.events().iter().any(is_it) { Ok(()) } else { Err("it is not told".into()) }
+        if watch.events().iter().any(is_it) { Ok(()) } else { Err("no event".into()) }
     })?;
     assert!(!watch.is_over());
     Ok(())
@@ -249,9 +249,12 @@ fn a_caller_without_a_token_for_reviews_is_rejected_by_name() -> Outcome {
             .args(["run", "--client-ca-file=ca.crt"])
             .args(more)
             .output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("--client-ca-file") && said.contains("--auth=delegated"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains("--client-ca-file") && stderr.contains("--auth=delegated"),
+            "{stderr}"
+        );
     }
     Ok(())
 }

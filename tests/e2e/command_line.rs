@@ -31,7 +31,7 @@ fn kubewarm(cluster: &ControlPlane, args: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn result_of(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -58,17 +58,17 @@ fn wait_ends_when_the_profile_is_ready_and_not_before() -> Outcome {
     let namespace = world.namespace("waiting")?;
     let wait = |timeout| kubewarm(&world.cluster, &["wait", "checkout", "-n", &namespace, timeout]);
 
-    let (code, _, told) = said(&wait("--timeout=0").output()?);
-    assert_eq!(code, Some(1), "{told}");
-    let (code, _, told) = said(&wait("--timeout=1").output()?);
-    assert_eq!(code, Some(3), "{told}");
-    assert!(told.contains("there is no CacheProfile"), "{told}");
+    let (code, _, stderr) = result_of(&wait("--timeout=0").output()?);
+    assert_eq!(code, Some(1), "{stderr}");
+    let (code, _, stderr) = result_of(&wait("--timeout=1").output()?);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("there is no CacheProfile"), "{stderr}");
 
     let waiting = wait("--timeout=60").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
     play_operator(&world.cluster, &namespace)?;
-    let (code, _, told) = said(&waiting.wait_with_output()?);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, _, stderr) = result_of(&waiting.wait_with_output()?);
+    assert_eq!(code, Some(0), "{stderr}");
     Ok(())
 }
 
@@ -78,18 +78,18 @@ fn status_exits_by_readiness_and_cannot_steer_a_terminal() -> Outcome {
     let namespace = world.namespace("looking")?;
     let status = |more: &[&str]| {
         let args = [&["status", "-n", &namespace], more].concat();
-        kubewarm(&world.cluster, &args).output().map(|output| said(&output))
+        kubewarm(&world.cluster, &args).output().map(|output| result_of(&output))
     };
-    let (code, _, told) = status(&[])?;
-    assert_eq!(code, Some(1), "{told}");
-    let (code, _, told) = status(&["absent"])?;
-    assert_eq!(code, Some(2), "{told}");
+    let (code, _, stderr) = status(&[])?;
+    assert_eq!(code, Some(1), "{stderr}");
+    let (code, _, stderr) = status(&["absent"])?;
+    assert_eq!(code, Some(2), "{stderr}");
 
     world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
     play_operator(&world.cluster, &namespace)?;
     for format in [&[][..], &["-o", "json"], &["-o", "yaml"]] {
-        let (code, shown, told) = status(format)?;
-        assert_eq!(code, Some(0), "{told}");
+        let (code, shown, stderr) = status(format)?;
+        assert_eq!(code, Some(0), "{stderr}");
         assert!(shown.contains("checkout") && !shown.contains('\u{1b}'), "{shown}");
     }
     Ok(())

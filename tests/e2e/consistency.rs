@@ -135,8 +135,8 @@ fn a_read_contains_the_previous_write(scene: &Scene) -> Outcome {
 fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome {
     let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
     let matched = "resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
-    let told = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
-    let events = told.text.lines().map(serde_json::from_str::<Value>);
+    let reply = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
+    let events = reply.text.lines().map(serde_json::from_str::<Value>);
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let is_end = |event: &Value| {
         let notes = &event["object"]["metadata"]["annotations"];
@@ -144,7 +144,7 @@ fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome 
     };
     let mut initial = events.iter().take_while(|event| !is_end(event));
     let is_there = initial.any(|event| event["object"]["metadata"]["name"] == *name);
-    assert!(is_there && events.iter().any(is_end), "{told:?}");
+    assert!(is_there && events.iter().any(is_end), "{reply:?}");
     Ok(())
 }
 
@@ -174,7 +174,7 @@ fn a_read_waits_for_the_requested_version(scene: &Scene) -> Outcome {
         let list = listed.json();
         let mut items = list["items"].as_array().into_iter().flatten();
         let item = items.find(|item| item["metadata"]["name"] == *name);
-        let item = item.ok_or_else(|| format!("{name} is not there: {listed:?}"))?;
+        let item = item.ok_or_else(|| format!("{name} is missing: {listed:?}"))?;
         assert_eq!((version(item)?, &item["data"]["n"]), (at, &json!("1")), "{item}");
         assert!(version(&list)? >= at, "{listed:?}");
 
@@ -227,7 +227,7 @@ fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
         format!("{all}/none?resourceVersion={future}"),
     ] {
         // Each message contains the server's own newest version.
-        let told = |server: &Server| -> Result<_, Failure> {
+        let refusal = |server: &Server| -> Result<_, Failure> {
             let reply = server.get(&scene.token, &path)?;
             let mut status = reply.json();
             let message = status["message"].as_str().unwrap_or_default();
@@ -237,7 +237,7 @@ fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
             status["message"] = json!(words);
             Ok((reply.code, reply.header("retry-after").to_owned(), status))
         };
-        let (ours, theirs) = (told(&scene.reads)?, told(&scene.api)?);
+        let (ours, theirs) = (refusal(&scene.reads)?, refusal(&scene.api)?);
         assert_eq!((ours.0, &ours), (504, &theirs), "{path}");
     }
     Ok(())

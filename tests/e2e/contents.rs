@@ -29,7 +29,7 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
                 // The version is read before the objects, so that no object is older than it.
                 let version = table.version();
                 if went_back(newest.as_ref(), version.as_ref()) {
-                    return Err(format!("the table, from {newest:?} to {version:?}"));
+                    return Err(format!("the store, from {newest:?} to {version:?}"));
                 }
                 *newest = version;
                 let rows = table.versions(after.as_ref(), PAGE);

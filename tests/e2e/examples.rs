@@ -84,23 +84,23 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
 
     let late = init_container(&world, Some("--timeout=2s"))?.output()?;
-    let told = String::from_utf8_lossy(&late.stderr);
-    assert_eq!(late.status.code(), Some(3), "{told}");
+    let stderr = String::from_utf8_lossy(&late.stderr);
+    assert_eq!(late.status.code(), Some(3), "{stderr}");
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
                    \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; apply \
                    status.access.manifests";
-    assert!(told.contains(lacking), "{told}");
+    assert!(stderr.contains(lacking), "{stderr}");
 
     let waiting = init_container(&world, None)?.spawn()?;
     let roles = file("deploy/rbac/warm-before-start.yaml");
     world.cluster.run(["apply", "-f", &roles.to_string_lossy()])?;
     let granted = Instant::now();
     let ended = waiting.wait_with_output()?;
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{stderr}");
     assert!(granted.elapsed() < SOON, "it took {:?}", granted.elapsed());
     // The command uses its permission to watch and does not poll.
-    assert!(!told.contains("HTTP 403"), "{told}");
+    assert!(!stderr.contains("HTTP 403"), "{stderr}");
 
     // The account can read only that one profile.
     let kubeconfig = world.cluster.service_account_kubeconfig("billing", "billing-controller")?;
@@ -108,8 +108,8 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
         .args(["status", "-n", "billing", "--kubeconfig"])
         .arg(kubeconfig)
         .output()?;
-    let told = String::from_utf8_lossy(&all.stderr);
-    assert_eq!(all.status.code(), Some(2), "{told}");
-    assert!(told.contains("HTTP 403"), "{told}");
+    let stderr = String::from_utf8_lossy(&all.stderr);
+    assert_eq!(all.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("HTTP 403"), "{stderr}");
     Ok(())
 }

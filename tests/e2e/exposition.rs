@@ -25,7 +25,7 @@ fn the_metrics_pass_the_linter_of_prometheus() -> Outcome {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    linter.stdin.take().ok_or("it was piped")?.write_all(metrics.as_bytes())?;
+    linter.stdin.take().ok_or("no standard input")?.write_all(metrics.as_bytes())?;
     let output = linter.wait_with_output()?;
     let found = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && found.is_empty(), "{found}");

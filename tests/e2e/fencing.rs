@@ -72,12 +72,12 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
     assert!(blocked["accessLostTime"].is_string(), "{blocked:#}");
     assert_eq!(blocked["lastError"]["reason"], "Forbidden");
 
-    let said = block.await_condition("Authorized", "False", Some("AccessRevoked"), READY)?;
-    assert_eq!(counted(&said), 0, "{said:#}");
+    let found = block.await_condition("Authorized", "False", Some("AccessRevoked"), READY)?;
+    assert_eq!(counted(&found), 0, "{found:#}");
     block.await_condition("Warm", "False", Some("Forbidden"), READY)?;
     block.await_condition("Ready", "False", Some("PermissionsMissing"), READY)?;
-    let said = stale.await_condition("Authorized", "False", Some("AccessRevoked"), READY)?;
-    assert_eq!(counted(&said), 3, "{said:#}");
+    let found = stale.await_condition("Authorized", "False", Some("AccessRevoked"), READY)?;
+    assert_eq!(counted(&found), 3, "{found:#}");
     stale.await_condition("Warm", "True", Some("Synced"), READY)?;
     stale.await_condition("Fresh", "False", None, READY)?;
     untouched.await_condition("Ready", "True", None, READY)?;
@@ -88,12 +88,12 @@ fn a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds() -> O
         let events = world.cluster.run(["get", "events", "-n", team, "--output=json"])?;
         let events: Value = serde_json::from_str(&events)?;
         let mut events = events["items"].as_array().into_iter().flatten();
-        let told = events.any(|event| {
+        let exists = events.any(|event| {
             event["reason"] == "AccessRevoked"
                 && event["involvedObject"]["name"] == "block"
                 && event["type"] == "Warning"
         });
-        if told { Ok(()) } else { Err("no Event".into()) }
+        if exists { Ok(()) } else { Err("no Event".into()) }
     })?;
     // The store does not change while the informer is blocked.
     world.cluster.run(["delete", "configmap", "before", "-n", team])?;

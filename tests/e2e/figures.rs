@@ -57,7 +57,7 @@ pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
 pub(crate) fn cell(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
     let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
     let found = cells(operator)?.into_iter().find(here);
-    found.ok_or_else(|| format!("no cell of {resource} in {namespace}").into())
+    found.ok_or_else(|| format!("no informer of {resource} in {namespace}").into())
 }
 
 /// The counters of an informer that change if something disturbs it.
@@ -82,13 +82,13 @@ pub(crate) struct Kept {
 impl Kept {
     /// Resets the peak to the current resident memory.
     pub(crate) fn forget_peak(operator: &Operator) -> Result<(), Failure> {
-        let id = operator.process.id().ok_or("it does not run")?;
+        let id = operator.process.id().ok_or("the operator does not run")?;
         Ok(std::fs::write(format!("/proc/{id}/clear_refs"), "5")?)
     }
 
     /// Reads the values from /proc.
     pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
-        let id = operator.process.id().ok_or("it does not run")?;
+        let id = operator.process.id().ok_or("the operator does not run")?;
         let files = std::fs::read_dir(format!("/proc/{id}/fd"))?.count();
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let kib = |field: &str| -> Result<u64, Failure> {

@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Known {
-    fn told(&mut self, event: watcher::Event<DynamicObject>) {
+    fn on_event(&mut self, event: watcher::Event<DynamicObject>) {
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(object) => {
@@ -100,13 +100,13 @@ impl Follower {
         let resource = ApiResource::from_gvk_with_plural(&of, kind.plural);
         let api = Api::<DynamicObject>::namespaced_with(client, WHERE, &resource);
         let known: Arc<Mutex<Known>> = Arc::default();
-        let told = Arc::clone(&known);
+        let shared = Arc::clone(&known);
         let what = format!("{} {:?}", kind.plural, how.initial_list_strategy);
         let task = tokio::spawn(async move {
             let mut events = pin!(watcher(api, how).default_backoff());
             while let Some(event) = events.next().await {
                 if let Ok(event) = event {
-                    told.lock().told(event);
+                    shared.lock().on_event(event);
                 }
             }
         });
@@ -191,7 +191,7 @@ async fn watching_clients_stay_consistent_during_faults() -> Outcome {
         .collect();
     let written = Arc::default();
     write_some(&client, &written, WRITES / 2).await?;
-    are_equal(&client, &followers, "while all is well").await?;
+    are_equal(&client, &followers, "before any fault").await?;
     for follower in &followers {
         let lists = follower.look(|known| known.lists);
         assert_eq!(lists, 1, "{} listed again without a cause", follower.what);

@@ -35,7 +35,7 @@ fn eventual(mode: &str, namespace: &str) -> String {
 }
 
 /// Returns the output of a command and whether it succeeded.
-fn said(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
+fn output_of(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
     let output = command.args(arguments).output()?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.success(), String::from_utf8(text)?))
@@ -77,7 +77,7 @@ impl Scene {
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, Failure> {
-        match said(&mut self.served.kubectl(&self.world, &self.token)?, arguments)? {
+        match output_of(&mut self.served.kubectl(&self.world, &self.token)?, arguments)? {
             (true, text) => Ok(text),
             (false, text) => Err(format!("{arguments:?}: {text}").into()),
         }
@@ -113,12 +113,12 @@ fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
     let whoami =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
     assert_eq!(whoami, name);
-    let ours = said(&mut scene.served.kubectl(world, denied)?, &["get", "nodes"])?;
-    let theirs = said(&mut api_kubectl(world, denied)?, &["get", "nodes"])?;
+    let ours = output_of(&mut scene.served.kubectl(world, denied)?, &["get", "nodes"])?;
+    let theirs = output_of(&mut api_kubectl(world, denied)?, &["get", "nodes"])?;
     assert!(!ours.0, "{ours:?}");
     assert_eq!(ours, theirs);
     let create = ["create", "configmap", "x", "-n", namespace];
-    let ours = said(&mut scene.served.kubectl(world, denied)?, &create)?;
+    let ours = output_of(&mut scene.served.kubectl(world, denied)?, &create)?;
     assert!(!ours.0 && ours.1.contains(&format!("{namespace}:denied")), "{ours:?}");
     // The API server rejects forbidden impersonation. kubewarm must not answer as the caller
     // itself.
@@ -244,14 +244,14 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
         &["attach", "p", "-n", n, "--pod-running-timeout=5s"],
         &["port-forward", "pod/p", "1:1", "-n", n],
     ] {
-        let ours = said(&mut scene.served.kubectl(world, token)?, arguments)?;
-        let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+        let ours = output_of(&mut scene.served.kubectl(world, token)?, arguments)?;
+        let theirs = output_of(&mut api_kubectl(world, token)?, arguments)?;
         assert_eq!(ours, theirs, "{arguments:?}");
         assert!(!ours.0, "{ours:?}");
     }
     let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let kinds = ["api-resources", "-o", "name"];
-    let theirs = said(&mut api_kubectl(world, token)?, &kinds)?;
+    let theirs = output_of(&mut api_kubectl(world, token)?, &kinds)?;
     assert_eq!(of(&scene.kubectl(&kinds)?), of(&theirs.1));
     Ok(())
 }
@@ -270,8 +270,8 @@ fn kubectl_output_is_the_same(scene: &Scene) -> Outcome {
         (&["explain", "deployments.spec"], as_it_is),
     ] {
         eventually(SAME, || {
-            let ours = said(&mut served.kubectl(world, token)?, arguments)?;
-            let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+            let ours = output_of(&mut served.kubectl(world, token)?, arguments)?;
+            let theirs = output_of(&mut api_kubectl(world, token)?, arguments)?;
             if ours.0 && theirs.0 && shown(&ours.1) == shown(&theirs.1) {
                 return Ok(());
             }
@@ -318,11 +318,11 @@ fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
 
     let gone = reads.write(token, ("DELETE", &format!("{path}/front")), &json!({}))?;
     assert_eq!(gone.code, 200, "{gone:?}");
-    let told = |watch: &Watch| -> Vec<Value> {
+    let changes = |watch: &Watch| -> Vec<Value> {
         watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
     };
     eventually(SOON, || {
-        let (ours, theirs) = (told(&ours), told(&theirs));
+        let (ours, theirs) = (changes(&ours), changes(&theirs));
         let is_gone = theirs.last().is_some_and(|event| event["type"] == "DELETED");
         if is_gone && ours == theirs {
             return Ok(());
@@ -330,7 +330,7 @@ fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
         Err(format!("ours: {ours:?}\ntheirs: {theirs:?}").into())
     })?;
     let balanced = |event: &Value| event["object"]["status"] == balanced["status"];
-    assert!(told(&ours).iter().any(balanced), "{:?}", told(&ours));
+    assert!(changes(&ours).iter().any(balanced), "{:?}", changes(&ours));
     assert!(!ours.is_over());
     Ok(())
 }
@@ -379,8 +379,8 @@ fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     let [ours, theirs] = [reads, &api].map(|server| ask(server, token, ("POST", &exec), change));
     let (ours, theirs) = (ours?, theirs?);
     let status = ours.json();
-    let told = (ours.code, &status["message"]);
-    assert_eq!(told, (400, &json!("Upgrade request required")), "{ours:?}");
+    let error = (ours.code, &status["message"]);
+    assert_eq!(error, (400, &json!("Upgrade request required")), "{ours:?}");
     assert!(theirs.code == 500 && theirs.text.contains("127.0.0.1:1"), "{theirs:?}");
     Ok(())
 }
@@ -425,9 +425,9 @@ fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
     let answer = Runtime::new()?.block_on(peer.say(announced.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
     let status: Value = serde_json::from_slice(&answer.body)?;
-    let told = (answer.code, &status["reason"], &status["message"]);
+    let error = (answer.code, &status["reason"], &status["message"]);
     let larger = json!("the body is larger than 16777216 bytes");
-    assert_eq!(told, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
+    assert_eq!(error, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
     Ok(())
 }
 

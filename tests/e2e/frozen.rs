@@ -113,22 +113,22 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     let relists = relists(&operator)?;
     let watches = requests.iter().filter(|it| it.verb == "watch").count();
     let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list()).collect();
-    let told = format!(
+    let counts = format!(
         "{} requests, {watches} watches, {} whole lists, {relists} relists, {gone} times 410",
         requests.len(),
         lists.len()
     );
-    assert!(gone > f64::from(u32::try_from(LISTS)?), "too few watches ended with 410: {told}");
-    assert!(relists <= gone, "{told}");
-    assert!(f64::from(u32::try_from(lists.len())?) <= gone, "{told}");
+    assert!(gone > f64::from(u32::try_from(LISTS)?), "too few watches ended with 410: {counts}");
+    assert!(relists <= gone, "{counts}");
+    assert!(f64::from(u32::try_from(lists.len())?) <= gone, "{counts}");
     // The controller also lists profiles, which is not counted here.
     let of_profile: Vec<_> =
         lists.into_iter().filter(|list| list.resource != "cacheprofiles").collect();
     let at_once = overlap(&of_profile);
-    assert!(at_once <= LISTS, "{at_once} lists at once: {told}");
+    assert!(at_once <= LISTS, "{at_once} lists at once: {counts}");
     // Per informer up to three watches: one before the server has its roles, one that is refused,
     // one that lasts.
-    assert!((CELLS..=3 * CELLS + 10).contains(&watches), "{told}");
+    assert!((CELLS..=3 * CELLS + 10).contains(&watches), "{counts}");
     profile.await_condition("Ready", "True", None, 2 * SOON)?;
     Ok(())
 }

@@ -51,7 +51,7 @@ struct Scene<'a> {
 }
 
 /// Type and name of each event except bookmarks.
-fn told(watch: &Watch) -> Vec<(String, String)> {
+fn changes(watch: &Watch) -> Vec<(String, String)> {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let events = watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK");
     events.map(|it| (text(&it["type"]), text(&it["object"]["metadata"]["name"]))).collect()
@@ -164,7 +164,7 @@ impl Scene<'_> {
         )?;
         for tone in ["darker", "dark"] {
             eventually(SOON, || {
-                let (dark, streamed) = (told(&dark).len(), told(&streamed).len());
+                let (dark, streamed) = (changes(&dark).len(), changes(&streamed).len());
                 if dark > 0 && streamed > 0 { Ok(()) } else { Err("nothing yet".into()) }
             })?;
             self.set_tone("hue", tone)?;
@@ -173,7 +173,7 @@ impl Scene<'_> {
             types.iter().map(|it| ((*it).to_owned(), "hue".to_owned())).collect()
         };
         eventually(SOON, || {
-            let all = [told(&dark), told(&streamed), told(&light)];
+            let all = [changes(&dark), changes(&streamed), changes(&light)];
             let coming = of(&["ADDED", "DELETED", "ADDED"]);
             let expected = [coming.clone(), coming, of(&["ADDED", "DELETED"])];
             if all == expected { Ok(()) } else { Err(format!("{all:?}").into()) }
@@ -228,7 +228,7 @@ impl Scene<'_> {
         let by_rank = format!("{}?fieldSelector=index.kubewarm.io/by-rank!%3DNever", self.pods());
         let path = format!("{by_rank}&watch=true&resourceVersion=0");
         let watch = self.reads.watch(self.token, &path, "*/*")?;
-        let all = eventually(SOON, || match told(&watch).len() {
+        let all = eventually(SOON, || match changes(&watch).len() {
             0 => Err("nothing yet".into()),
             some => Ok(some),
         })?;

@@ -36,11 +36,11 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
     let profile = Profile::apply(world, &namespace, "limited", &limited)?;
     let at = ("WithinLimits", "False", "ObjectsExceeded");
     let seen = profile.await_target("big", at, PATIENCE)?;
-    let told = problems(&seen, "big").join("\n");
-    let reached = told.split("stopped at ").nth(1).and_then(|rest| rest.split(' ').next());
-    let reached: usize = reached.ok_or_else(|| told.clone())?.parse()?;
-    assert!((101..200).contains(&reached), "{told}");
-    assert!(told.contains("spec.limits.maxObjects"), "{told}");
+    let text = problems(&seen, "big").join("\n");
+    let reached = text.split("stopped at ").nth(1).and_then(|rest| rest.split(' ').next());
+    let reached: usize = reached.ok_or_else(|| text.clone())?.parse()?;
+    assert!((101..200).contains(&reached), "{text}");
+    assert!(text.contains("spec.limits.maxObjects"), "{text}");
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["cells"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
@@ -77,15 +77,15 @@ async fn a_kind_beyond_its_memory_limit_is_stopped_and_the_recommended_limit_is_
     let profile = Profile::apply(world, &namespace, "heavy", &spec("1Mi"))?;
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
-    let told = message(&seen, "WithinLimits");
+    let text = message(&seen, "WithinLimits");
     for part in
         ["target \"big\"", "stopped at ", "spec.limits.maxMemory allows the whole profile 1Mi"]
     {
-        assert!(told.contains(part), "{part:?} is not in {told:?}");
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 
-    let enough = number_before(told, "Mi would be enough")?;
+    let enough = number_before(text, "Mi would be enough")?;
     Profile::apply(world, &namespace, "heavy", &spec(&format!("{enough}Mi")))?;
     profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
     profile.await_condition("Ready", "True", None, PATIENCE)?;
@@ -109,9 +109,9 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     let profile = Profile::apply(&world, &greedy, "greedy", &spec)?;
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
-    let told = problems(&seen, "big").join("\n");
+    let text = problems(&seen, "big").join("\n");
     let share = "the profiles of one namespace may take 2Mi together (--namespace-share of the memory for stores)";
-    assert!(told.contains(share) && told.contains("Mi would be enough"), "{told}");
+    assert!(text.contains(share) && text.contains("Mi would be enough"), "{text}");
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 
     let after = other.read()?;
@@ -186,6 +186,6 @@ fn idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start() -
     let again = Operator::start_with(&world, &limits)?;
     eventually(PATIENCE, || match again.ask("/readyz")? {
         (200, _) => Ok(()),
-        (code, told) => Err(format!("{code}: {told}").into()),
+        (code, text) => Err(format!("{code}: {text}").into()),
     })
 }

@@ -39,8 +39,8 @@ pub(crate) fn check_audience(
         for (server, code) in [(reads, ours), (&api, theirs)] {
             let reply = server.get(&token, path)?;
             assert_eq!(reply.code, code, "{audiences:?}: {reply:?}");
-            let told = (code == 401).then(|| reply.json());
-            assert!(told.is_none_or(|told: Value| told == unauthorized.json()), "{reply:?}");
+            let expected = (code == 401).then(|| reply.json());
+            assert!(expected.is_none_or(|it: Value| it == unauthorized.json()), "{reply:?}");
         }
     }
     Ok(())

@@ -24,15 +24,18 @@ pub(crate) fn is_not_served(
     // `kubectl explain` needs the documents and fails. Reads of objects do not need them.
     let explain = ["explain", "configmaps"];
     let output = served.kubectl(world, token)?.args(explain).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("could not find the requested"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && stderr.contains("could not find the requested"),
+        "{stderr}"
+    );
     assert!(api_kubectl(world, token)?.args(explain).output()?.status.success());
     let described = ["describe", "clusterrole", "cluster-admin"];
     let waited = ["wait", "--for=jsonpath={.metadata.name}=default", "namespace/default"];
     for arguments in [&waited[..], &described] {
         let output = served.kubectl(world, token)?.args(arguments).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}");
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ fn a_restored_etcd_is_detected_and_its_lost_objects_are_removed() -> Outcome {
     eventually(SOON, || {
         let events =
             ["get", "events.events.k8s.io", "-n", &namespace, "-o", "jsonpath={.items[*].reason}"];
-        let said = world.cluster.run(events)?;
-        if said.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(said.into()) }
+        let reasons = world.cluster.run(events)?;
+        if reasons.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(reasons.into()) }
     })
 }

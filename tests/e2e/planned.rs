@@ -111,12 +111,12 @@ fn the_forecast_matches_what_warming_needs() -> Outcome {
     assert!(seconds <= 2 + millis / 100, "{seconds} s forecast, {millis} ms");
 
     // The status rounds to 1 MiB, the command does not.
-    let (code, said, told) = kubewarm_plan(
+    let (code, stdout, stderr) = kubewarm_plan(
         world.cluster.kubeconfig(),
         &["planned", "-n", NAMESPACE, "--live", "--output=json"],
     )?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    let live: Value = serde_json::from_str(&said)?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let live: Value = serde_json::from_str(&stdout)?;
     let total = &live["total"];
     assert_eq!((number(total, "objects")?, number(total, "missing")?), (objects, 0), "{live:#}");
     let forecast = number(total, "bytes")?;
@@ -127,8 +127,8 @@ fn the_forecast_matches_what_warming_needs() -> Outcome {
         if is_near { Ok(()) } else { Err(format!("{forecast} of {bytes} bytes").into()) }
     })?;
     let mebibytes = |text: &Value| text.as_str()?.strip_suffix("Mi")?.parse::<u64>().ok();
-    let said = mebibytes(&plan["memory"]).ok_or("no memory")?;
-    assert!(said.abs_diff(forecast.div_ceil(1 << 20)) <= 1, "{said}Mi, {forecast} bytes");
+    let shown = mebibytes(&plan["memory"]).ok_or("no memory")?;
+    assert!(shown.abs_diff(forecast.div_ceil(1 << 20)) <= 1, "{shown}Mi, {forecast} bytes");
     Ok(())
 }
 
@@ -158,16 +158,17 @@ fn a_forecast_counts_missing_permissions_without_reading_objects() -> Outcome {
     assert!(conditions.contains("at least 2 cells"), "{conditions}");
     // The command reports the same with kubewarm's permissions and with the user's.
     let kubeconfig = world.cluster.kubeconfig();
-    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    assert!(said.contains("4 permissions are missing"), "{said}");
-    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("4 permissions are missing"), "{stdout}");
+    let (code, stdout, stderr) =
+        kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     let line = format!(
         "✗ system:serviceaccount:{NAMESPACE}:kubewarm may not list, watch pods in namespace \
          {namespace}\n"
     );
-    assert!(said.contains(&line), "{said}");
+    assert!(stdout.contains(&line), "{stdout}");
 
     profile.await_manifests()?;
     profile.grant()?;
@@ -200,14 +201,14 @@ spec:
         ),
     )?;
     let file = path.to_string_lossy();
-    let (code, said, told) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    assert!(said.contains("only a cluster knows which namespaces found would find"), "{said}");
+    let (code, stdout, stderr) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("only a cluster knows which namespaces found would find"), "{stdout}");
 
     let live = ["-f", &file, "--live", "--output=json"];
-    let (code, said, told) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    let live: Value = serde_json::from_str(&said)?;
+    let (code, stdout, stderr) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let live: Value = serde_json::from_str(&stdout)?;
     let outlook = &live[0];
     // Both targets share the informer with kube-root-ca.crt.
     let total = &outlook["total"];

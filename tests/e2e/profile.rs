@@ -141,8 +141,8 @@ pub(crate) fn problems(profile: &Value, name: &str) -> Vec<String> {
 }
 
 /// The number before `unit` in a message about a limit.
-pub(crate) fn number_before(told: &str, unit: &str) -> Result<u64, Failure> {
-    let before = told.split(unit).next().filter(|before| before.len() < told.len());
+pub(crate) fn number_before(text: &str, unit: &str) -> Result<u64, Failure> {
+    let before = text.split(unit).next().filter(|before| before.len() < text.len());
     let number = before.and_then(|before| before.rsplit(' ').next());
-    Ok(number.ok_or_else(|| format!("no{unit} in {told}"))?.parse()?)
+    Ok(number.ok_or_else(|| format!("no{unit} in {text}"))?.parse()?)
 }

@@ -42,9 +42,9 @@ spec: {SPEC}
         of(name).await_condition("Ready", "True", None, SOON)?;
     }
     for name in ["p100", "p101"] {
-        let told = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
-        let told = message(&told, "Accepted");
-        assert!(told.contains("left out: ") && told.contains("100 profiles with 4 MiB"), "{told}");
+        let text = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
+        let text = message(&text, "Accepted");
+        assert!(text.contains("left out: ") && text.contains("100 profiles with 4 MiB"), "{text}");
     }
     let own = cells(&operator)?.into_iter().filter(|cell| cell["resource"] == "cacheprofiles");
     let own: Vec<_> = own.collect();
@@ -103,7 +103,7 @@ spec: {{mode: Paused, targets: [{{name: settings, resource: {{resource: configma
     };
     world.cluster.apply(&profiles(0..100))?;
     let refused = world.cluster.apply(&profiles(100..101));
-    let refused = refused.err().ok_or("the 101st was taken")?.to_string();
+    let refused = refused.err().ok_or("profile 101 was accepted")?.to_string();
     assert!(refused.contains("exceeded quota: cacheprofiles"), "{refused}");
     world.cluster.run(["delete", "cprof", "p007", "-n", &namespace])?;
     eventually(SOON, || Ok(world.cluster.apply(&profiles(100..101)).map(drop)?))

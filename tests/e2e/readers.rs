@@ -315,7 +315,7 @@ fn all_shown(
 
 pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
     let tokens = appoint(place)?;
-    let told: Vec<_> = thread::scope(|scope| {
+    let results: Vec<_> = thread::scope(|scope| {
         let asking = tokens.iter().map(|(name, token)| {
             let same = move || {
                 let same = eventually(DECISION_REFRESH, || Ok(answered_alike(place, token)?));
@@ -326,7 +326,7 @@ pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
         let asking: Vec<_> = asking.collect();
         asking.into_iter().map(|(name, it)| (name, it.join())).collect()
     });
-    for (name, joined) in told {
+    for (name, joined) in results {
         let codes = joined.map_err(|_| format!("{name}: a thread ended"))??;
         assert!(codes[&403] > 0, "{name} may do everything: {codes:?}");
         assert_eq!(codes.contains_key(&200), name != "denied", "{name}: {codes:?}");
@@ -371,15 +371,15 @@ fn a_caller_without_permission_learns_nothing(
     let one = |kind: &str, name: &str| format!("/api/v1/namespaces/{a}/{kind}/{name}");
     for reader in ["denied", "of-hidden", "of-red-everywhere", "lister"] {
         let token = &tokens[reader];
-        let said = |kind: &str, name: &str| -> Result<String, Failure> {
+        let refusal = |kind: &str, name: &str| -> Result<String, Failure> {
             let reply = reads.get(token, &one(kind, name))?;
             assert_eq!(reply.code, 403, "{reader}: {reply:?}");
             Ok(reply.text.replace(kind, "KIND").replace(name, "NAME"))
         };
-        let of_one_that_is = said("configmaps", "blue")?;
+        let expected = refusal("configmaps", "blue")?;
         for (kind, name) in [("configmaps", "none"), ("limitranges", "none"), ("nothings", "none")]
         {
-            assert_eq!(said(kind, name)?, of_one_that_is, "{reader}: {kind}/{name}");
+            assert_eq!(refusal(kind, name)?, expected, "{reader}: {kind}/{name}");
         }
     }
     // A decision for one reader does not apply to another, and headers of a proxy have no effect.

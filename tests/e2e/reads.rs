@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
 /// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
-const TOLD: Duration = Duration::from_mins(2);
+const WRITTEN: Duration = Duration::from_mins(2);
 /// Targets for reads of the whole cluster, in the operator's namespace, in addition to
 /// [`replay::TARGETS`].
 const EVERYTHING: &str = "
@@ -150,8 +150,8 @@ fn the_status_contains_read_latencies(scene: &Scene) -> Outcome {
         let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
         Some((took["p50"].as_u64()?, took["p99"].as_u64()?))
     };
-    let told = profile.await_that(TOLD, |profile| took(profile).map(drop))?;
-    let (half, most) = took(&told).ok_or("no times")?;
+    let timed = profile.await_that(WRITTEN, |profile| took(profile).map(drop))?;
+    let (half, most) = took(&timed).ok_or("no times")?;
     assert!(half <= most, "{half} ms, {most} ms");
     Ok(())
 }
@@ -167,11 +167,11 @@ fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
         let watch = server.watch(token, &watch, "*/*")?;
         eventually(SOON, || {
             let objects = watch.events().into_iter().map(|mut event| event["object"].take());
-            let told = names(&json!({"items": objects.collect::<Vec<_>>()}));
-            if told.len() == order.len() {
-                assert_eq!(told, order);
+            let seen = names(&json!({"items": objects.collect::<Vec<_>>()}));
+            if seen.len() == order.len() {
+                assert_eq!(seen, order);
             }
-            if told == order { Ok(()) } else { Err(format!("{told:?}").into()) }
+            if seen == order { Ok(()) } else { Err(format!("{seen:?}").into()) }
         })?;
     }
     Ok(())
@@ -258,7 +258,7 @@ fn pages_have_one_version(scene: &Scene) -> Outcome {
     let base = format!("/api/v1/namespaces/{a}/configmaps");
     let whole = eventually(SOON, || {
         let whole = reads.get(token, &base)?.json();
-        if names(&whole).len() >= 126 { Ok(whole) } else { Err("not all are there".into()) }
+        if names(&whole).len() >= 126 { Ok(whole) } else { Err("some objects are missing".into()) }
     })?;
     let mut found = Vec::new();
     let mut next = String::new();
@@ -402,10 +402,10 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
     );
     let mut missing = served.kubectl(world, token)?;
     let output = missing.args(["get", "cm", "none", "-n", a]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(r#"Error from server (NotFound): configmaps "none" not found"#),
-        "{said}"
+        stderr.contains(r#"Error from server (NotFound): configmaps "none" not found"#),
+        "{stderr}"
     );
     Ok(())
 }
@@ -505,7 +505,7 @@ fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
     })?;
     let log = scene.served.operator.process.log();
     for token in [&scene.token, &tenant, &denied] {
-        assert!(!log.contains(token.as_str()), "no token is logged");
+        assert!(!log.contains(token.as_str()), "a token is logged");
     }
     assert!(!log.contains("sesame"));
     let (_, metrics) = scene.served.operator.ask("/metrics")?;

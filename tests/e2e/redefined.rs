@@ -145,6 +145,6 @@ fn an_edited_crd_is_read_again_and_a_new_version_warms_while_the_old_serves() ->
     })?;
     let after = profile.await_condition("Ready", "True", None, SOON)?;
     assert_eq!(since(&warm, "Warm"), since(&after, "Warm"), "{after:#}");
-    assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was disturbed");
+    assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was affected");
     Ok(())
 }

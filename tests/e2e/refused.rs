@@ -25,19 +25,19 @@ fn refused(spec: &str, name: &str, reason: &str) -> Result<String, Failure> {
     let profile = Profile::apply(world, NAMESPACE, name, spec)?;
     let target = ("Accepted", "False", reason);
     profile.await_target("t", target, SOON)?;
-    let told = profile.await_condition("Ready", "False", Some("InvalidSpec"), SOON)?;
+    let found = profile.await_condition("Ready", "False", Some("InvalidSpec"), SOON)?;
     world.cluster.run(["delete", "cprof", name, "-n", NAMESPACE])?;
-    Ok(message(&told, "Accepted").to_owned())
+    Ok(message(&found, "Accepted").to_owned())
 }
 
 #[test]
 fn a_kind_that_cannot_be_listed_is_refused_with_the_verbs_that_it_has() -> Outcome {
     let spec = "{targets: [{name: t, resource: {group: authentication.k8s.io, \
                 resource: tokenreviews}, scope: {type: Cluster}}]}";
-    let told = refused(spec, "unlistable", "NotListable")?;
+    let found = refused(spec, "unlistable", "NotListable")?;
     let expected = "targets[t].resource.resource: tokenreviews.authentication.k8s.io cannot be kept \
                     warm, it has no verb list (its verbs: create); remove the target";
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     Ok(())
 }
 
@@ -99,12 +99,12 @@ fn a_target_beyond_the_informer_limit_is_rejected_with_the_count() -> Outcome {
     let one = "{targets: [{name: t, resource: {resource: configmaps}}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
     late.await_target("t", ("Accepted", "False", "TooManyCells"), SOON)?;
-    let told = late.await_condition("Accepted", "False", Some("TooManyCells"), SOON)?;
+    let found = late.await_condition("Accepted", "False", Some("TooManyCells"), SOON)?;
     let expected = format!(
         "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} cells, and may have \
          {TOGETHER} together; remove targets or profiles there"
     );
-    assert_eq!(message(&told, "Accepted"), expected);
+    assert_eq!(message(&found, "Accepted"), expected);
 
     world.cluster.run(["delete", "cprof", "a0", "-n", &tenant])?;
     late.await_target("t", ("Accepted", "True", "Resolved"), SOON)?;

@@ -24,9 +24,9 @@ const SHORT: &str = "/version";
 /// store.
 fn assert_busy(reply: &Reply) {
     let status = reply.json();
-    let told = (reply.code, &status["reason"], &status["message"]);
+    let error = (reply.code, &status["reason"], &status["message"]);
     let busy = json!("Too many requests, please try again later.");
-    assert_eq!(told, (429, &json!("TooManyRequests"), &busy), "{reply:?}");
+    assert_eq!(error, (429, &json!("TooManyRequests"), &busy), "{reply:?}");
     assert_eq!(reply.header("retry-after"), "1", "{reply:?}");
 }
 

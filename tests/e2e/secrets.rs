@@ -51,7 +51,7 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
     world.cluster.apply(&secret("watched", "b"))?;
     world.cluster.run(["delete", "secret", "listed", "-n", NAMESPACE])?;
 
-    let said = [
+    let texts = [
         operator.process.log(),
         operator.ask("/debug/cells")?.1,
         operator.ask("/readyz?verbose")?.1,
@@ -59,10 +59,10 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
         world.cluster.run(["get", "events.events.k8s.io", "-A", "-o", "yaml"])?,
         world.cluster.run(["get", "cprof", "-A", "-o", "yaml"])?,
     ];
-    for (at, text) in said.iter().enumerate() {
+    for (at, text) in texts.iter().enumerate() {
         assert!(!text.is_empty(), "{at}");
         for payload in PAYLOADS {
-            assert!(!text.contains(payload), "{at} holds {payload}");
+            assert!(!text.contains(payload), "{at} contains {payload}");
         }
     }
     Ok(())

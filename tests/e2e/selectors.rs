@@ -123,9 +123,9 @@ fn the_server_selects_objects_and_an_unknown_field_stalls_the_profile() -> Outco
         fieldSelectors: [{field: data.key, value: x}]}]}";
     let refused = Profile::apply(world, &namespace, "refused", spec)?;
     refused.await_target("settings", ("Accepted", "False", "UnsupportedField"), SOON)?;
-    let said = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
-    let conditions = said.pointer("/status/conditions").map(ToString::to_string);
-    assert!(conditions.is_some_and(|text| text.contains("data.key=x")), "{said:#}");
+    let found = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
+    let conditions = found.pointer("/status/conditions").map(ToString::to_string);
+    assert!(conditions.is_some_and(|text| text.contains("data.key=x")), "{found:#}");
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
         held.iter().any(|cell| text(cell, "namespace") == near
             && text(cell, "state") == "Watching"
             && text(cell, "labelSelector").is_empty()),
-        "the old cell is gone: {held:#?}"
+        "the old informer is gone: {held:#?}"
     );
 
     world.cluster.run(["create", "namespace", far])?;

@@ -165,7 +165,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let write = subject.write(&subject.first_status());
     assert_eq!(sink.publish(&write).await, Written::Written);
     let first = subject.object()?;
-    assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "nothing was pruned");
+    assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "a field was pruned");
     // Before the operator runs, the conditions are Unknown.
     let unknown = "--for=condition=Accepted=Unknown";
     let wait = ["wait", unknown, "cprof/sample", "--timeout=10s", "-n"];
@@ -175,10 +175,10 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     assert_eq!(sink.publish(&write).await, Written::Written);
     let again = subject.object()?;
     let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
-    assert_eq!(version(&again), version(&first), "an equal status is no update");
+    assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
-    assert_eq!(sink.publish(&write).await, Written::Gone, "a status creates nothing");
+    assert_eq!(sink.publish(&write).await, Written::Gone, "a status created an object");
     subject.create()?;
     assert_eq!(sink.publish(&write).await, Written::Gone, "another UID");
     Ok(())
@@ -191,7 +191,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     let large = subject.largest_status();
     assert_eq!(sink.publish(&subject.write(&large)).await, Written::Written);
     let stored = &subject.object()?["status"];
-    assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "nothing was pruned");
+    assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "a field was pruned");
     assert_eq!(
         stored["access"],
         json!({
@@ -204,7 +204,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     );
     let small = subject.first_status();
     assert_eq!(sink.publish(&subject.write(&small)).await, Written::Written);
-    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "nothing was left");
+    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
     Ok(())
 }
 
@@ -221,7 +221,7 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
     };
     subject.sink()?.tell(&notice, Timestamp::now()).await;
     let namespace: &str = &subject.profile.namespace;
-    let told = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
-    assert!(told.contains("NotReady") && told.contains("Warning"), "{told}");
+    let events = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
+    assert!(events.contains("NotReady") && events.contains("Warning"), "{events}");
     Ok(())
 }

@@ -514,7 +514,7 @@ fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
 
 /// The events that both servers must send. Bookmarks are left out, except the end of the initial
 /// events. That one is compared without its version.
-fn told(watch: &Watch) -> Vec<Value> {
+fn events_of(watch: &Watch) -> Vec<Value> {
     let mark = |event: &Value| {
         event["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
             == "true"
@@ -536,8 +536,8 @@ fn told(watch: &Watch) -> Vec<Value> {
 fn with_columns_once(theirs: &[Value]) -> Vec<Value> {
     let mut theirs = theirs.to_vec();
     if let Some((first, further)) = theirs.split_first_mut() {
-        let said = &first["object"]["columnDefinitions"];
-        for event in further.iter_mut().filter(|it| it["object"]["columnDefinitions"] == *said) {
+        let columns = &first["object"]["columnDefinitions"];
+        for event in further.iter_mut().filter(|it| it["object"]["columnDefinitions"] == *columns) {
             event["object"]["columnDefinitions"] = Value::Null;
         }
     }
@@ -601,7 +601,7 @@ fn watched_tables_are_the_same(scene: &Scene) -> Outcome {
     let mut different = Vec::new();
     for (path, ours, theirs) in &pairs {
         let same = eventually(SOON_SAME, || {
-            let (ours, theirs) = (told(ours), told(theirs));
+            let (ours, theirs) = (events_of(ours), events_of(theirs));
             assert!(
                 theirs.iter().all(|event| event["object"]["kind"] == "Table"),
                 "{path}: {theirs:?}"

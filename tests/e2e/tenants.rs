@@ -47,19 +47,19 @@ fn a_status_reveals_nothing_that_its_reader_may_not_see() -> Outcome {
         resource: {resource: configmaps},
         scope: {type: NamespaceSelector, namespaceSelector: {}}}]}";
     let survey = Profile::apply(&world, &home, "survey", select)?;
-    let said = spy.await_that(SOON, |found| {
-        let told = problems(found, "settings");
-        (told.len() == 2 && told.iter().all(|one| one.contains("Forbidden"))).then_some(())
+    let found = spy.await_that(SOON, |found| {
+        let texts = problems(found, "settings");
+        (texts.len() == 2 && texts.iter().all(|one| one.contains("Forbidden"))).then_some(())
     })?;
     // The operator could distinguish the two namespaces. The account cannot, so the status must
     // not.
-    let told = problems(&said, "settings");
-    let alike = told.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
+    let texts = problems(&found, "settings");
+    let alike = texts.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
     let alike: Vec<_> = alike.collect();
-    assert_eq!(alike.first(), alike.last(), "{told:#?}");
+    assert_eq!(alike.first(), alike.last(), "{texts:#?}");
 
-    let said = survey.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
-    assert!(!said["status"].to_string().contains(&rival), "{said:#}");
+    let found = survey.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
+    assert!(!found["status"].to_string().contains(&rival), "{found:#}");
     let plain = Profile::apply(&world, &home, "plain", own)?;
     plain.await_condition("Ready", "True", None, SOON)?;
     for profile in [spy, survey, plain] {
@@ -106,13 +106,13 @@ fn a_tenant_that_requests_everything_delays_no_other_tenant() -> Outcome {
     neighbour.await_condition("Ready", "True", None, SOON)?;
     neighbour.await_condition("Authorized", "True", Some("Verified"), SOON)?;
 
-    let said = all.await_condition("Ready", "False", None, SOON)?;
-    let targets = said.pointer("/status/targets").and_then(Value::as_array);
+    let found = all.await_condition("Ready", "False", None, SOON)?;
+    let targets = found.pointer("/status/targets").and_then(Value::as_array);
     for target in targets.into_iter().flatten() {
-        let told = target["problems"].as_array().map_or(0, Vec::len);
-        assert!(told <= PROBLEMS, "{told} problems: {target:#}");
+        let count = target["problems"].as_array().map_or(0, Vec::len);
+        assert!(count <= PROBLEMS, "{count} problems: {target:#}");
     }
-    assert!(said.to_string().len() < 1 << 20, "a status of {} bytes", said.to_string().len());
+    assert!(found.to_string().len() < 1 << 20, "a status of {} bytes", found.to_string().len());
     assert_eq!(operator.ask("/livez")?.0, 200);
     Ok(())
 }

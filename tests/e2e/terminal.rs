@@ -102,9 +102,9 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
             assert!(text.trim_end().chars().count() <= 60, "{text:?}");
         }
     }
-    let told = drawn.replace("\u{1b}[K", "").replace("\r\n", " ");
+    let plain = drawn.replace("\u{1b}[K", "").replace("\r\n", " ");
     assert!(
-        told.split_whitespace().collect::<Vec<_>>().join(" ").contains("takes two lines of it")
+        plain.split_whitespace().collect::<Vec<_>>().join(" ").contains("takes two lines of it")
     );
 
     let printed = pipe.await_text("warm=1/1")?;
@@ -127,9 +127,9 @@ fn kubectl_sorts_profiles_by_objects_and_memory() -> Outcome {
     }
     for field in ["objects", "memory"] {
         let by = format!("--sort-by=.status.{field}");
-        let said = world.cluster.run(["get", "cprof", "-n", &namespace, "--no-headers", &by])?;
-        let names: Vec<_> = said.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(names, ["small", "some", "large"], "{said}");
+        let table = world.cluster.run(["get", "cprof", "-n", &namespace, "--no-headers", &by])?;
+        let names: Vec<_> = table.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["small", "some", "large"], "{table}");
     }
     Ok(())
 }

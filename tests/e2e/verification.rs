@@ -101,8 +101,8 @@ fn each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_print
         let removed = format!("[{{\"op\": \"remove\", \"path\": \"/rules/{at}\"}}]");
         world.cluster.run(["patch", role, "-n", broken, "--type=json", "-p", &removed])?;
         let of = ["list", "watch"].map(|verb| format!("{broken}/{group}/{resource}/{verb}"));
-        let said = profile.await_that(NOTICED, lacks(&of))?;
-        let text = message(&said, "Authorized");
+        let found = profile.await_that(NOTICED, lacks(&of))?;
+        let text = message(&found, "Authorized");
         let words = ["list and watch", resource, group, broken.as_str(), SUBJECT, "manifests"];
         for word in words {
             assert!(text.contains(word), "{word:?} is missing in {text:?}");
@@ -133,8 +133,8 @@ fn each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_print
     let excess: BTreeSet<_> = [format!("{broken}//secrets/list")].into();
     profile.await_that(NOTICED, |profile| (rules(profile, "excess") == excess).then_some(()))?;
     tenant.await_condition("Authorized", "True", None, NOTICED)?;
-    let said = tenant.read()?;
-    assert_eq!(said["status"]["access"].get("excessCompleteness"), None, "{said:#}");
+    let found = tenant.read()?;
+    assert_eq!(found["status"]["access"].get("excessCompleteness"), None, "{found:#}");
     Ok(())
 }
 
@@ -168,15 +168,15 @@ fn the_real_request_overrides_a_wrong_review() -> Outcome {
     }
     let _operator = Operator::start(&world)?;
     let profile = Profile::apply(&world, NAMESPACE, "lies", &spec(&[("", "configmaps")], &names))?;
-    let said = profile.await_that(READY, |profile| {
+    let found = profile.await_that(READY, |profile| {
         let text = message(profile, "Authorized");
         (text.contains("would be allowed") && text.contains("would be refused")).then_some(())
     })?;
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), NOTICED)?;
-    let missing = rules(&said, "missing");
+    let missing = rules(&found, "missing");
     let refused = ["list", "watch"].map(|verb| format!("boastful//configmaps/{verb}"));
-    assert_eq!(missing, refused.into(), "{said:#}");
-    assert_eq!(said["status"]["access"]["excessCompleteness"], "Incomplete", "{said:#}");
-    assert_eq!(said["status"]["targets"][0]["cells"]["synced"], 1, "{said:#}");
+    assert_eq!(missing, refused.into(), "{found:#}");
+    assert_eq!(found["status"]["access"]["excessCompleteness"], "Incomplete", "{found:#}");
+    assert_eq!(found["status"]["targets"][0]["cells"]["synced"], 1, "{found:#}");
     Ok(())
 }

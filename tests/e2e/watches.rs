@@ -23,7 +23,7 @@ const BRIEF: u64 = 8;
 const REVOKED: Duration = Duration::from_secs(30);
 /// Timeout for a few events on a thousand watches: far more than ten times what a debug build
 /// takes.
-const TOLD: Duration = Duration::from_mins(1);
+const RECEIVED: Duration = Duration::from_mins(1);
 /// Limit for the memory of an idle watch in KiB: ten times the value for many watches over one
 /// connection.
 const IDLE_KIB: u64 = 64;
@@ -88,7 +88,7 @@ fn setting(namespace: &str, name: &str, app: &str, text: &str) -> String {
 }
 
 /// The events that both servers must send. Bookmarks are left out, because their times differ.
-fn told(watch: &Watch) -> Vec<Value> {
+fn changes(watch: &Watch) -> Vec<Value> {
     watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
 }
 
@@ -146,7 +146,7 @@ fn kubectl_watches(scene: &Scene) -> Outcome {
 }
 
 fn await_end(watch: &Watch, within: Duration) -> Outcome {
-    eventually(within, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })
+    eventually(within, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })
 }
 
 /// A stopping replica ends its watches, whatever their timeout is.
@@ -247,7 +247,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
             assert_eq!(api.write(writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
         }
         // Waits for the readers, because a debug build is slow.
-        audience.hear(2 + 3 * (number + 1), TOLD)?;
+        audience.hear(2 + 3 * (number + 1), RECEIVED)?;
     }
     for name in ["small", "large"] {
         let path = format!("{all}/{name}");
@@ -257,7 +257,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
         let events = truth.events();
         if events.len() == 124 { Ok(events) } else { Err(format!("{}", events.len()).into()) }
     })?;
-    audience.hear(events.len(), TOLD)?;
+    audience.hear(events.len(), RECEIVED)?;
     audience.have_heard(&events)?;
     eventually(SOON, || {
         let events = quick.events();
@@ -385,11 +385,11 @@ fn events_are_the_same(scene: &Scene) -> Outcome {
 
 /// Returns whether a watch has received the deletion of `last`, or any event if its selector
 /// excludes `last`.
-fn receives_all_events(path: &str, told: &[Value]) -> bool {
+fn receives_all_events(path: &str, events: &[Value]) -> bool {
     let selects_last = !path.contains("metadata.name%3Dred");
     let is_end =
         |event: &Value| event["type"] == "DELETED" && event["object"]["metadata"]["name"] == "last";
-    if selects_last { told.iter().any(is_end) } else { !told.is_empty() }
+    if selects_last { events.iter().any(is_end) } else { !events.is_empty() }
 }
 
 /// Compares both servers' watches of each path.
@@ -398,7 +398,7 @@ fn receive_equal_events(pairs: &[(String, Watch, Watch)]) {
     for (path, ours, theirs) in pairs {
         let same = eventually(SOON, || {
             let marks_agree = marks(ours).len() == marks(theirs).len();
-            let (ours, theirs) = (told(ours), told(theirs));
+            let (ours, theirs) = (changes(ours), changes(theirs));
             let are_complete =
                 receives_all_events(path, &ours) && receives_all_events(path, &theirs);
             if ours == theirs && marks_agree && are_complete {
@@ -476,7 +476,7 @@ fn a_resumed_watch_receives_the_missed_events(scene: &Scene) -> Outcome {
     }
     receive_equal_events(&pairs);
     // The writes since each version, including deletions and the last three writes.
-    let events: Vec<_> = pairs.iter().step_by(4).map(|(_, ours, _)| told(ours).len()).collect();
+    let events: Vec<_> = pairs.iter().step_by(4).map(|(_, ours, _)| changes(ours).len()).collect();
     assert_eq!(events, [12, 11, 10, 9, 8, 6, 5, 3]);
     Ok(())
 }
@@ -495,11 +495,11 @@ fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
         let state = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
         let marked = format!("{path}?watch=true&allowWatchBookmarks=true&{state}");
         let theirs = api.watch(token, &marked, accept)?;
-        let mark = eventually(SOON, || Ok(marks(&theirs).pop().ok_or("no mark")?))?;
+        let mark = eventually(SOON, || Ok(marks(&theirs).pop().ok_or("no bookmark")?))?;
         expected.push((path, accept, without_place(&mark)));
     }
     // The process may stand still on a busy machine and send no bookmark, so the test tries again.
-    eventually(TOLD, || {
+    eventually(RECEIVED, || {
         let mut watches = Vec::new();
         for (path, accept, bookmark) in &expected {
             let since = version(&reads.get(token, path)?.json())?;
@@ -515,8 +515,8 @@ fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
         for (watch, silent, since, bookmark, path) in &watches {
             await_end(watch, SOON)?;
             await_end(silent, SOON)?;
-            assert_eq!(told(silent), silent.events(), "{path}: an unrequested bookmark");
-            assert_eq!(told(silent), told(watch), "{path}");
+            assert_eq!(changes(silent), silent.events(), "{path}: an unrequested bookmark");
+            assert_eq!(changes(silent), changes(watch), "{path}");
             let events = watch.events();
             let mut newest = *since;
             for event in &events {
@@ -524,9 +524,9 @@ fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
                 assert!(version >= newest, "{path}: the version decreases: {}", json!(events));
                 newest = version;
             }
-            let told = events.iter().rfind(|event| event["type"] == "BOOKMARK");
-            let told = told.ok_or_else(|| format!("{path}: no bookmark: {}", json!(events)))?;
-            assert_eq!(&without_place(told), *bookmark, "{path}");
+            let last = events.iter().rfind(|event| event["type"] == "BOOKMARK");
+            let last = last.ok_or_else(|| format!("{path}: no bookmark: {}", json!(events)))?;
+            assert_eq!(&without_place(last), *bookmark, "{path}");
             assert_eq!(marks(watch), Vec::<Value>::new(), "{path}: no initial events");
         }
         Ok(())
@@ -553,7 +553,7 @@ fn consistency_checks_find_no_difference(scene: &Scene) -> Outcome {
     };
     for resource in ["configmaps", "parts"] {
         eventually(SOON, || match ended(resource, "equal")? {
-            0.0..2.0 => Err(format!("{resource}: nothing was found equal").into()),
+            0.0..2.0 => Err(format!("{resource}: no comparison was equal").into()),
             _ => Ok(()),
         })?;
         assert!(ended(resource, "different")? < 1.0, "{resource}");
@@ -578,10 +578,10 @@ fn invalid_watches_are_rejected(scene: &Scene) -> Outcome {
     let events = watch.events();
     let [event] = &events[..] else { return Err(format!("{events:?}").into()) };
     assert_eq!((watch.code, &event["type"]), (200, &json!("ERROR")), "{event}");
-    let said = (&event["object"]["code"], &event["object"]["reason"]);
-    assert_eq!(said, (&json!(410), &json!("Expired")), "{event}");
-    let said = event["object"]["message"].as_str().unwrap_or_default();
-    assert!(said.starts_with("too old resource version: 1 ("), "{said}");
+    let status = (&event["object"]["code"], &event["object"]["reason"]);
+    assert_eq!(status, (&json!(410), &json!("Expired")), "{event}");
+    let text = event["object"]["message"].as_str().unwrap_or_default();
+    assert!(text.starts_with("too old resource version: 1 ("), "{text}");
     let path = format!("{settings}&timeoutSeconds=1&resourceVersion=0");
     let watch = reads.watch(token, &path, METADATA_LIST)?;
     assert_eq!(watch.code, 406);

@@ -103,13 +103,13 @@ fn flood_size() -> Result<usize, Fault> {
     assert!(size > 2_048, "no flood with {maximum:?} open files: ulimit -Hn 8192");
     if size < FLOOD {
         let all = FLOOD as u64 + OTHER_FILES;
-        let said =
+        let notice =
             format!("a flood of {size} connections, NOT of {FLOOD}: that takes ulimit -Hn {all}");
         if std::env::var_os("CI").is_some() {
-            return Err(said.into());
+            return Err(notice.into());
         }
         // Written directly, because the test harness shows captured output only for failed tests.
-        writeln!(io::stderr(), "{said}")?;
+        writeln!(io::stderr(), "{notice}")?;
     }
     Ok(size)
 }
@@ -150,13 +150,13 @@ async fn trickle(
     let until_closed = async {
         tokio::select! { () = hearing => (), () = saying => () }
     };
-    timeout(PATIENCE, until_closed).await.map_err(|_| "it goes on")?;
+    timeout(PATIENCE, until_closed).await.map_err(|_| "still open")?;
     Ok(heard)
 }
 
 async fn silent(peer: Peer) -> Tried {
     let heard = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
-    if heard.is_empty() { Ok(()) } else { Err("who said nothing was answered".into()) }
+    if heard.is_empty() { Ok(()) } else { Err("a silent client was answered".into()) }
 }
 
 /// Sends the first bytes of a TLS handshake message and never the rest.
@@ -171,7 +171,7 @@ async fn slow_head(peer: Peer) -> Tried {
     let head = b"GET /version HTTP/1.1\r\nX-Slow: ".iter().copied();
     let answer = trickle(stream, head.chain(std::iter::repeat(b'x'))).await?;
     let is_refused = answer.is_empty() || answer.starts_with(b"HTTP/1.1 408");
-    if is_refused { Ok(()) } else { Err("half a head was answered".into()) }
+    if is_refused { Ok(()) } else { Err("an unfinished head was answered".into()) }
 }
 
 async fn slow_body(peer: Peer) -> Tried {
@@ -210,7 +210,7 @@ async fn garbage(peer: Peer, seed: u64) -> Tried {
 /// Reads until the server closes the connection and returns all bytes.
 pub(super) async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     let mut heard = Vec::new();
-    let _end = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.map_err(|_| "it goes on")?;
+    let _end = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.map_err(|_| "still open")?;
     Ok(heard)
 }
 

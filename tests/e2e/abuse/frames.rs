@@ -73,7 +73,7 @@ pub(super) async fn slow(peer: Peer) -> Tried {
     let half = say(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
     let (quiet, half) = tokio::join!(heard(stream), half);
     if quiet?.contains(&HEADERS) || half?.contains(&HEADERS) {
-        return Err("half a head was answered".into());
+        return Err("an unfinished head was answered".into());
     }
     Ok(())
 }
@@ -130,5 +130,5 @@ pub(super) async fn resets(peer: Peer) -> Tried {
     if kinds.contains(&GOAWAY) || kinds.is_empty() {
         return Ok(());
     }
-    Err(format!("it is not told to go: {} frames", kinds.len()).into())
+    Err(format!("no GOAWAY in {} frames", kinds.len()).into())
 }

@@ -82,12 +82,12 @@ impl Peer {
 }
 
 impl Answer {
-    fn of(said: &[u8]) -> Result<Option<Self>, Fault> {
-        if said.is_empty() {
+    fn of(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+        if bytes.is_empty() {
             return Ok(None);
         }
-        let end = said.windows(4).position(|end| end == b"\r\n\r\n").ok_or("half a head")?;
-        let (head, body) = said.split_at(end + 4);
+        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").ok_or("an unfinished head")?;
+        let (head, body) = bytes.split_at(end + 4);
         let head = String::from_utf8(head.to_vec())?.to_lowercase();
         let code = head.split(' ').nth(1).ok_or("no code")?.parse()?;
         Ok(Some(Self { code, body: body.to_vec(), head }))

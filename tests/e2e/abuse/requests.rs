@@ -39,9 +39,9 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
             let place = Arc::clone(&places).acquire_owned().await?;
             let peer = peer.clone();
             asking.spawn(async move {
-                let said = peer.say(&written(&request, &peer.token), LOOKED_AT).await;
+                let result = peer.say(&written(&request, &peer.token), LOOKED_AT).await;
                 drop(place);
-                (request, said.map_err(|error| error.to_string()))
+                (request, result.map_err(|error| error.to_string()))
             });
         }
         let mut answers = Vec::new();
@@ -53,8 +53,8 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     let answers = answers.map_err(|error| error.to_string())?;
     let mut wrong = String::new();
     let mut understood = 0;
-    for (request, said) in answers {
-        let fault = match &said {
+    for (request, result) in answers {
+        let fault = match &result {
             Err(error) => Some(error.clone()),
             Ok(None) => None,
             Ok(Some(answer)) => {
@@ -63,7 +63,7 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
             }
         };
         if let Some(fault) = fault {
-            writeln!(wrong, "{request:?}\n  {fault}: {said:?}")?;
+            writeln!(wrong, "{request:?}\n  {fault}: {result:?}")?;
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
@@ -114,10 +114,10 @@ fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
     let Answer { code, head, body } = answer;
     let is_of_the_future = *code == 504 && request.target.contains("esourceVersion=");
     if !CODES.contains(code) && !is_of_the_future {
-        return Some("not a code for this");
+        return Some("an unexpected status code");
     }
     if body.len() > LARGEST {
-        return Some("far more than there is");
+        return Some("an answer that is too large");
     }
     // The HTTP library rejects malformed HTTP without JSON. An answer to HEAD has no body.
     if *code < 400 || body.is_empty() {

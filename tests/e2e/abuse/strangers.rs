@@ -57,7 +57,7 @@ fn unauthenticated_connections_block_no_reader_and_use_little_memory() -> Outcom
     let before = Kept::read(&served.operator)?;
     let held = runtime.block_on(half_heads(&peer)).map_err(|error| error.to_string())?;
     let after = Kept::read(&served.operator)?;
-    assert!((400..=512).contains(&held.len()), "{} connections are held", held.len());
+    assert!((400..=512).contains(&held.len()), "{} connections are open", held.len());
     let added = after.peak_kib.saturating_sub(before.resident_kib);
     assert!(added <= ADDED_KIB, "{added} KiB: {before:?}, and {after:?}");
     Ok(())

@@ -17,7 +17,7 @@ struct Said {
     err: String,
 }
 
-fn said(command: &mut Command) -> Result<Said, Failure> {
+fn output_of(command: &mut Command) -> Result<Said, Failure> {
     Ok(said_by(&command.output()?))
 }
 
@@ -29,12 +29,12 @@ fn said_by(output: &Output) -> Said {
 /// Runs kubewarm with this kubeconfig.
 fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
-    said(command.args(arguments).arg("--kubeconfig").arg(who))
+    output_of(command.args(arguments).arg("--kubeconfig").arg(who))
 }
 
 /// Runs kubectl with this kubeconfig.
 fn kubectl(scene: &Scene, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
-    said(kubectl_with(scene, with).args(arguments))
+    output_of(kubectl_with(scene, with).args(arguments))
 }
 
 fn kubectl_with(scene: &Scene, with: &Path) -> Command {
@@ -119,8 +119,8 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     cluster.run([&["create", "rolebinding", "ca", "-n", NAMESPACE][..], &to].concat())?;
     let by_config_map = kubewarm(&clerk, &with_token)?;
     assert_eq!(by_config_map.out, by_secret.out, "{}", by_config_map.err);
-    let said = "took the CA of ConfigMap kubewarm-system/kubewarm-ca";
-    assert!(by_config_map.err.contains(said), "{}", by_config_map.err);
+    let notice = "took the CA of ConfigMap kubewarm-system/kubewarm-ca";
+    assert!(by_config_map.err.contains(notice), "{}", by_config_map.err);
     assert!(!by_secret.err.contains("ConfigMap"), "{}", by_secret.err);
 
     // The kubeconfig of one profile.
@@ -205,7 +205,7 @@ pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &Scene) -> Outco
     };
     eventually(SOON, || match kubectl(scene, &through, &["get", "cm/deleted", "-n", team])? {
         Said { code: Some(0), .. } => Ok(()),
-        said => Err(said.err.into()),
+        result => Err(result.err.into()),
     })?;
     let (long, short) = ("--timeout=300s", "--timeout=2s");
     compare(one, "configmap/changed", (long, 0))?;

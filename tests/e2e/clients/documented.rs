@@ -56,15 +56,15 @@ pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
     rust.args([cold, &warm]).arg(&scene.team);
     for mut example in [go, rust] {
         let output = example.output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let starts: Vec<_> = said.lines().map(start).collect();
+        let starts: Vec<_> = stdout.lines().map(start).collect();
         let [Some(("cold, from the API server", of_all)), Some(("warm, from kubewarm", count))] =
             starts[..]
         else {
-            return Err(format!("{example:?} says:\n{said}").into());
+            return Err(format!("{example:?} printed:\n{stdout}").into());
         };
-        assert!(count == of_all && count >= 3, "{said}");
+        assert!(count == of_all && count >= 3, "{stdout}");
     }
     Ok(())
 }
@@ -117,8 +117,8 @@ pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
             .env("PATH", &path)
             .env("KUBECONFIG", &kubeconfig)
             .output()?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{commands}\n{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{commands}\n{stderr}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let printed = blocks(&page, "sh").into_iter().map(run).collect::<Result<String, _>>()?;

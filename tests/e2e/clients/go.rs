@@ -11,8 +11,8 @@ use crate::world::{Failure, Outcome};
 /// The running program with its informers in one namespace, and its standard streams.
 pub(super) struct Followers {
     child: Child,
-    asked: ChildStdin,
-    said: BufReader<ChildStdout>,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
     title: String,
 }
 
@@ -36,9 +36,9 @@ impl Followers {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let asked = child.stdin.take().ok_or("no standard input")?;
-        let said = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut followers = Self { child, asked, said, title };
+        let commands = child.stdin.take().ok_or("no standard input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut followers = Self { child, commands, answers, title };
         let synced = followers.heard()?;
         assert!(synced["followers"].as_u64() >= Some(8), "{synced}");
         Ok(followers)
@@ -51,13 +51,13 @@ impl Followers {
     }
 
     pub(super) fn tell(&mut self, command: &str) -> Outcome {
-        writeln!(self.asked, "{command}")?;
+        writeln!(self.commands, "{command}")?;
         Ok(())
     }
 
     pub(super) fn heard(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
-        if self.said.read_line(&mut line)? == 0 {
+        if self.answers.read_line(&mut line)? == 0 {
             return Err(format!("{} ended: {:?}", self.title, self.child.wait()?).into());
         }
         Ok(serde_json::from_str(&line)?)

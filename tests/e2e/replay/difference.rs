@@ -84,8 +84,8 @@ impl Difference {
             }),
             Self::ForgottenVersion => {
                 let event = &ours.body[0]["object"];
-                let said = event["message"].as_str().unwrap_or_default();
-                let is_known = said.starts_with("too old resource version: 1 (");
+                let text = event["message"].as_str().unwrap_or_default();
+                let is_known = text.starts_with("too old resource version: 1 (");
                 if is_known && event["code"] == 410 && ours.body[1].is_null() {
                     *ours = theirs.clone();
                 }
@@ -93,8 +93,8 @@ impl Difference {
             Self::FutureVersion => each(ours, theirs, |answer| {
                 keep_before(&mut answer.body, ", current: ");
                 let event = answer.body.get_mut(0).and_then(|event| event.get_mut("object"));
-                if let Some(told) = event {
-                    keep_before(told, ", current: ");
+                if let Some(object) = event {
+                    keep_before(object, ", current: ");
                 }
             }),
             Self::ListVersion => each(ours, theirs, |answer| {

@@ -166,21 +166,21 @@ fn watches(
     players: &Players<'_>,
     requests: Vec<Request>,
 ) -> Vec<Result<BTreeSet<Difference>, String>> {
-    let told = |request: &Request| {
+    let try_once = |request: &Request| {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = request.path.replace("NOW", &players.now(path)?);
-        let told = |server: &Server| -> Result<Answer, Failure> {
+        let read = |server: &Server| -> Result<Answer, Failure> {
             let reply = server.get_as(players.token, &path, request.accept)?;
             let lines = reply.text.lines().map(serde_json::from_str::<Value>);
             let mut events = lines.collect::<Result<Vec<_>, _>>()?;
             events.retain(|event| event["type"] != "BOOKMARK");
             Ok(Answer { body: events.into(), ..Answer::from(&reply) })
         };
-        compare(request, [told(players.reads)?, told(players.api)?])
+        compare(request, [read(players.reads)?, read(players.api)?])
     };
     std::thread::scope(|scope| {
         let run = |request: Request| {
-            let same = eventually(EVENT_DEADLINE, || told(&request));
+            let same = eventually(EVENT_DEADLINE, || try_once(&request));
             same.map_err(|error| error.to_string())
         };
         let all: Vec<_> =

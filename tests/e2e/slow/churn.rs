@@ -100,7 +100,7 @@ impl Author {
                 if watching == wanted && states.is_empty() {
                     return Ok(());
                 }
-                let cells = format!("{watching} of {wanted} cells of {resource} are watching");
+                let cells = format!("{watching} of {wanted} informers of {resource} are watching");
                 Err(format!("{cells}, others are {states:?}").into())
             })
         };

@@ -113,8 +113,8 @@ spec: {{serviceAccountName: reader-{account}, targets: [{{name: all, resource: {
 fn authorized(world: &World) -> Result<usize, Failure> {
     let path =
         "jsonpath={range .items[*]}{.status.conditions[?(@.type=='Authorized')].status} {end}";
-    let said = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
-    Ok(said.split_whitespace().filter(|it| *it == "True").count())
+    let states = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
+    Ok(states.split_whitespace().filter(|it| *it == "True").count())
 }
 
 #[test]
@@ -131,24 +131,24 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     })?;
     let before = asked(&world)?;
     let count = |asked: &[Asked], what| asked.iter().filter(|it| **it == what).count();
-    let told = |asked: &[Asked]| {
+    let summary = |asked: &[Asked]| {
         let [tokens, checks, reviews] =
             [Asked::Token, Asked::Check, Asked::Review].map(|what| count(asked, what));
         format!("{tokens} tokens, {checks} requests of access checks, {reviews} reviews")
     };
-    let said = told(&before);
-    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one for each account: {said}");
+    let counts = summary(&before);
+    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one each: {counts}");
     // An access check takes at most three requests. Each profile has one informer.
-    assert!(count(&before, Asked::Check) <= 3 * PROFILES, "{said}");
+    assert!(count(&before, Asked::Check) <= 3 * PROFILES, "{counts}");
 
     std::thread::sleep(CALM);
     let after: Vec<_> = asked(&world)?.split_off(before.len());
-    let said = told(&after);
-    assert_eq!(count(&after, Asked::Token), 0, "{said}");
+    let counts = summary(&after);
+    assert_eq!(count(&after, Asked::Token), 0, "{counts}");
     // Three reviews a minute for each account, and one that began before.
-    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{said}");
+    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{counts}");
     // The first access checks are repeated after five minutes.
-    assert!(count(&after, Asked::Check) <= 2 * PROFILES, "{said}");
-    assert!(count(&after, Asked::Review) > 0, "{said}");
+    assert!(count(&after, Asked::Check) <= 2 * PROFILES, "{counts}");
+    assert!(count(&after, Asked::Review) > 0, "{counts}");
     Ok(())
 }

@@ -66,20 +66,20 @@ fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
     let seen = profile.await_that(PATIENCE, |profile| {
         let is_new = profile.pointer("/status/observedGeneration")
             == profile.pointer("/metadata/generation");
-        let stopped = problems(profile, "big").iter().any(|told| told.contains(": stopped at "));
+        let stopped = problems(profile, "big").iter().any(|it| it.contains(": stopped at "));
         (is_new && stopped).then_some(())
     })?;
-    let told = problems(&seen, "big").join("\n");
-    assert!(told.contains(reason), "{told}");
+    let text = problems(&seen, "big").join("\n");
+    assert!(text.contains(reason), "{text}");
     assert!(message(&seen, "WithinLimits").contains("target \"big\""), "{seen:#}");
-    Ok(told)
+    Ok(text)
 }
 
 /// The number of objects in the informer of a kind.
 fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
     let cell = cells(operator)?.into_iter().find(|cell| cell["resource"] == resource);
     let objects = cell.and_then(|cell| cell["objects"].as_u64());
-    objects.ok_or_else(|| format!("no cell of {resource}").into())
+    objects.ok_or_else(|| format!("no informer of {resource}").into())
 }
 
 const SMALL: &str = "{name: small, resource: {resource: services}}";
@@ -97,19 +97,19 @@ fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcom
             "{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {LIMIT}}}, \
              warmup: {{listStrategy: {strategy}}}}}"
         );
-        let (told, seen) = watching(operator, || {
+        let (text, seen) = watching(operator, || {
             Profile::apply(world, namespace, name, &spec)?;
             let account = format!("account-{nth}");
             world.cluster.run(["create", "serviceaccount", &account, "-n", namespace])?;
             await_stop(profile, "ObjectsExceeded")
         })?;
-        let stopped_at = number_before(&told, " objects: spec.limits.maxObjects")?;
-        assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {told}");
-        assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were held", seen.most);
+        let stopped_at = number_before(&text, " objects: spec.limits.maxObjects")?;
+        assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {text}");
+        assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were stored", seen.most);
         assert_eq!(seen.disturbed, [] as [Value; 0], "{strategy}");
         let live = held(operator, "serviceaccounts")?;
         assert_eq!(live, accounts + nth, "{strategy}: events of another informer are missing");
-        enough = number_before(&told, " objects would be enough")?;
+        enough = number_before(&text, " objects would be enough")?;
     }
     let stopped = Kept::read(operator)?;
     let grown = stopped.peak_kib - before.resident_kib;
@@ -133,11 +133,11 @@ fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcom
 /// Lists the same kind in a process with too little memory.
 fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
     let [other, profile] = siblings;
-    let told = await_stop(profile, "MemoryExceeded")?;
+    let text = await_stop(profile, "MemoryExceeded")?;
     // The profile's informers may use as much memory as before. The message must not name the
     // operator's memory limit.
-    let (_, limit) = told.split_once("the operator is at its memory limit").ok_or(&*told)?;
-    assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{told}");
+    let (_, limit) = text.split_once("the operator is at its memory limit").ok_or(&*text)?;
+    assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{text}");
     other.await_condition("Ready", "True", None, PATIENCE)?;
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
     profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;

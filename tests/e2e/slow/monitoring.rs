@@ -77,8 +77,8 @@ fn await_alert(
         let names: Vec<_> = alerts.iter().map(|alert| &alert["labels"]).collect();
         found.ok_or_else(|| format!("no {name} with {labels:?} among {names:#?}").into())
     })?;
-    let told = alert["annotations"]["description"].as_str().unwrap_or_default();
-    assert!(!told.is_empty() && !told.contains("<no value>"), "{alert:#}");
+    let description = alert["annotations"]["description"].as_str().unwrap_or_default();
+    assert!(!description.is_empty() && !description.contains("<no value>"), "{alert:#}");
     Ok(())
 }
 

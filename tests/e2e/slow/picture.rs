@@ -138,8 +138,8 @@ fn lines(body: &mut String, area: Area, queries: &Queries<'_>, unit: &str) -> Re
         if number < ENTRIES {
             let line = f64::from(u32::try_from(number)?);
             let last = series.points.last().map_or(f64::NAN, |(_, value)| *value);
-            let told = format!("{name}: {}", amount(last, unit));
-            text(body, (left, floor + 14.0 + 14.0 * line), (10, colour), &told)?;
+            let shown = format!("{name}: {}", amount(last, unit));
+            text(body, (left, floor + 14.0 + 14.0 * line), (10, colour), &shown)?;
         }
     }
     Ok(())
@@ -155,10 +155,10 @@ fn values(
     let now = |series: &Series| series.points.last().map_or(f64::NAN, |(_, value)| *value);
     if kind == "stat" {
         let value = named(queries).next().map_or(f64::NAN, |(_, series)| now(series));
-        let told = amount(value, unit);
-        let size = if told.chars().count() > 8 { 13 } else { 26 };
+        let shown = amount(value, unit);
+        let size = if shown.chars().count() > 8 { 13 } else { 26 };
         let place = (area.x, area.y + area.height * 0.7);
-        return text(body, place, (size, COLOURS[0]), &told);
+        return text(body, place, (size, COLOURS[0]), &shown);
     }
     let mut rows = BTreeMap::<String, Vec<String>>::new();
     for (format, all) in queries {
@@ -166,9 +166,9 @@ fn values(
             let labels = series.labels.iter().filter(|(label, _)| !DULL.contains(&label.as_str()));
             let labels: Vec<_> =
                 labels.map(|(_, value)| value.as_str()).filter(|it| !it.is_empty()).collect();
-            let told = format!("{format} {}", amount(now(series), unit));
-            let told = if format.contains("{{") { amount(now(series), unit) } else { told };
-            rows.entry(labels.join(" ")).or_default().push(told);
+            let shown = format!("{format} {}", amount(now(series), unit));
+            let shown = if format.contains("{{") { amount(now(series), unit) } else { shown };
+            rows.entry(labels.join(" ")).or_default().push(shown);
         }
     }
     let room = (area.height / 16.0).max(1.0);
