@@ -241,11 +241,11 @@ fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
 
 /// The distinct requests that the operator sent in the last end-to-end run with these rights. The
 /// flag is true if a profile needs the request.
-fn asked(rights: Rights) -> BTreeSet<(Request, bool)> {
+fn sent(rights: Rights) -> BTreeSet<(Request, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
     let entries = fs::read_dir(&folder).map(|all| all.filter_map(Result::ok)).map_err(|_| ADVICE);
-    let files: Vec<_> = entries.expect("what e2e wrote").map(|entry| entry.path()).collect();
+    let files: Vec<_> = entries.expect("the audit logs of e2e").map(|entry| entry.path()).collect();
     let of_binary = modified(Path::new(env!("CARGO_BIN_EXE_kubewarm")));
     let newest = files.iter().map(|file| modified(file)).max();
     assert!(newest >= Some(of_binary), "kubewarm is newer than the audit logs: {ADVICE}");
@@ -283,18 +283,18 @@ fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
         let allows = |object: &Object| needed.iter().any(|need| need.allows(verb, object));
         object.as_ref().is_some_and(allows)
     };
-    let asked: BTreeSet<_> = mine.iter().filter_map(request).collect();
+    let sent: BTreeSet<_> = mine.iter().filter_map(request).collect();
     // The audit log calls a PUT that creates an object an update, but the API server also requires
     // `create`.
     let created = mine.iter().filter(|entry| entry["responseStatus"]["code"] == 201);
     let created = created.filter_map(request).filter(|request| request.verb == "update");
     let created = created.map(|request| Request { verb: "create".to_owned(), ..request });
-    let asked: BTreeSet<_> = asked.into_iter().chain(created).collect();
+    let sent: BTreeSet<_> = sent.into_iter().chain(created).collect();
     let with_need = |request| {
         let is_needed = is_needed(&request);
         (request, is_needed)
     };
-    asked.into_iter().map(with_need).collect()
+    sent.into_iter().map(with_need).collect()
 }
 
 fn request(entry: &Value) -> Option<Request> {
@@ -312,11 +312,11 @@ fn request(entry: &Value) -> Option<Request> {
 /// Returns the requests that no permission allows, and the permissions that no request used.
 fn compare(
     shipped: &BTreeSet<Permission>,
-    asked: &BTreeSet<(Request, bool)>,
+    sent: &BTreeSet<(Request, bool)>,
     is_dispensable: impl Fn(&Request) -> bool,
 ) -> (Vec<String>, Vec<String>) {
     let (mut unused, mut missing) = (shipped.clone(), BTreeMap::new());
-    for (request, is_of_profile) in asked {
+    for (request, is_of_profile) in sent {
         let Request { verb, object, path, is_allowed } = request;
         let by = object.as_ref().and_then(|object| {
             let by = shipped.iter().filter(|permission| permission.allows(verb, object));
@@ -345,23 +345,23 @@ fn compare(
 
 #[test]
 fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
-    let (missing, unused) = compare(&shipped(), &asked(Rights::ClusterWide), |_| false);
+    let (missing, unused) = compare(&shipped(), &sent(Rights::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml, and what the end-to-end \
-         tests made the operator ask for:\n\
-         not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
+        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml differ from the operator's \
+         requests in the end-to-end tests:\n\
+         not granted: {missing:#?}\nnever used (run all tests first): {unused:#?}"
     );
 }
 
 #[test]
 fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
-    let asked = asked(Rights::Roles);
+    let sent = sent(Rights::Roles);
     let lists_profiles = |(request, _): &(Request, bool)| {
         let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
         (request.verb == "list").then(|| of.namespace.clone())
     };
-    let watched: BTreeSet<_> = asked.iter().filter_map(lists_profiles).collect();
+    let watched: BTreeSet<_> = sent.iter().filter_map(lists_profiles).collect();
     assert!(watched.len() > 2 && !watched.contains(""), "{watched:?}");
     // The roles of all watched namespaces are equal, and one of them can be the operator's own
     // namespace.
@@ -374,16 +374,16 @@ fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
         }
         (request, is_of_profile)
     };
-    let asked = asked.into_iter().map(as_watched).collect();
+    let sent = sent.into_iter().map(as_watched).collect();
     let is_dispensable = |request: &Request| {
         let of = request.object.as_ref().map(|object| object.resource.as_str());
         !request.is_allowed && of.is_some_and(|of| DISPENSABLE.contains(&of))
     };
-    let (missing, unused) = compare(&shipped_roles(), &asked, is_dispensable);
+    let (missing, unused) = compare(&shipped_roles(), &sent, is_dispensable);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac-namespaces.yaml, and what `tests/e2e/namespaces.rs` made the operator \
-         ask for:\n\
+        "deploy/operator-rbac-namespaces.yaml differs from the operator's requests in \
+         tests/e2e/namespaces.rs:\n\
          not granted: {missing:#?}\nnever used: {unused:#?}"
     );
 }
@@ -415,5 +415,5 @@ fn requests_without_a_profile_need_the_operators_roles() {
         asks("{targets: [{resource: {resource: pods}, scope: {type: NamespaceSelector}}]}");
     assert!(selected("watch", "pods", "bank") && selected("watch", "namespaces", ""));
     let account = asks("{serviceAccountName: x, targets: [{resource: {resource: pods}}]}");
-    assert!(!account("list", "pods", "shop"), "that is what its account asks for");
+    assert!(!account("list", "pods", "shop"), "its account sends that request");
 }

@@ -26,7 +26,7 @@ pub(crate) const WATCHES: usize = CONNECTIONS * OF_ONE;
 /// The open watches. They end when this value is dropped.
 pub(crate) struct Audience {
     /// The bytes that each watch received.
-    heard: Vec<Arc<Mutex<Vec<u8>>>>,
+    received: Vec<Arc<Mutex<Vec<u8>>>>,
     lines: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
     _runtime: Runtime,
@@ -36,9 +36,9 @@ impl Audience {
     pub(crate) fn gather(peer: &Peer, path: &str, accept: &str) -> Result<Self, Failure> {
         let runtime = Runtime::new()?;
         let (lines, ended): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
-        let heard: Vec<Arc<Mutex<Vec<u8>>>> = (0..WATCHES).map(|_| Arc::default()).collect();
+        let received: Vec<Arc<Mutex<Vec<u8>>>> = (0..WATCHES).map(|_| Arc::default()).collect();
         let opened = runtime.block_on(async {
-            for of_connection in heard.chunks(OF_ONE) {
+            for of_connection in received.chunks(OF_ONE) {
                 let tls = peer.tls(TcpStream::connect(peer.address).await?, "h2").await?;
                 let (mut sender, connection) =
                     http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
@@ -63,11 +63,11 @@ impl Audience {
             Ok::<_, Fault>(())
         });
         opened.map_err(|error| format!("not all watches are open: {error}"))?;
-        Ok(Self { heard, lines, ended, _runtime: runtime })
+        Ok(Self { received, lines, ended, _runtime: runtime })
     }
 
     /// Waits until each watch has received `events` events, counted over all watches.
-    pub(crate) fn hear(&self, events: usize, within: Duration) -> Outcome {
+    pub(crate) fn await_events(&self, events: usize, within: Duration) -> Outcome {
         let expected = events * WATCHES;
         eventually(within, || {
             let (lines, ended) =
@@ -79,13 +79,13 @@ impl Audience {
 
     /// Checks that each watch received exactly these events in this order and that no watch has
     /// ended.
-    pub(crate) fn have_heard(&self, events: &[Value]) -> Outcome {
-        let first = self.heard[0].lock().clone();
+    pub(crate) fn check_events(&self, events: &[Value]) -> Outcome {
+        let first = self.received[0].lock().clone();
         let received = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let received = received.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
         assert_eq!(received, events);
         // kubewarm sends the same bytes of an object to every watch.
-        let different = self.heard.iter().filter(|heard| *heard.lock() != first).count();
+        let different = self.received.iter().filter(|received| *received.lock() != first).count();
         assert_eq!((different, self.ended.load(Ordering::Relaxed)), (0, 0), "of {WATCHES}");
         Ok(())
     }

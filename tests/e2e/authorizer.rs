@@ -57,8 +57,8 @@ fn answer(mut stream: &TcpStream) -> Result<(), Failure> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let asked: Value = serde_json::from_slice(&body)?;
-    let status = json!({"allowed": is_allowed(&asked["spec"]["resourceAttributes"])});
+    let review: Value = serde_json::from_slice(&body)?;
+    let status = json!({"allowed": is_allowed(&review["spec"]["resourceAttributes"])});
     let answer = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status,
     })

@@ -78,7 +78,7 @@ struct Case<'a> {
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
-    says: &'a str,
+    part: &'a str,
 }
 
 fn of<'a>(
@@ -86,19 +86,19 @@ fn of<'a>(
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
-    says: &'a str,
+    part: &'a str,
 ) -> Case<'a> {
-    Case { name, pair, headers, code, says }
+    Case { name, pair, headers, code, part }
 }
 
 fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
-    let asked = match case.pair {
+    let client = match case.pair {
         Some(pair) => served.server_for(pair)?,
         None => served.server()?,
     };
-    let reply = asked.ask("GET", path, case.headers)?;
+    let reply = client.ask("GET", path, case.headers)?;
     assert_eq!(reply.code, case.code, "{}: {reply:?}", case.name);
-    assert!(reply.text.contains(case.says), "{}: {reply:?}", case.name);
+    assert!(reply.text.contains(case.part), "{}: {reply:?}", case.name);
     Ok(reply)
 }
 

@@ -253,13 +253,13 @@ fn readers_share_freshness_checks(scene: &Scene) -> Outcome {
     assert!(codes.iter().all(|code| *code == Some(200)), "{codes:?}");
     let path = configmaps(&scene.strict);
     let log = std::fs::read_to_string(scene.world.cluster.audit_log())?;
-    let asked = log.get(before..).unwrap_or_default().lines().filter(|line| {
+    let checks = log.get(before..).unwrap_or_default().lines().filter(|line| {
         line.contains(&format!("{path}?limit=200")) && line.contains("ResponseComplete")
     });
-    let asked = asked.count();
+    let checks = checks.count();
     // How many readers share one request depends on their timing. Without sharing, each reader
     // would cause one.
-    assert!((1..=READERS / 2).contains(&asked), "{asked} requests for {READERS} readers");
+    assert!((1..=READERS / 2).contains(&checks), "{checks} requests for {READERS} readers");
     Ok(())
 }
 

@@ -37,11 +37,11 @@ pub(crate) fn decisions_outlast_refused_informers(
             assert_eq!(reads.get(token, &path)?.code, 200);
         }
     }
-    let asked = reviewed(served)? - before;
+    let count = reviewed(served)? - before;
     world.cluster.run(["delete", "cprof", "refused", "-n", namespace])?;
     assert!(edits > 4, "{edits} edits in {:?}", began.elapsed());
     // The decision expires once in that time, or twice on a slow machine.
-    assert!(asked <= 2, "the API server decided {asked} times while a tenant edited {edits} times");
+    assert!(count <= 2, "the API server decided {count} times while a tenant edited {edits} times");
     Ok(())
 }
 

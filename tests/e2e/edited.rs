@@ -88,15 +88,15 @@ async fn an_edited_target_is_served_from_its_old_store_until_the_new_one_is_comp
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("edited")?;
     fill(world, &namespace, usize::try_from(OBJECTS)?).await?;
-    let asked = |part, projection, strategy| Asked { part, projection, strategy };
-    let mut old = asked(ALL, "Full", "Streaming");
+    let target = |part, projection, strategy| Asked { part, projection, strategy };
+    let mut old = target(ALL, "Full", "Streaming");
     let profile = Profile::apply(world, &namespace, "p", &old.spec())?;
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     for new in [
-        asked(HALF, "Full", "Streaming"),
-        asked(HALF, "MetadataOnly", "Streaming"),
-        asked(ALL, "MetadataOnly", "Paged"),
-        asked(ALL, "Full", "Paged"),
+        target(HALF, "Full", "Streaming"),
+        target(HALF, "MetadataOnly", "Streaming"),
+        target(ALL, "MetadataOnly", "Paged"),
+        target(ALL, "Full", "Paged"),
     ] {
         let edit = || {
             let edited = Profile::apply(world, &namespace, "p", &new.spec());

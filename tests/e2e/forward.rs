@@ -158,9 +158,9 @@ fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let metadata = json!({"name": "tried", "resourceVersion": u64::MAX.to_string()});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-    let tried = reads.write(token, ("POST", &format!("{path}?dryRun=All")), &object)?;
-    assert_eq!(tried.code, 201, "{tried:?}");
-    assert_eq!(tried.json()["metadata"]["resourceVersion"], u64::MAX.to_string(), "{tried:?}");
+    let dry_run = reads.write(token, ("POST", &format!("{path}?dryRun=All")), &object)?;
+    assert_eq!(dry_run.code, 201, "{dry_run:?}");
+    assert_eq!(dry_run.json()["metadata"]["resourceVersion"], u64::MAX.to_string(), "{dry_run:?}");
     for path in [path.clone(), format!("{path}/own-0")] {
         let found = reads.get(token, &path)?;
         assert_eq!(found.code, 200, "{found:?}");
@@ -336,7 +336,7 @@ fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
 }
 
 /// Sends a request with a token and two more headers.
-fn ask(
+fn send(
     server: &Server,
     token: &str,
     (method, path): (&str, &str),
@@ -356,13 +356,13 @@ fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     let table = ("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
     for (connection, kind) in [("keep-alive", "Table"), ("keep-alive, Accept", "ServiceList")] {
         let headers = [table, ("connection", connection)];
-        let [ours, theirs] = [reads, &api].map(|server| ask(server, token, of_services, headers));
+        let [ours, theirs] = [reads, &api].map(|server| send(server, token, of_services, headers));
         assert_eq!(theirs?.json()["kind"], "Table", "{connection}");
         assert_eq!(ours?.json()["kind"], kind, "{connection}");
     }
     // A `Connection` header cannot remove the headers with the caller's identity.
     let named = ("connection", "Authorization, Impersonate-User");
-    let reply = ask(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
+    let reply = send(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
     assert!(reply.code == 403 && reply.text.contains("cannot impersonate"), "{reply:?}");
 
     // The pod's node has the address of a kubelet, so the API server tries to change protocols
@@ -376,7 +376,7 @@ fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     world.cluster.run([&patch[..], &[&status.to_string()]].concat())?;
     let exec = format!("/api/v1/namespaces/{namespace}/pods/p/exec?command=true&stdout=true");
     let change = [("connection", "Upgrade"), ("upgrade", "example")];
-    let [ours, theirs] = [reads, &api].map(|server| ask(server, token, ("POST", &exec), change));
+    let [ours, theirs] = [reads, &api].map(|server| send(server, token, ("POST", &exec), change));
     let (ours, theirs) = (ours?, theirs?);
     let status = ours.json();
     let error = (ours.code, &status["message"]);
@@ -422,7 +422,7 @@ fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
     );
     // kubewarm answers before it reads the body.
     let peer = Peer::of(served, token)?;
-    let answer = Runtime::new()?.block_on(peer.say(announced.as_bytes(), SOON));
+    let answer = Runtime::new()?.block_on(peer.send(announced.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
     let status: Value = serde_json::from_slice(&answer.body)?;
     let error = (answer.code, &status["reason"], &status["message"]);
@@ -440,14 +440,14 @@ fn browser(
     let shown = serde_json::to_value(ByteString(token.as_bytes().to_vec()))?;
     let shown = shown.as_str().unwrap_or_default().trim_end_matches('=').to_owned();
     let shown = shown.replace('+', "-").replace('/', "_");
-    let asked = format!(
+    let request = format!(
         "GET {path} HTTP/1.1\r\nHost: x\r\nOrigin: https://x\r\nConnection: Upgrade\r\n\
          Upgrade: {protocol}\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Sec-WebSocket-Protocol: {others}base64url.bearer.authorization.k8s.io.{shown}\r\n\r\n"
     );
     let peer = Peer::of(&scene.served, token)?;
-    let answer = Runtime::new()?.block_on(peer.say(asked.as_bytes(), SOON));
+    let answer = Runtime::new()?.block_on(peer.send(request.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
     Ok((answer.code, format!("{}{}", answer.head, String::from_utf8_lossy(&answer.body))))
 }

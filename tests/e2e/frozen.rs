@@ -47,7 +47,7 @@ fn write_elsewhere(world: &World) -> Outcome {
 }
 
 /// Returns whether the profile's condition has this status in the operator's metrics.
-fn says(operator: &Operator, condition: &str, status: &str) -> Result<bool, Failure> {
+fn has_status(operator: &Operator, condition: &str, status: &str) -> Result<bool, Failure> {
     let (condition, status) = (format!("condition={condition:?}"), format!("status={status:?}"));
     let figures = Exposition::read(operator)?;
     Ok(figures.sum("kubewarm_profile_condition", &[&condition, &status]) > 0.5)
@@ -73,9 +73,9 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     let mut was_stale = false;
     while began.elapsed() < SILENCE {
         assert_eq!(operator.ask("/livez")?.0, 200, "after {:?}", began.elapsed());
-        let is_stale = says(&operator, "Fresh", "False")?;
+        let is_stale = has_status(&operator, "Fresh", "False")?;
         assert!(is_stale || !was_stale, "fresh again after {:?}", began.elapsed());
-        assert!(says(&operator, "Warm", "True")?, "the store is still served");
+        assert!(has_status(&operator, "Warm", "True")?, "the store is still served");
         was_stale = is_stale;
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -83,7 +83,7 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     world.cluster.apiserver().thaw()?;
     // The next bookmarks may take a minute, and checks of silent informers run one after another.
     eventually(2 * SOON, || {
-        if says(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
+        if has_status(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
     })?;
     profile.await_condition("Ready", "True", None, SOON)?;
     assert_eq!(relists(&operator)?.to_string(), "0", "a silent server caused a relist");

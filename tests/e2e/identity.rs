@@ -130,15 +130,15 @@ fn the_permissions_of_the_account_decide_in_every_namespace() -> Outcome {
     ghost.await_condition("Ready", "True", None, SOON)?;
 
     // The profile warns if no admission policy restricts who may name an account.
-    let says = |found: &Value| -> Option<bool> {
+    let warns = |found: &Value| -> Option<bool> {
         let conditions = found.pointer("/status/conditions")?.as_array()?;
         let accepted = conditions.iter().find(|condition| condition["type"] == "Accepted")?;
         Some(accepted["message"].as_str()?.contains("deploy/account-policy.yaml"))
     };
-    seeing.await_that(SOON, |found| says(found)?.then_some(()))?;
+    seeing.await_that(SOON, |found| warns(found)?.then_some(()))?;
     let policy = file("deploy/account-policy.yaml");
     world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
-    seeing.await_that(SOON, |found| (!says(found)?).then_some(()))?;
+    seeing.await_that(SOON, |found| (!warns(found)?).then_some(()))?;
 
     // Profiles with the same account share an informer. Profiles with different accounts do not.
     let same = Profile::apply(&world, home, "same", &read_by("seeing", &[home]))?;

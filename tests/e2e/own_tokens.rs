@@ -97,7 +97,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {team}}}]
 "
     ))?;
     for path in [own, &red] {
-        // First the API server, which may not have heard of the role yet.
+        // The API server comes first, because it applies a new role only after a moment.
         let theirs = eventually(SOON, || {
             let theirs = scene.acting(api, ANOTHER, path)?;
             let is_about = theirs.text.contains(&format!(r#"User \"{ANOTHER}\" cannot"#));

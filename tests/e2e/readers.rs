@@ -231,18 +231,18 @@ impl Shown {
             return Self::Said(reply.code, reply.json());
         }
         let mut names = BTreeSet::new();
-        let mut tell = |object: &Value| {
+        let mut add = |object: &Value| {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
             names.insert(format!("{}/{}", text("namespace"), text("name")));
         };
         for value in Deserializer::from_str(&reply.text).into_iter().flatten() {
             let value: Value = value;
             match (value["items"].as_array(), value["rows"].as_array(), &value["type"]) {
-                (Some(items), _, _) => items.iter().for_each(&mut tell),
-                (_, Some(rows), _) => rows.iter().for_each(|row| tell(&row["object"])),
+                (Some(items), _, _) => items.iter().for_each(&mut add),
+                (_, Some(rows), _) => rows.iter().for_each(|row| add(&row["object"])),
                 (_, _, Value::String(kind)) if kind == "BOOKMARK" => {}
-                (_, _, Value::String(_)) => tell(&value["object"]),
-                (_, _, _) => tell(&value),
+                (_, _, Value::String(_)) => add(&value["object"]),
+                (_, _, _) => add(&value),
             }
         }
         Self::Objects(names)
@@ -305,8 +305,8 @@ fn all_shown(
         shown.collect()
     };
     thread::scope(|scope| {
-        let asked = [(place.reads, ""), (place.reads, &*below), (place.api, "")];
-        let asking = asked.map(|(server, before)| scope.spawn(move || ask(server, before)));
+        let sources = [(place.reads, ""), (place.reads, &*below), (place.api, "")];
+        let asking = sources.map(|(server, before)| scope.spawn(move || ask(server, before)));
         let mut shown = asking.map(|it| it.join().map_err(|_| "a thread ended".to_owned()));
         let mut next = |at: usize| std::mem::replace(&mut shown[at], Err(String::new()))?;
         Ok([next(0)?, next(1)?, next(2)?])

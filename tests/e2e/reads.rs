@@ -598,9 +598,9 @@ fn undeclared_objects_are_never_reported_as_missing(
     let all = "/api/v1/configmaps";
     let objects = [format!("{other}/red"), format!("{other}/none")];
     let lists = [all, &other].into_iter().flat_map(|path| {
-        let asked =
+        let queries =
             ["limit=500", "resourceVersion=0", "watch=true", "watch=true&resourceVersion=0"];
-        let with = asked.map(|query| format!("{path}?{query}"));
+        let with = queries.map(|query| format!("{path}?{query}"));
         [path.to_owned()].into_iter().chain(with)
     });
     let of_team = [

@@ -106,7 +106,7 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
     let ready = profile.await_condition("Ready", "True", None, READY)?;
 
     let all = documents(&ready)?;
-    let mut tried = BTreeSet::new();
+    let mut tested = BTreeSet::new();
     for role in &all {
         let rules = role["rules"].as_array().cloned().unwrap_or_default();
         for (at, rule) in rules.iter().enumerate() {
@@ -135,11 +135,11 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
             if is_get {
                 std::thread::sleep(REVIEWED);
                 assert!(blocked(&operator)?.is_empty(), "{rule}");
-                tried.insert("get namespaces".to_owned());
+                tested.insert("get namespaces".to_owned());
             } else {
                 profile.await_that(SOON, |found| (missing(found) == wanted).then_some(()))?;
                 profile.await_condition("Authorized", "False", Some("AccessRevoked"), SOON)?;
-                tried.extend(wanted);
+                tested.extend(wanted);
             }
         }
         world.cluster.apply(&role.to_string())?;
@@ -161,6 +161,6 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
         "get namespaces",
     ]);
     let every: BTreeSet<String> = serde_json::from_value(every)?;
-    assert_eq!(tried, every, "the tested rules differ from the expected ones");
+    assert_eq!(tested, every, "the tested rules differ from the expected ones");
     Ok(())
 }

@@ -196,7 +196,7 @@ fn shipped() -> Result<BTreeMap<String, Value>, Failure> {
     ))?)?)
 }
 
-/// The kinds with shipped columns and the kinds in [`MORE`], from discovery.
+/// The kinds with shipped columns and the kinds in `MORE`, from discovery.
 fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
     let mut names: Vec<_> = shipped()?.into_keys().filter(|name| name != "metadata").collect();
     names.extend(MORE.iter().map(|&name| name.to_owned()));

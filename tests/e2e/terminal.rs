@@ -58,7 +58,7 @@ impl Drop for Running {
     }
 }
 
-fn say(profile: &Profile<'_>, warm: &str) -> Outcome {
+fn set_status(profile: &Profile<'_>, warm: &str) -> Outcome {
     let status = STATUS.replace("WARM", warm).replace('\n', "");
     let target = ["patch", "cprof/web", "-n", profile.namespace, "--subresource=status"];
     profile.world.cluster.run(target.into_iter().chain(["--type=merge", "-p", &status]))?;
@@ -71,7 +71,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     let namespace = world.namespace("drawn")?;
     let spec = "{targets: [{name: pods, resource: {resource: pods}}]}";
     let profile = Profile::apply(world, &namespace, "web", spec)?;
-    say(&profile, "0/1")?;
+    set_status(&profile, "0/1")?;
     let watch = format!(
         "{} status web -n {namespace} --watch --kubeconfig {}",
         env!("CARGO_BIN_EXE_kubewarm"),
@@ -89,7 +89,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     terminal.await_text("0/1 warm")?;
     pipe.await_text("warm=0/1")?;
 
-    say(&profile, "1/1")?;
+    set_status(&profile, "1/1")?;
     let drawn = terminal.await_text("1/1 warm")?;
     assert_eq!(drawn.matches("\u{1b}[2J").count(), 1, "cleared once: {drawn:?}");
     assert!(drawn.matches("\u{1b}[H").count() >= 2, "drawn from the top: {drawn:?}");

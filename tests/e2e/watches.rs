@@ -208,7 +208,7 @@ fn a_thousand_watches_cost_little_and_receive_events_soon(scene: &Scene) -> Outc
         assert_eq!(api.write(writer, ("PATCH", &format!("{all}/pace")), &change)?.code, 200);
         sleep((PACE * number).saturating_sub(first.elapsed()));
     }
-    audience.hear(100, LATE)
+    audience.await_events(100, LATE)
 }
 
 /// A thousand other watches receive every event, once and in order.
@@ -247,7 +247,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
             assert_eq!(api.write(writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
         }
         // Waits for the readers, because a debug build is slow.
-        audience.hear(2 + 3 * (number + 1), RECEIVED)?;
+        audience.await_events(2 + 3 * (number + 1), RECEIVED)?;
     }
     for name in ["small", "large"] {
         let path = format!("{all}/{name}");
@@ -257,8 +257,8 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
         let events = truth.events();
         if events.len() == 124 { Ok(events) } else { Err(format!("{}", events.len()).into()) }
     })?;
-    audience.hear(events.len(), RECEIVED)?;
-    audience.have_heard(&events)?;
+    audience.await_events(events.len(), RECEIVED)?;
+    audience.check_events(&events)?;
     eventually(SOON, || {
         let events = quick.events();
         let text = events.last().and_then(|event| event["object"]["data"]["text"].as_str());
@@ -270,7 +270,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) ->
         assert!(watch.events().len() < quick.events().len(), "the slow watch received every event");
     }
     assert!(!quick.is_over());
-    audience.have_heard(&events)
+    audience.check_events(&events)
 }
 
 fn watches_are_visible_in_metrics(scene: &Scene) -> Outcome {

@@ -72,7 +72,7 @@ pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
         let reads = reading.await??;
         assert!(wrong.is_empty(), "{wrong:#?}");
         assert!(reads > 10, "only {reads} reads");
-        let new = peer.say(&get(peer, path, "Connection: close\r\n"), ORDINARY).await?;
+        let new = peer.send(&get(peer, path, "Connection: close\r\n"), ORDINARY).await?;
         assert_eq!(new.map(|answer| answer.code), Some(200), "a new client is accepted");
         Ok::<_, Fault>(())
     });
@@ -92,7 +92,7 @@ async fn named(what: &'static str, doing: impl Future<Output = Tried>) -> Result
     doing.await.map_err(|error| format!("{what}: {error}"))
 }
 
-/// The size of the flood: [`FLOOD`], or less if the process may not open as many files. CI allows
+/// The size of the flood: `FLOOD`, or less if the process may not open as many files. CI allows
 /// all of them.
 fn flood_size() -> Result<usize, Fault> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -120,7 +120,7 @@ pub(super) fn get(peer: &Peer, path: &str, headers: &str) -> Vec<u8> {
         .into()
 }
 
-/// Connects from 127.0.0.`host`, so that the connection does not count against the ordinary
+/// Connects from the address 127.0.0.HOST, so that the connection does not count against the ordinary
 /// reader's address.
 pub(super) async fn from(peer: &Peer, host: u8) -> Result<TcpStream, Fault> {
     let socket = TcpSocket::new_v4()?;
@@ -135,9 +135,9 @@ async fn trickle(
     text: impl Iterator<Item = u8>,
 ) -> Result<Vec<u8>, Fault> {
     let (mut reading, mut writing) = tokio::io::split(Box::pin(stream));
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut more = interval(Duration::from_millis(500));
-    let saying = async {
+    let sending = async {
         for byte in text {
             more.tick().await;
             if writing.write_all(&[byte]).await.is_err() {
@@ -146,17 +146,17 @@ async fn trickle(
         }
         std::future::pending::<()>().await;
     };
-    let hearing = async { while matches!(reading.read_buf(&mut heard).await, Ok(1..)) {} };
+    let receiving = async { while matches!(reading.read_buf(&mut received).await, Ok(1..)) {} };
     let until_closed = async {
-        tokio::select! { () = hearing => (), () = saying => () }
+        tokio::select! { () = receiving => (), () = sending => () }
     };
     timeout(PATIENCE, until_closed).await.map_err(|_| "still open")?;
-    Ok(heard)
+    Ok(received)
 }
 
 async fn silent(peer: Peer) -> Tried {
-    let heard = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
-    if heard.is_empty() { Ok(()) } else { Err("a silent client was answered".into()) }
+    let received = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
+    if received.is_empty() { Ok(()) } else { Err("a silent client was answered".into()) }
 }
 
 /// Sends the first bytes of a TLS handshake message and never the rest.
@@ -209,9 +209,9 @@ async fn garbage(peer: Peer, seed: u64) -> Tried {
 
 /// Reads until the server closes the connection and returns all bytes.
 pub(super) async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
-    let mut heard = Vec::new();
-    let _end = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.map_err(|_| "still open")?;
-    Ok(heard)
+    let mut received = Vec::new();
+    let _end = timeout(PATIENCE, stream.read_to_end(&mut received)).await.map_err(|_| "open")?;
+    Ok(received)
 }
 
 async fn large_heads(peer: Peer) -> Tried {
@@ -221,7 +221,7 @@ async fn large_heads(peer: Peer) -> Tried {
     for request in
         [get(&peer, "/version", &large), get(&peer, "/version", &many), get(&peer, &long, "")]
     {
-        let answer = peer.say(&request, PATIENCE).await?;
+        let answer = peer.send(&request, PATIENCE).await?;
         // The server may close the connection before it has read the whole head. Then the answer
         // can be lost.
         if let Some(answer) = answer
@@ -239,16 +239,16 @@ async fn pipelined(peer: Peer, path: String) -> Tried {
     const REQUESTS: usize = 3_000;
     let stream = peer.tls(from(&peer, 7).await?, "http/1.1").await?;
     let (reading, mut writing) = tokio::io::split(stream);
-    let asked = get(&peer, &path, "").repeat(REQUESTS - 1);
+    let requests = get(&peer, &path, "").repeat(REQUESTS - 1);
     let last = get(&peer, &path, "Connection: close\r\n");
-    let saying = tokio::spawn(async move {
-        writing.write_all(&asked).await?;
+    let sending = tokio::spawn(async move {
+        writing.write_all(&requests).await?;
         writing.write_all(&last).await
     });
-    let heard = until_closed(reading).await?;
-    saying.await??;
-    let answers = heard.windows(12).filter(|it| it.starts_with(b"HTTP/1.1 ")).count();
-    let good = heard.windows(12).filter(|it| *it == b"HTTP/1.1 200").count();
+    let received = until_closed(reading).await?;
+    sending.await??;
+    let answers = received.windows(12).filter(|it| it.starts_with(b"HTTP/1.1 ")).count();
+    let good = received.windows(12).filter(|it| *it == b"HTTP/1.1 200").count();
     if (answers, good) == (REQUESTS, REQUESTS) {
         return Ok(());
     }
@@ -265,7 +265,7 @@ async fn crowd(peer: Peer, size: usize) -> Tried {
     // All slots are used. The server accepts a new client after it has closed silent connections.
     let version = get(&peer, "/version", "Connection: close\r\n");
     let began = Instant::now();
-    while !matches!(peer.say(&version, ORDINARY).await, Ok(Some(answer)) if answer.code == 200) {
+    while !matches!(peer.send(&version, ORDINARY).await, Ok(Some(answer)) if answer.code == 200) {
         if began.elapsed() > NEW {
             return Err("no new client is accepted".into());
         }
@@ -285,17 +285,17 @@ async fn ordinary(peer: Peer, path: String, is_over: Arc<AtomicBool>) -> Result<
     while !is_over.load(Ordering::Relaxed) {
         let began = Instant::now();
         stream.write_all(&get(&peer, &path, "")).await?;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // The answer is one object, and its body ends with a line end.
-        while !heard.ends_with(b"}\n") {
-            let read = timeout(ORDINARY, stream.read_buf(&mut heard)).await;
+        while !received.ends_with(b"}\n") {
+            let read = timeout(ORDINARY, stream.read_buf(&mut received)).await;
             let read = read.map_err(|_| format!("nothing for {:?}", began.elapsed()))??;
             if read == 0 {
                 return Err("an ordinary client was cut off".into());
             }
         }
-        if !heard.starts_with(b"HTTP/1.1 200") {
-            return Err(String::from_utf8_lossy(&heard).into());
+        if !received.starts_with(b"HTTP/1.1 200") {
+            return Err(String::from_utf8_lossy(&received).into());
         }
         reads += 1;
         sleep(Duration::from_millis(100)).await;

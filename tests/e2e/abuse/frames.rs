@@ -38,7 +38,7 @@ async fn begun(peer: &Peer) -> Result<TlsStream<TcpStream>, Fault> {
 }
 
 /// Sends `frames` while it reads, and waits until the server closes the connection.
-async fn say(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
+async fn send(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
     let (reading, mut writing) = tokio::io::split(begun(peer).await?);
     let saying = tokio::spawn(async move {
         for frame in frames {
@@ -49,13 +49,13 @@ async fn say(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
         }
         writing
     });
-    let heard = heard(reading).await?;
+    let received = received(reading).await?;
     drop(saying.await?);
-    Ok(heard)
+    Ok(received)
 }
 
 /// Returns the types of the frames that the server sends before it closes the connection.
-async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
+async fn received(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     let bytes = until_closed(reading).await?;
     let mut kinds = Vec::new();
     let mut rest = &bytes[..];
@@ -70,8 +70,8 @@ async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
 /// Sends the preface of a connection, or the start of a request head, and nothing else.
 pub(super) async fn slow(peer: Peer) -> Tried {
     let stream = begun(&peer).await?;
-    let half = say(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
-    let (quiet, half) = tokio::join!(heard(stream), half);
+    let half = send(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
+    let (quiet, half) = tokio::join!(received(stream), half);
     if quiet?.contains(&HEADERS) || half?.contains(&HEADERS) {
         return Err("an unfinished head was answered".into());
     }
@@ -85,7 +85,7 @@ pub(super) async fn garbled(peer: Peer, seed: u64) -> Tried {
         frame(random.u8(0..12), random.u8(..), random.u32(0..9), &payload)
     });
     let frames = frames.collect();
-    say(&peer, frames).await.map(|_| ())
+    send(&peer, frames).await.map(|_| ())
 }
 
 /// Sends a request head that never ends.
@@ -98,7 +98,7 @@ pub(super) async fn continuations(peer: Peer) -> Tried {
     }
     let mut frames = vec![frame(HEADERS, END_STREAM, 1, &GET)];
     frames.extend((0..4_000).map(|_| frame(CONTINUATION, 0, 1, &part)));
-    let kinds = say(&peer, frames).await?;
+    let kinds = send(&peer, frames).await?;
     if kinds.contains(&HEADERS) { Err("a head without an end was answered".into()) } else { Ok(()) }
 }
 
@@ -115,18 +115,18 @@ pub(super) async fn bomb(peer: Peer) -> Tried {
         frames.push(frame(CONTINUATION, END_HEADERS, stream, &again));
     }
     // The server rejects a head that is too large, or closes the connection.
-    say(&peer, frames).await?;
+    send(&peer, frames).await?;
     Ok(())
 }
 
 /// Sends requests and resets their streams at once.
 pub(super) async fn resets(peer: Peer) -> Tried {
     let streams = (1..40_001).step_by(2);
-    let asked = streams.flat_map(|stream| {
+    let pairs = streams.flat_map(|stream| {
         let head = frame(HEADERS, END_STREAM | END_HEADERS, stream, &GET);
         [head, frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])]
     });
-    let kinds = say(&peer, asked.collect()).await?;
+    let kinds = send(&peer, pairs.collect()).await?;
     if kinds.contains(&GOAWAY) || kinds.is_empty() {
         return Ok(());
     }

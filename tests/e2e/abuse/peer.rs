@@ -66,7 +66,7 @@ impl Peer {
 
     /// Sends `bytes` over a new HTTP/1.1 connection and returns the answer that arrives within
     /// `within`. Returns `None` if nothing arrives.
-    pub(crate) async fn say(
+    pub(crate) async fn send(
         &self,
         bytes: &[u8],
         within: Duration,
@@ -74,10 +74,10 @@ impl Peer {
         let mut stream = self.tls(TcpStream::connect(self.address).await?, "http/1.1").await?;
         // The server may answer and close the connection before it has read everything.
         let _said = stream.write_all(bytes).await;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // The connection may end with an error. The bytes that arrived before count.
-        let _end = timeout(within, stream.read_to_end(&mut heard)).await;
-        Answer::of(&heard)
+        let _end = timeout(within, stream.read_to_end(&mut received)).await;
+        Answer::of(&received)
     }
 }
 

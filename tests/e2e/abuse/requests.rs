@@ -31,15 +31,15 @@ const CODES: [u16; 14] = [200, 301, 304, 400, 403, 404, 405, 406, 410, 413, 421,
 
 pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     let runtime = tokio::runtime::Runtime::new()?;
-    let asked = requests(namespace)?;
+    let cases = requests(namespace)?;
     let answers = runtime.block_on(async {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let mut asking = JoinSet::new();
-        for request in asked {
+        for request in cases {
             let place = Arc::clone(&places).acquire_owned().await?;
             let peer = peer.clone();
             asking.spawn(async move {
-                let result = peer.say(&written(&request, &peer.token), LOOKED_AT).await;
+                let result = peer.send(&written(&request, &peer.token), LOOKED_AT).await;
                 drop(place);
                 (request, result.map_err(|error| error.to_string()))
             });
@@ -74,7 +74,7 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
         "{path}\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
         peer.token
     );
-    let answer = runtime.block_on(peer.say(ordinary.as_bytes(), PATIENCE));
+    let answer = runtime.block_on(peer.send(ordinary.as_bytes(), PATIENCE));
     let answer = answer.map_err(|error| error.to_string())?;
     assert_eq!(answer.map(|answer| answer.code), Some(200));
     Ok(())

@@ -49,8 +49,8 @@ fn unauthenticated_connections_block_no_reader_and_use_little_memory() -> Outcom
     let runtime = tokio::runtime::Runtime::new()?;
     let peer = Peer::of(&served, "made-up")?;
     let answered = runtime.block_on(readers_get_in(&peer, &tokens));
-    let (answered, tried) = answered.map_err(|error| error.to_string())?;
-    assert!(tried > 1_000, "only {tried} tokens were tried");
+    let (answered, attempts) = answered.map_err(|error| error.to_string())?;
+    assert!(attempts > 1_000, "only {attempts} tokens were sent");
     assert!(answered >= ANSWERED, "only {answered} of {READERS} readers were answered");
 
     Kept::forget_peak(&served.operator)?;
@@ -66,15 +66,15 @@ fn unauthenticated_connections_block_no_reader_and_use_little_memory() -> Outcom
 /// Returns how many readers got an answer while others tried tokens, and how many tokens those
 /// tried.
 async fn readers_get_in(peer: &Peer, tokens: &[String]) -> Result<(usize, usize), Fault> {
-    let (is_over, tried) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_over, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut trying = JoinSet::new();
     for number in 0..TRYING.len() * TRYING_EACH {
         let (peer, host) = (peer.clone(), TRYING[number % TRYING.len()]);
-        let (is_over, tried) = (Arc::clone(&is_over), Arc::clone(&tried));
+        let (is_over, attempts) = (Arc::clone(&is_over), Arc::clone(&attempts));
         trying.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
                 // The server closes the connection of a failed token, so this opens another.
-                let _ended = try_tokens(&peer, host, (&is_over, &tried)).await;
+                let _ended = try_tokens(&peer, host, (&is_over, &attempts)).await;
                 sleep(Duration::from_millis(20)).await;
             }
         });
@@ -84,31 +84,31 @@ async fn readers_get_in(peer: &Peer, tokens: &[String]) -> Result<(usize, usize)
     for token in tokens {
         let reader = peer.with_token(token.clone());
         let request = get(&reader, "/version", "Connection: close\r\n");
-        let answer = reader.say(&request, SOON).await?;
+        let answer = reader.send(&request, SOON).await?;
         answered += usize::from(answer.is_some_and(|answer| answer.code == 200));
         sleep(Duration::from_millis(100)).await;
     }
     is_over.store(true, Ordering::Relaxed);
     trying.shutdown().await;
-    Ok((answered, tried.load(Ordering::Relaxed)))
+    Ok((answered, attempts.load(Ordering::Relaxed)))
 }
 
 /// Sends one invalid token after another over one connection.
 async fn try_tokens(
     peer: &Peer,
     host: u8,
-    (is_over, tried): (&AtomicBool, &AtomicUsize),
+    (is_over, attempts): (&AtomicBool, &AtomicUsize),
 ) -> Result<(), Fault> {
     let mut stream = peer.tls(from(peer, host).await?, "http/1.1").await?;
-    let mut heard = vec![0; 4 << 10];
+    let mut buffer = vec![0; 4 << 10];
     while !is_over.load(Ordering::Relaxed) {
         let token = std::iter::repeat_with(fastrand::alphanumeric).take(40).collect();
         let intruder = peer.with_token(token);
         stream.write_all(&get(&intruder, "/version", "")).await?;
-        if timeout(SOON, stream.read(&mut heard)).await?? == 0 {
+        if timeout(SOON, stream.read(&mut buffer)).await?? == 0 {
             break;
         }
-        tried.fetch_add(1, Ordering::Relaxed);
+        attempts.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }

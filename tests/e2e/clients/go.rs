@@ -39,23 +39,23 @@ impl Followers {
         let commands = child.stdin.take().ok_or("no standard input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
         let mut followers = Self { child, commands, answers, title };
-        let synced = followers.heard()?;
+        let synced = followers.answer()?;
         assert!(synced["followers"].as_u64() >= Some(8), "{synced}");
         Ok(followers)
     }
 
     /// Sends a command and waits for its answer.
     pub(super) fn ask(&mut self, command: &str) -> Result<Value, Failure> {
-        self.tell(command)?;
-        self.heard()
+        self.send(command)?;
+        self.answer()
     }
 
-    pub(super) fn tell(&mut self, command: &str) -> Outcome {
+    pub(super) fn send(&mut self, command: &str) -> Outcome {
         writeln!(self.commands, "{command}")?;
         Ok(())
     }
 
-    pub(super) fn heard(&mut self) -> Result<Value, Failure> {
+    pub(super) fn answer(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             return Err(format!("{} ended: {:?}", self.title, self.child.wait()?).into());

@@ -123,7 +123,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     })?;
     // kubewarm answers 429 and ends the watches after the access is lost.
     assert_eq!(reads.get(&scene.token, &settings)?.code, 429);
-    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
     clients.write(SOME)?;
     Operator::grant_reading(world)?;
     clients.agree("informers blocked")?;

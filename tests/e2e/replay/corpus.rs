@@ -281,7 +281,7 @@ const OPTIONS: &[&str] = &[
     "timeoutSeconds=abc",
 ];
 
-/// CustomResourceDefinitions of the kinds in [`KINDS`].
+/// CustomResourceDefinitions of the kinds in `KINDS`.
 pub(crate) const DEFINITIONS: &str = include_str!("definitions.yaml");
 /// Objects in the namespace NAMESPACE, and cluster-scoped objects.
 pub(crate) const OBJECTS: &str = include_str!("objects.yaml");

@@ -25,7 +25,7 @@ enum Asked {
 }
 
 /// The requests for tokens and for access checks in the audit log.
-fn asked(world: &World) -> Result<Vec<Asked>, Failure> {
+fn sent(world: &World) -> Result<Vec<Asked>, Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let mut found = Vec::new();
     for line in log.lines() {
@@ -129,11 +129,11 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
         PROFILES => Ok(()),
         some => Err(format!("{some} of {PROFILES} are authorized").into()),
     })?;
-    let before = asked(&world)?;
-    let count = |asked: &[Asked], what| asked.iter().filter(|it| **it == what).count();
-    let summary = |asked: &[Asked]| {
+    let before = sent(&world)?;
+    let count = |sent: &[Asked], what| sent.iter().filter(|it| **it == what).count();
+    let summary = |sent: &[Asked]| {
         let [tokens, checks, reviews] =
-            [Asked::Token, Asked::Check, Asked::Review].map(|what| count(asked, what));
+            [Asked::Token, Asked::Check, Asked::Review].map(|what| count(sent, what));
         format!("{tokens} tokens, {checks} requests of access checks, {reviews} reviews")
     };
     let counts = summary(&before);
@@ -142,7 +142,7 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     assert!(count(&before, Asked::Check) <= 3 * PROFILES, "{counts}");
 
     std::thread::sleep(CALM);
-    let after: Vec<_> = asked(&world)?.split_off(before.len());
+    let after: Vec<_> = sent(&world)?.split_off(before.len());
     let counts = summary(&after);
     assert_eq!(count(&after, Asked::Token), 0, "{counts}");
     // Three reviews a minute for each account, and one that began before.

@@ -134,8 +134,8 @@ fn exceed_a_profiles_limit(operator: &Operator, profile: &Profile<'_>) -> Outcom
 fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
     let [other, profile] = siblings;
     let text = await_stop(profile, "MemoryExceeded")?;
-    // The profile's informers may use as much memory as before. The message must not name the
-    // operator's memory limit.
+    // The first part names the profile's memory, which can also be 16Mi. The rest must not name the
+    // operator's limit.
     let (_, limit) = text.split_once("the operator is at its memory limit").ok_or(&*text)?;
     assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{text}");
     other.await_condition("Ready", "True", None, PATIENCE)?;
