@@ -87,7 +87,7 @@ krew: ## Pack the kubectl plugin for krew into target/krew (KREW_URL: where it w
 
 picture: ## Draw the overview dashboard from the results of a real Prometheus: docs/dashboard.svg
 	@tests/prerequisites.sh cargo gcc go prometheus
-	PICTURE=1 cargo test --locked --test e2e what_is_wrong_with_profiles_is_met_by_its_alerts
+	PICTURE=1 cargo test --locked --test e2e faults_of_profiles_cause_their_alerts
 
 soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUTES=10)
 	@tests/prerequisites.sh cargo gcc go

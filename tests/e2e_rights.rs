@@ -1,9 +1,10 @@
-//! The operator's shipped roles against all that the end-to-end tests made it ask for: nothing missing,
-//! nothing unused. Those for the whole cluster, and those for some namespaces.
+//! Compares the operator's shipped roles with the requests that it sent in the end-to-end tests: no
+//! permission may be missing or unused. It checks the roles for the whole cluster and the roles for
+//! some namespaces.
 //!
-//! The API servers of `tests/e2e` write that down, and the profiles that were written there. What those
-//! name is theirs; whatever else is listed or watched is the operator's own affair. Cargo runs tests by
-//! name, so those come first.
+//! The API servers of `tests/e2e` write audit logs with these requests and the profiles. A list or
+//! watch that a profile needs is granted by that profile's roles, all other requests need the
+//! operator's roles. Cargo runs test binaries by name, so `e2e` runs first.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -18,34 +19,33 @@ use std::{
     time::SystemTime,
 };
 
-/// Who the operator is for the API server.
+/// The operator's user name at the API server.
 const OPERATOR: &str = "system:serviceaccount:kubewarm-system:kubewarm";
-/// The operator's namespace.
 const HOME: &str = "kubewarm-system";
-/// The namespace that stands for all that are watched in `deploy/operator-rbac-namespaces.yaml`.
+/// The namespace that stands for every watched namespace in `deploy/operator-rbac-namespaces.yaml`.
 const WATCHED: &str = "shop";
-/// What no Role can allow, and the operator asks for and does without: whether authors are held to their
-/// accounts, and how custom resources are defined. An administrator may let it know.
+/// Resources that a Role cannot grant, which the operator requests and can do without: admission
+/// policies and CustomResourceDefinitions. An administrator can grant them.
 const DISPENSABLE: &[&str] = &[
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
     "customresourcedefinitions",
 ];
-/// What every authenticated user may create: `system:basic-user`.
+/// Resources that every authenticated user may create, by `system:basic-user`.
 const REVIEWS: &[(&str, &str)] = &[
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
-/// What the operator watches where somebody lets it, which no shipped role does; it asks by review first.
+/// Resources that the operator watches only if a review permits it. No shipped role grants that.
 const HINTS: &[&str] = &["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
-/// What every authenticated user may read: `system:discovery`.
+/// Paths that every authenticated user may read, by `system:discovery`.
 const DISCOVERY: &[&str] = &["/api", "/apis", "/openapi", "/version"];
 
-/// One permission: a rule allows as many as it has combinations.
+/// One combination of a rule's verbs, groups, resources and names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Permission {
-    /// Where; `None` is everywhere, empty is across the cluster or outside of namespaces.
+    /// `None` means all namespaces, an empty name means cluster-scoped or no namespace.
     namespace: Option<String>,
     verb: String,
     group: String,
@@ -53,11 +53,11 @@ struct Permission {
     name: Option<String>,
 }
 
-/// A request of the operator, as the API server's audit log has it.
+/// A request of the operator in the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     verb: String,
-    /// `None` where it is not about a resource.
+    /// `None` if the request is not about a resource.
     object: Option<Object>,
     path: String,
     is_allowed: bool,
@@ -100,14 +100,15 @@ impl Permission {
             && self.name.as_ref().is_none_or(|name| *name == object.name)
     }
 
-    /// Of several that allow a request, the one with most of this is what it needs.
+    /// Orders the permissions that allow a request. The narrowest one is the one that the request
+    /// uses.
     fn narrowness(&self) -> (bool, bool) {
         (self.name.is_some(), self.namespace.is_some())
     }
 }
 
-/// What the roles are for that a profile needs: kubewarm prints those, and holds none of them by itself.
-/// With an account, that one lists and watches.
+/// The permissions of the roles that kubewarm prints for a profile. A profile with an account only
+/// needs a token for that account, which lists and watches itself.
 fn needs(profile: &Value) -> Vec<Permission> {
     let home = text(profile, "/metadata/namespace");
     let need = |verb: &str, group: &str, resource: &str, namespace: Option<&str>, name| {
@@ -143,7 +144,7 @@ fn needs(profile: &Value) -> Vec<Permission> {
         for place in &places {
             read(group, resource, Some(place));
         }
-        // Whether they exist.
+        // The operator reads the namespaces to see whether they exist.
         let exist = |place: &&str| need("get", "", "namespaces", None, Some((*place).to_owned()));
         all.extend(places.iter().filter(|place| !place.is_empty()).map(exist));
     }
@@ -154,7 +155,7 @@ fn text<'a>(of: &'a Value, pointer: &str) -> &'a str {
     of.pointer(pointer).and_then(Value::as_str).expect(pointer)
 }
 
-/// Whether it listens for hints to look again.
+/// Returns whether the request lists or watches RBAC objects as a trigger for new access checks.
 fn is_hint(Request { verb, object, is_allowed, .. }: &Request) -> bool {
     let is_hint = |object: &Object| {
         object.api_group == "rbac.authorization.k8s.io" && HINTS.contains(&&*object.resource())
@@ -162,8 +163,8 @@ fn is_hint(Request { verb, object, is_allowed, .. }: &Request) -> bool {
     *is_allowed && ["list", "watch"].contains(&&**verb) && object.as_ref().is_some_and(is_hint)
 }
 
-/// Whether every authenticated user may ask for it.
-fn is_for_everybody(Request { verb, object, path, .. }: &Request) -> bool {
+/// Returns whether every authenticated user may send the request.
+fn is_granted_to_all_authenticated(Request { verb, object, path, .. }: &Request) -> bool {
     let Some(object) = object else {
         let is_below = |base: &str| {
             path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -179,14 +180,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(&file).expect("the file is in the repository")
 }
 
-/// The documents of one kind.
+/// Returns the documents of one kind.
 fn of_kind<T: DeserializeOwned>(text: &str, kind: &str) -> Vec<T> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).expect("it is YAML");
     let those = all.into_iter().filter(|document| document["kind"] == kind);
     those.map(|one| serde_json::from_value(one).expect("the kind's fields")).collect()
 }
 
-/// All that the Roles for some namespaces allow.
+/// All permissions of the shipped Roles for some namespaces.
 fn shipped_roles() -> BTreeSet<Permission> {
     let text = read("deploy/operator-rbac-namespaces.yaml");
     let cluster_roles = of_kind::<ClusterRole>(&text, "ClusterRole");
@@ -200,8 +201,8 @@ fn shipped_roles() -> BTreeSet<Permission> {
     all
 }
 
-/// All that the shipped roles allow, those for `--metrics-auth` and the read API among them. A `*` is
-/// taken literally: no request has one.
+/// All permissions of the shipped roles, including the roles for `--metrics-auth` and the read API.
+/// A `*` is taken literally, because no request contains one.
 fn shipped() -> BTreeSet<Permission> {
     let files = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml", "deploy/read-api.yaml"];
     let text = files.map(read).join("---\n");
@@ -217,7 +218,7 @@ fn shipped() -> BTreeSet<Permission> {
 }
 
 fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
-    assert!(rule.non_resource_urls.is_none(), "{rule:?}: nobody looks whether that is used");
+    assert!(rule.non_resource_urls.is_none(), "{rule:?}: a non-resource URL");
     let names: Vec<_> = match &rule.resource_names {
         Some(names) => names.iter().cloned().map(Some).collect(),
         None => vec![None],
@@ -239,16 +240,16 @@ fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
     all
 }
 
-/// What the operator asked for in the last end-to-end run, where it had these rights: each kind of request
-/// once, and whether a profile needs it.
-fn asked(rights: Rights) -> BTreeSet<(Request, bool)> {
+/// The distinct requests that the operator sent in the last end-to-end run with these rights. The
+/// flag is true if a profile needs the request.
+fn sent(rights: Rights) -> BTreeSet<(Request, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
     let entries = fs::read_dir(&folder).map(|all| all.filter_map(Result::ok)).map_err(|_| ADVICE);
-    let files: Vec<_> = entries.expect("what e2e wrote").map(|entry| entry.path()).collect();
+    let files: Vec<_> = entries.expect("the audit logs of e2e").map(|entry| entry.path()).collect();
     let of_binary = modified(Path::new(env!("CARGO_BIN_EXE_kubewarm")));
     let newest = files.iter().map(|file| modified(file)).max();
-    assert!(newest >= Some(of_binary), "kubewarm has been built anew: {ADVICE}");
+    assert!(newest >= Some(of_binary), "kubewarm is newer than the audit logs: {ADVICE}");
     let is_of = |file: &&PathBuf| {
         let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
         name.starts_with("roles-") == (rights == Rights::Roles)
@@ -256,7 +257,7 @@ fn asked(rights: Rights) -> BTreeSet<(Request, bool)> {
     files.iter().filter(is_of).flat_map(requests).collect()
 }
 
-/// As `tests/e2e/world.rs` tells them apart.
+/// The operator's roles in one world of `tests/e2e/world.rs`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rights {
     ClusterWide,
@@ -268,10 +269,11 @@ fn modified(path: &Path) -> SystemTime {
     found.expect("the file is there and has a time")
 }
 
-/// What the operator asked one API server for, and whether a profile that was written there needs it.
+/// The operator's requests to one API server. The flag is true if a profile on that server needs
+/// the request.
 fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
     let text = fs::read_to_string(file).expect("an audit log is text");
-    // A killed API server leaves half a line.
+    // A killed API server leaves an incomplete last line.
     let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let (mine, others): (Vec<_>, Vec<_>) =
         entries.partition(|entry| entry["user"]["username"] == OPERATOR);
@@ -282,17 +284,18 @@ fn requests(file: &PathBuf) -> Vec<(Request, bool)> {
         let allows = |object: &Object| needed.iter().any(|need| need.allows(verb, object));
         object.as_ref().is_some_and(allows)
     };
-    let asked: BTreeSet<_> = mine.iter().filter_map(request).collect();
-    // A PUT that creates is an update in the log, and the API server also wants leave to create.
+    let sent: BTreeSet<_> = mine.iter().filter_map(request).collect();
+    // The audit log calls a PUT that creates an object an update, but the API server also requires
+    // `create`.
     let created = mine.iter().filter(|entry| entry["responseStatus"]["code"] == 201);
     let created = created.filter_map(request).filter(|request| request.verb == "update");
     let created = created.map(|request| Request { verb: "create".to_owned(), ..request });
-    let asked: BTreeSet<_> = asked.into_iter().chain(created).collect();
+    let sent: BTreeSet<_> = sent.into_iter().chain(created).collect();
     let with_need = |request| {
         let is_needed = is_needed(&request);
         (request, is_needed)
     };
-    asked.into_iter().map(with_need).collect()
+    sent.into_iter().map(with_need).collect()
 }
 
 fn request(entry: &Value) -> Option<Request> {
@@ -307,14 +310,14 @@ fn request(entry: &Value) -> Option<Request> {
     })
 }
 
-/// What was asked for and is not granted, and what is granted and was not asked for.
+/// Returns the requests that no permission allows, and the permissions that no request used.
 fn compare(
     shipped: &BTreeSet<Permission>,
-    asked: &BTreeSet<(Request, bool)>,
+    sent: &BTreeSet<(Request, bool)>,
     is_dispensable: impl Fn(&Request) -> bool,
 ) -> (Vec<String>, Vec<String>) {
     let (mut unused, mut missing) = (shipped.clone(), BTreeMap::new());
-    for (request, is_of_profile) in asked {
+    for (request, is_of_profile) in sent {
         let Request { verb, object, path, is_allowed } = request;
         let by = object.as_ref().and_then(|object| {
             let by = shipped.iter().filter(|permission| permission.allows(verb, object));
@@ -325,7 +328,9 @@ fn compare(
                 unused.remove(permission);
             }
             Some(_) => {}
-            None if *is_of_profile || is_hint(request) || is_for_everybody(request) => {}
+            None if *is_of_profile
+                || is_hint(request)
+                || is_granted_to_all_authenticated(request) => {}
             None if is_dispensable(request) => {}
             None => {
                 let of = object.as_ref().map(|of| (&of.api_group, of.resource()));
@@ -333,33 +338,34 @@ fn compare(
             }
         }
     }
-    // One of each kind: a thousand profiles make a thousand paths.
+    // One path for each kind of request, because a thousand profiles cause a thousand paths.
     let missing = missing.iter().map(|((verb, _), path)| format!("{verb} {path}")).collect();
     let unused = unused.iter().map(ToString::to_string).collect();
     (missing, unused)
 }
 
 #[test]
-fn the_operator_is_granted_what_it_asks_for_and_nothing_else() {
-    let (missing, unused) = compare(&shipped(), &asked(Rights::ClusterWide), |_| false);
+fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
+    let (missing, unused) = compare(&shipped(), &sent(Rights::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml, and what the end-to-end \
-         tests made the operator ask for:\n\
-         not granted: {missing:#?}\nnever used, unless only some tests were run: {unused:#?}"
+        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml differ from the operator's \
+         requests in the end-to-end tests:\n\
+         not granted: {missing:#?}\nnever used (run all tests first): {unused:#?}"
     );
 }
 
 #[test]
-fn for_some_namespaces_it_is_granted_what_it_asks_for_and_nothing_else_too() {
-    let asked = asked(Rights::Roles);
+fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
+    let sent = sent(Rights::Roles);
     let lists_profiles = |(request, _): &(Request, bool)| {
         let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
         (request.verb == "list").then(|| of.namespace.clone())
     };
-    let watched: BTreeSet<_> = asked.iter().filter_map(lists_profiles).collect();
+    let watched: BTreeSet<_> = sent.iter().filter_map(lists_profiles).collect();
     assert!(watched.len() > 2 && !watched.contains(""), "{watched:?}");
-    // Which of them it is makes no difference; and the operator's own may be one of them.
+    // The roles of all watched namespaces are equal, and one of them can be the operator's own
+    // namespace.
     let as_watched = |(mut request, is_of_profile): (Request, bool)| {
         if let Some(object) = &mut request.object
             && watched.contains(&object.namespace)
@@ -369,22 +375,22 @@ fn for_some_namespaces_it_is_granted_what_it_asks_for_and_nothing_else_too() {
         }
         (request, is_of_profile)
     };
-    let asked = asked.into_iter().map(as_watched).collect();
+    let sent = sent.into_iter().map(as_watched).collect();
     let is_dispensable = |request: &Request| {
         let of = request.object.as_ref().map(|object| object.resource.as_str());
         !request.is_allowed && of.is_some_and(|of| DISPENSABLE.contains(&of))
     };
-    let (missing, unused) = compare(&shipped_roles(), &asked, is_dispensable);
+    let (missing, unused) = compare(&shipped_roles(), &sent, is_dispensable);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac-namespaces.yaml, and what `tests/e2e/namespaces.rs` made the operator \
-         ask for:\n\
+        "deploy/operator-rbac-namespaces.yaml differs from the operator's requests in \
+         tests/e2e/namespaces.rs:\n\
          not granted: {missing:#?}\nnever used: {unused:#?}"
     );
 }
 
 #[test]
-fn what_no_profile_names_is_the_operators_own() {
+fn requests_without_a_profile_need_the_operators_roles() {
     let profile = |spec: &str| {
         let text = format!("{{metadata: {{namespace: shop}}, spec: {spec}}}");
         serde_saphyr::from_str::<Value>(&text).expect("it is YAML")
@@ -410,5 +416,5 @@ fn what_no_profile_names_is_the_operators_own() {
         asks("{targets: [{resource: pods, scope: {type: NamespaceSelector}}]}");
     assert!(selected("watch", "pods", "bank") && selected("watch", "namespaces", ""));
     let account = asks("{serviceAccountName: x, targets: [{resource: pods}]}");
-    assert!(!account("list", "pods", "shop"), "that is what its account asks for");
+    assert!(!account("list", "pods", "shop"), "its account sends that request");
 }

@@ -1,4 +1,4 @@
-//! Rights that are missing and granted, and namespaces that go.
+//! Permissions that are missing and then granted, and namespaces that are deleted.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message, problems};
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// Recovery without a restart takes less.
+/// Timeout for recovery without a restart.
 const RECOVERY: Duration = Duration::from_mins(1);
 
-/// A review every 20 s, and the real request: what is lost is noticed within.
+/// The time in which kubewarm must notice a lost permission: a review every 20 s, and a request.
 const NOTICED: Duration = Duration::from_secs(30);
 
 fn list_only(namespace: &str) -> String {
@@ -31,7 +31,7 @@ subjects: [{{kind: ServiceAccount, name: kubewarm, namespace: {NAMESPACE}}}]
     )
 }
 
-/// How many cells of the first target are synced, and how many are not.
+/// Returns how many informers of the first target are synced, and how many are not.
 fn cells(profile: &Value) -> (u64, u64) {
     let count = |name: &str| {
         let pointer = format!("/status/targets/0/informers/{name}");
@@ -41,7 +41,7 @@ fn cells(profile: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_named() -> Outcome {
+fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> Outcome {
     let world = World::lease()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
     let [steady, refused, doomed] = &names;
@@ -53,12 +53,12 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     );
     let profile = Profile::apply(&world, NAMESPACE, "settings", &spec)?;
     profile.await_manifests()?;
-    // Everything is granted except `watch` in one namespace.
+    // The profile has every permission except `watch` in one namespace.
     profile.grant()?;
     world.cluster.run(["delete", "rolebinding", "--all", "-n", refused])?;
     world.cluster.apply(&list_only(refused))?;
 
-    // At first all three were refused.
+    // Before that, all three namespaces were refused.
     profile.await_that(RECOVERY, |profile| {
         let words = ["Forbidden", "to watch configmaps", refused.as_str()];
         match problems(profile, "settings").as_slice() {
@@ -77,38 +77,39 @@ fn a_refused_watch_harms_one_namespace_and_heals_and_a_deleted_namespace_is_name
     let history = History::of(&profile)?;
     world.cluster.run(["delete", "namespace", doomed, "--wait=false"])?;
     await_no_bindings(&world, doomed)?;
-    let said =
+    let status =
         profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
-    let found = problems(&said, "settings");
+    let found = problems(&status, "settings");
     assert!(
         matches!(found.as_slice(), [problem] if problem.starts_with(&format!("{doomed}: "))),
         "{found:#?}"
     );
-    assert_eq!(cells(&said), (2, 1), "{said:#}");
-    // Reviews are asked and requests made while its roles have gone, and it has not.
+    assert_eq!(cells(&status), (2, 1), "{status:#}");
+    // kubewarm sends reviews and requests while the roles are gone and the namespace still exists.
     std::thread::sleep(NOTICED);
     let phase = world.get("", "namespace", doomed)?;
-    assert_eq!(phase["status"]["phase"], "Terminating", "it has been there all the time");
+    assert_eq!(phase["status"]["phase"], "Terminating", "the namespace still exists");
     release(&world, doomed)?;
     eventually(RECOVERY, || {
         let left = world.cluster.run(["get", "namespaces", "--output=name"])?;
         if left.contains(doomed) { Err(left.into()) } else { Ok(()) }
     })?;
-    // Its roles went first; that is no lack of permissions.
+    // The roles disappeared before the namespace. The status must not report that as missing
+    // permissions.
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
     profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
-    assert_eq!(undisturbed(&operator, steady, "configmaps")?, before, "it was not concerned");
+    assert_eq!(undisturbed(&operator, steady, "configmaps")?, before, "it was affected");
     let statuses = history.end()?;
-    assert!(statuses.len() > 1, "what was said before it went, and after");
-    for said in &statuses {
-        let text = said["status"].to_string();
-        assert!(!text.contains("Forbidden") && !text.contains("PermissionsMissing"), "{said:#}");
-        assert_eq!(said["status"]["access"].get("missing"), None, "{said:#}");
+    assert!(statuses.len() > 1, "expected statuses from before and after the deletion");
+    for state in &statuses {
+        let text = state["status"].to_string();
+        assert!(!text.contains("Forbidden") && !text.contains("PermissionsMissing"), "{state:#}");
+        assert_eq!(state["status"]["access"].get("missing"), None, "{state:#}");
     }
     Ok(())
 }
 
-/// Something that keeps a namespace from going altogether.
+/// An object whose finalizer keeps a namespace in the phase Terminating.
 fn held(namespace: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: ConfigMap,
@@ -130,7 +131,7 @@ fn await_no_bindings(world: &World, namespace: &str) -> Outcome {
     })
 }
 
-/// Every state of a profile from now on: what stands there for a moment is seen, too.
+/// Records every state of a profile from now on, so that a test also sees short-lived states.
 struct History {
     watch: std::process::Child,
     written: tempfile::NamedTempFile,
@@ -157,14 +158,14 @@ impl History {
         Ok(history)
     }
 
-    /// What has been written whole.
+    /// The states that are completely written.
     fn read(&self) -> Result<Vec<Value>, Failure> {
         let text = std::fs::read_to_string(self.written.path())?;
         let states = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
         Ok(states.map_while(Result::ok).collect())
     }
 
-    /// All states until now.
+    /// Stops the watch and returns all states.
     fn end(mut self) -> Result<Vec<Value>, Failure> {
         self.watch.kill()?;
         self.watch.wait()?;
@@ -174,14 +175,14 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        // It has ended already, unless the test fails.
+        // The watch has ended already, unless the test fails.
         let _ = self.watch.kill();
         let _ = self.watch.wait();
     }
 }
 
 #[test]
-fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Outcome {
+fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome {
     let world = World::lease()?;
     let (kept, doomed) = (world.namespace("team")?, world.namespace("team")?);
     for name in [&kept, &doomed] {
@@ -192,7 +193,7 @@ fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Out
         scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {cached: 'yes'}}}}]}";
     let profile = Profile::apply(&world, NAMESPACE, "settings", spec)?;
     profile.await_manifests()?;
-    // The roles in the namespaces are known once these may be looked at.
+    // The profile must list namespaces before the status names the roles inside them.
     eventually(RECOVERY, || {
         profile.grant()?;
         let found = profile.read()?;
@@ -207,14 +208,14 @@ fn a_selected_namespace_that_terminates_is_left_out_before_its_roles_go() -> Out
     let until = Instant::now() + NOTICED;
     while Instant::now() < until {
         let found = profile.read()?;
-        let said = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
-        assert_eq!(said.0, (1, 0), "{found:#}");
-        assert!(!said.1.contains(&doomed) && !said.2.contains(&doomed), "{found:#}");
+        let shown = (cells(&found), message(&found, "Authorized"), message(&found, "Ready"));
+        assert_eq!(shown.0, (1, 0), "{found:#}");
+        assert!(!shown.1.contains(&doomed) && !shown.2.contains(&doomed), "{found:#}");
         std::thread::sleep(Duration::from_millis(500));
     }
     profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
     let phase = world.get("", "namespace", &doomed)?;
-    assert_eq!(phase["status"]["phase"], "Terminating", "it has been there all the time");
+    assert_eq!(phase["status"]["phase"], "Terminating", "the namespace still exists");
     let manifests = profile.read()?["status"]["access"].to_string();
     assert!(manifests.contains(&kept) && !manifests.contains(&doomed), "{manifests}");
 

@@ -1,4 +1,5 @@
-//! The read API as a client sees it: asked by path, beside the API server, and by an unmodified kubectl.
+//! Clients of the read API for tests: HTTP requests by path, to kubewarm and to the API server, and
+//! an unmodified kubectl.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -21,23 +22,23 @@ use tokio::task::JoinHandle;
 use crate::operator::Operator;
 use crate::world::{Failure, World, eventually, file};
 
-/// What precedes the bound address in the log.
+/// The log message that contains the bound address.
 const LISTENING: &str = "serving reads";
 
-/// The Service of the read API, as clients in the cluster call it.
+/// The DNS name of the read API's Service inside the cluster.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 
-/// An operator that serves reads, with a certificate of the test's.
+/// An operator that serves reads with a certificate of the test.
 pub(crate) struct Served {
     pub(crate) operator: Operator,
     authority: PathBuf,
     pem: String,
 }
 
-/// A server that is asked by path.
+/// A client for requests by path to one server.
 pub(crate) struct Server(Client);
 
-/// What a server answers.
+/// The answer to one request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -45,7 +46,7 @@ pub(crate) struct Reply {
     pub(crate) text: String,
 }
 
-/// A watch, and what it has brought.
+/// A watch with the events that it has received.
 pub(crate) struct Watch {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
@@ -65,7 +66,7 @@ impl Watch {
         self.brought.lock().events.clone()
     }
 
-    /// Whether the server has ended it.
+    /// Returns whether the server has ended the watch.
     pub(crate) fn is_over(&self) -> bool {
         self.brought.lock().is_over
     }
@@ -78,18 +79,18 @@ impl Drop for Watch {
 }
 
 impl Reply {
-    /// The body; null where it is no JSON.
+    /// The body as JSON, or null if it is no JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// A header; empty where it is not there.
+    /// The value of a header, or an empty string.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 
-/// The threads that connections live on.
+/// The runtime that drives all connections.
 fn runtime() -> Result<&'static Runtime, Failure> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| Runtime::new().map_err(|error| error.to_string()));
@@ -101,35 +102,34 @@ impl Server {
         Self::showing(url, authority, AuthInfo::default())
     }
 
-    /// By somebody who shows a certificate.
+    /// A client that shows a client certificate.
     fn showing(url: &str, authority: &str, auth_info: AuthInfo) -> Result<Self, Failure> {
         let _runtime = runtime()?.enter();
         let mut config = Config::new(url.parse()?);
-        // What a server refuses is what is looked at.
+        // Tests check refused requests, so the client must not retry.
         config.default_retry = false;
         config.auth_info = auth_info;
         config.root_cert = Some(vec![pem::der(authority)?]);
         Ok(Self(Client::try_from(config)?))
     }
 
-    /// The API server.
     pub(crate) fn api(world: &World) -> Result<Self, Failure> {
         let authority = std::fs::read_to_string(world.cluster.authority())?;
         Self::new(&world.cluster.server_url(), &authority)
     }
 
-    /// Asks for a path with a bearer token.
+    /// Sends a GET request with a bearer token.
     pub(crate) fn get(&self, token: &str, path: &str) -> Result<Reply, Failure> {
         self.ask("GET", path, &[("authorization", &format!("Bearer {token}"))])
     }
 
-    /// The same for another form of it.
+    /// The same, with another `Accept` header.
     pub(crate) fn get_as(&self, token: &str, path: &str, accept: &str) -> Result<Reply, Failure> {
         let bearer = format!("Bearer {token}");
         self.ask("GET", path, &[("authorization", &bearer), ("accept", accept)])
     }
 
-    /// Sends a request without a body, with these headers and no others.
+    /// Sends a request without a body, with exactly these headers.
     pub(crate) fn ask(
         &self,
         method: &str,
@@ -139,7 +139,7 @@ impl Server {
         self.send((method, path), headers, Body::empty())
     }
 
-    /// Writes, with a bearer token.
+    /// Sends a request with a JSON body and a bearer token.
     pub(crate) fn write(
         &self,
         token: &str,
@@ -181,12 +181,11 @@ impl Server {
 }
 
 impl Server {
-    /// Opens a watch.
     pub(crate) fn watch(&self, token: &str, path: &str, accept: &str) -> Result<Watch, Failure> {
         self.watch_slowly(token, path, accept, Duration::ZERO)
     }
 
-    /// The same by somebody who reads nothing for a while.
+    /// Opens a watch whose client reads nothing for the time `pause`.
     pub(crate) fn watch_slowly(
         &self,
         token: &str,
@@ -201,7 +200,7 @@ impl Server {
         runtime()?.block_on(async {
             let (head, mut body) = self.0.send(request).await?.into_parts();
             let brought: Arc<Mutex<Brought>> = Arc::default();
-            let told = Arc::clone(&brought);
+            let shared = Arc::clone(&brought);
             let task = tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
                 let mut rest = Vec::new();
@@ -210,10 +209,10 @@ impl Server {
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = rest.drain(..=end).collect();
                         let event = serde_json::from_slice(&line).unwrap_or_default();
-                        told.lock().events.push(event);
+                        shared.lock().events.push(event);
                     }
                 }
-                told.lock().is_over = true;
+                shared.lock().is_over = true;
             });
             Ok(Watch { code: head.status.as_u16(), headers: head.headers, brought, task })
         })
@@ -221,7 +220,7 @@ impl Server {
 }
 
 impl Served {
-    /// Starts one with the shipped rights, those for reads among them.
+    /// Starts an operator with the shipped permissions, including the permissions for reads.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
         let served = Self::launch(world, more, |arguments| Operator::start_with(world, arguments))?;
@@ -229,8 +228,8 @@ impl Served {
         Ok(served)
     }
 
-    /// Starts one as the administrator of the control plane, whose credential is a client certificate: where it
-    /// counted in a caller's stead, the caller could do everything.
+    /// Starts an operator with the administrator's client certificate. If kubewarm used it for
+    /// callers' requests, every caller could do everything.
     pub(crate) fn start_as_administrator(world: &World, more: &[&str]) -> Result<Self, Failure> {
         Operator::grant_rights(world)?;
         Self::launch(world, more, |arguments| {
@@ -238,8 +237,8 @@ impl Served {
         })
     }
 
-    /// Starts one with the rights that its `ServiceAccount` has by now, and no others.
-    pub(crate) fn start_as_it_may(
+    /// Starts an operator with only the permissions that its `ServiceAccount` has at the moment.
+    pub(crate) fn start_as_granted(
         world: &World,
         pod: &str,
         more: &[&str],
@@ -256,7 +255,7 @@ impl Served {
         let pem = certify(&authority)?;
         let key = authority.with_extension("key");
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
-        // The same port after a restart: clients come back to where they were.
+        // The port stays the same after a restart, so that clients can reconnect.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let mut arguments = vec!["--api-addr", &*address];
         arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
@@ -265,18 +264,17 @@ impl Served {
         Ok(Self { operator, authority, pem })
     }
 
-    /// Puts another certificate where its files are. Clients that are made from now on trust that one alone.
-    pub(crate) fn certify_anew(&mut self) -> Result<(), Failure> {
+    /// Replaces the certificate files. Clients made afterwards trust only the new certificate.
+    pub(crate) fn renew_certificate(&mut self) -> Result<(), Failure> {
         self.pem = certify(&self.authority)?;
         Ok(())
     }
 
-    /// The URL of the read API.
     pub(crate) fn url(&self) -> Result<String, Failure> {
         Ok(format!("https://{}", self.address()?))
     }
 
-    /// The file with its certificate.
+    /// The path of the server's certificate.
     pub(crate) fn authority(&self) -> &Path {
         &self.authority
     }
@@ -291,12 +289,12 @@ impl Served {
         })
     }
 
-    /// The read API.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         Server::new(&self.url()?, &self.pem)
     }
 
-    /// The same for somebody who shows a certificate: `pair` is the files with it and its key.
+    /// A client that shows a client certificate. `pair` holds the paths of the certificate and its
+    /// key.
     pub(crate) fn server_for(&self, pair: &(PathBuf, PathBuf)) -> Result<Server, Failure> {
         let text = |path: &Path| path.to_str().map(str::to_owned);
         let (client_certificate, client_key) = (text(&pair.0), text(&pair.1));
@@ -304,7 +302,7 @@ impl Served {
         Server::showing(&self.url()?, &self.pem, shown)
     }
 
-    /// A client of the read API with this token.
+    /// A `kube` client of the read API with this token.
     pub(crate) fn client(&self, token: &str) -> Result<Client, Failure> {
         let mut config = Config::new(format!("https://{}", self.address()?).parse()?);
         config.root_cert = Some(vec![pem::der(&self.pem)?]);
@@ -312,20 +310,21 @@ impl Served {
         Ok(Client::try_from(config)?)
     }
 
-    /// kubectl, pointed at the read API, with this token and nothing else.
+    /// Returns kubectl, configured for the read API with only this token.
     pub(crate) fn kubectl(&self, world: &World, token: &str) -> Result<Command, Failure> {
         kubectl(world, &self.url()?, &self.authority, token)
     }
 }
 
-/// Makes a certificate for the read API, signed by itself, and its key beside it; answers the certificate.
+/// Writes a self-signed certificate for the read API and its key next to it, and returns the
+/// certificate.
 fn certify(certificate: &Path) -> Result<String, Failure> {
     let names = ["localhost", "127.0.0.1", SERVICE].map(str::to_owned);
     let pair = rcgen::generate_simple_self_signed(names)?;
     let pem = pair.cert.pem();
     let key = certificate.with_extension("key");
     for (path, text) in [(key.as_path(), &pair.signing_key.serialize_pem()), (certificate, &pem)] {
-        // As others replace them: at once.
+        // Renames the file into place, so that a reader never sees half of it.
         let next = path.with_extension("next");
         std::fs::write(&next, text)?;
         std::fs::rename(next, path)?;
@@ -333,14 +332,14 @@ fn certify(certificate: &Path) -> Result<String, Failure> {
     Ok(pem)
 }
 
-/// The same, pointed at the API server.
+/// Returns kubectl, configured for the API server with only this token.
 pub(crate) fn api_kubectl(world: &World, token: &str) -> Result<Command, Failure> {
     kubectl(world, &world.cluster.server_url(), &world.cluster.authority(), token)
 }
 
 fn kubectl(world: &World, url: &str, authority: &Path, token: &str) -> Result<Command, Failure> {
     let folder = world.cluster.folder();
-    // What kubectl keeps of discovery is of one server.
+    // Each server needs its own discovery cache.
     let name = url.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let path = folder.join(format!("kubeconfig-{name}"));
     let authority = authority.display();
@@ -360,14 +359,14 @@ contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}
     Ok(kubectl)
 }
 
-/// A token of an account, which is made.
+/// Creates a `ServiceAccount` and returns a token for it.
 pub(crate) fn account(world: &World, namespace: &str, name: &str) -> Result<String, Failure> {
     world.cluster.run(["create", "serviceaccount", name, "-n", namespace])?;
     let token = world.cluster.run(["create", "token", name, "-n", namespace])?;
     Ok(token.trim().to_owned())
 }
 
-/// Lets an account read everything in a namespace; in all of them where none is named.
+/// Lets an account read everything in a namespace, or in all namespaces if `place` is `None`.
 pub(crate) fn let_read(
     world: &World,
     (namespace, account): (&str, &str),
@@ -395,7 +394,7 @@ subjects: [{{kind: ServiceAccount, name: {account}, namespace: {namespace}}}]
 }
 
 mod pem {
-    //! One certificate out of its PEM.
+    //! Decodes a certificate from PEM.
 
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject as _;

@@ -1,4 +1,4 @@
-//! A thousand watches over a few connections, each of which keeps all that it is sent.
+//! Opens a thousand watches over a few connections and keeps all bytes that each watch receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,27 +19,26 @@ use crate::abuse::{Fault, Peer};
 use crate::world::{Failure, Outcome, eventually};
 
 const CONNECTIONS: usize = 20;
-/// Half as many as one connection may have.
+/// Watches of one connection: half of the connection's stream limit.
 const OF_ONE: usize = 50;
 pub(crate) const WATCHES: usize = CONNECTIONS * OF_ONE;
 
-/// Those who watch, for as long as this lives.
+/// The open watches. They end when this value is dropped.
 pub(crate) struct Audience {
-    /// What each was sent.
-    heard: Vec<Arc<Mutex<Vec<u8>>>>,
+    /// The bytes that each watch received.
+    received: Vec<Arc<Mutex<Vec<u8>>>>,
     lines: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
     _runtime: Runtime,
 }
 
 impl Audience {
-    /// Opens all watches.
     pub(crate) fn gather(peer: &Peer, path: &str, accept: &str) -> Result<Self, Failure> {
         let runtime = Runtime::new()?;
         let (lines, ended): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
-        let heard: Vec<Arc<Mutex<Vec<u8>>>> = (0..WATCHES).map(|_| Arc::default()).collect();
+        let received: Vec<Arc<Mutex<Vec<u8>>>> = (0..WATCHES).map(|_| Arc::default()).collect();
         let opened = runtime.block_on(async {
-            for of_connection in heard.chunks(OF_ONE) {
+            for of_connection in received.chunks(OF_ONE) {
                 let tls = peer.tls(TcpStream::connect(peer.address).await?, "h2").await?;
                 let (mut sender, connection) =
                     http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
@@ -64,11 +63,11 @@ impl Audience {
             Ok::<_, Fault>(())
         });
         opened.map_err(|error| format!("not all watches are open: {error}"))?;
-        Ok(Self { heard, lines, ended, _runtime: runtime })
+        Ok(Self { received, lines, ended, _runtime: runtime })
     }
 
-    /// Waits until each was told of so many events, or as many in all.
-    pub(crate) fn hear(&self, events: usize, within: Duration) -> Outcome {
+    /// Waits until each watch has received `events` events, counted over all watches.
+    pub(crate) fn await_events(&self, events: usize, within: Duration) -> Outcome {
         let expected = events * WATCHES;
         eventually(within, || {
             let (lines, ended) =
@@ -78,14 +77,15 @@ impl Audience {
         })
     }
 
-    /// Checks that each was told of exactly these events, in this order, and that none has ended.
-    pub(crate) fn have_heard(&self, events: &[Value]) -> Outcome {
-        let first = self.heard[0].lock().clone();
-        let told = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let told = told.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
-        assert_eq!(told, events);
-        // Of one object the same bytes are sent to everybody.
-        let different = self.heard.iter().filter(|heard| *heard.lock() != first).count();
+    /// Checks that each watch received exactly these events in this order and that no watch has
+    /// ended.
+    pub(crate) fn check_events(&self, events: &[Value]) -> Outcome {
+        let first = self.received[0].lock().clone();
+        let received = first.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let received = received.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
+        assert_eq!(received, events);
+        // kubewarm sends the same bytes of an object to every watch.
+        let different = self.received.iter().filter(|received| *received.lock() != first).count();
         assert_eq!((different, self.ended.load(Ordering::Relaxed)), (0, 0), "of {WATCHES}");
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! An authorization webhook that answers reviews otherwise than real requests.
+//! An authorization webhook that answers reviews differently from real requests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::world::Failure;
 
-/// Allows `configmaps` in the namespace `boastful` in reviews only, and in `modest` to real requests
-/// only. About anything else it has no opinion. Its thread ends with the process.
+/// In the namespace `boastful` it allows `configmaps` only in reviews, in `modest` only in real
+/// requests. It has no opinion on anything else. Its thread ends with the process.
 pub(crate) struct Authorizer {
     kubeconfig: tempfile::NamedTempFile,
 }
@@ -35,7 +35,7 @@ current-context: webhook",
         Ok(Self { kubeconfig })
     }
 
-    /// What makes an API server ask it after RBAC.
+    /// Arguments that make an API server send requests to this webhook after RBAC.
     pub(crate) fn apiserver_args(&self) -> [String; 3] {
         [
             "--authorization-mode=Webhook".to_owned(),
@@ -57,8 +57,8 @@ fn answer(mut stream: &TcpStream) -> Result<(), Failure> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let asked: Value = serde_json::from_slice(&body)?;
-    let status = json!({"allowed": is_allowed(&asked["spec"]["resourceAttributes"])});
+    let review: Value = serde_json::from_slice(&body)?;
+    let status = json!({"allowed": is_allowed(&review["spec"]["resourceAttributes"])});
     let answer = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status,
     })
@@ -68,7 +68,7 @@ fn answer(mut stream: &TcpStream) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A real request has a version; a review that names none is about all of them.
+/// A real request has a version. A review without a version is about all versions.
 fn is_allowed(attributes: &Value) -> bool {
     let is_review = attributes["version"] == "*";
     let boasts = attributes["namespace"] == "boastful" && is_review;

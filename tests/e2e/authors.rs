@@ -1,11 +1,11 @@
-//! Who may name a ServiceAccount in a profile.
+//! The admission policy that controls which users may name a ServiceAccount in a profile.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-/// The rights to write profiles, and none on accounts.
+/// Permissions to write profiles, without permissions on `ServiceAccounts`.
 const WRITERS: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: profile-writer}
@@ -18,7 +18,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: profile-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: writers}]
 ";
 
-/// Lets a user do something with the account `reader`, and with no other.
+/// Grants a user one verb on the account `reader` only.
 fn may(verb: &str, resource: &str, user: &str, namespace: &str) -> String {
     format!(
         "apiVersion: rbac.authorization.k8s.io/v1
@@ -47,14 +47,14 @@ spec:
     )
 }
 
-/// Runs kubectl as the user of a kubeconfig.
+/// Runs kubectl with the kubeconfig of a user.
 fn run(world: &World, kubeconfig: &Path, args: &[&str]) -> Result<String, Failure> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     Ok(world.cluster.run(std::iter::once(kubeconfig.as_str()).chain(args.iter().copied()))?)
 }
 
 #[test]
-fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
+fn only_users_who_may_impersonate_an_account_can_name_it() -> Outcome {
     let world = World::lease()?;
     let policy = file("deploy/account-policy.yaml");
     world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
@@ -62,9 +62,9 @@ fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
     let home = world.namespace("home")?;
     world.cluster.apply(&may("use", "serviceaccounts", "ursula", &home))?;
     world.cluster.apply(&may("create", "serviceaccounts/token", "minna", &home))?;
-    let [nobody, ursula, minna] = ["nobody", "ursula", "minna"]
+    let [gustav, ursula, minna] = ["gustav", "ursula", "minna"]
         .map(|user| world.cluster.user_kubeconfig(user, Some("writers")));
-    let (nobody, ursula, minna) = (nobody?, ursula?, minna?);
+    let (gustav, ursula, minna) = (gustav?, ursula?, minna?);
     let folder = tempfile::tempdir()?;
     let apply = |who: &Path, name: &str, account: &str, priority: u32| {
         let path = folder.path().join("profile.yaml");
@@ -73,34 +73,35 @@ fn an_account_may_be_named_by_whoever_may_act_as_it() -> Outcome {
     };
     let (reader, other) = ("serviceAccountName: reader", "serviceAccountName: other");
 
-    // The policy takes hold a moment after it is made, and looks at changes: each try is another spec.
+    // The policy takes effect a moment after its creation and checks only changed specs, so each
+    // attempt changes the spec.
     let mut tries = 0;
     let refused = eventually(Duration::from_secs(30), || {
         tries += 1;
-        match apply(&nobody, "probe", reader, tries) {
+        match apply(&gustav, "probe", reader, tries) {
             Ok(_) => Err("not in force yet".into()),
             Err(error) if error.to_string().contains("kubewarm-accounts") => Ok(error.to_string()),
             Err(error) => Err(error),
         }
     })?;
-    for word in ["nobody", "ServiceAccount reader", &home, "\"use\"", "serviceaccounts/token"] {
+    for word in ["gustav", "ServiceAccount reader", &home, "\"use\"", "serviceaccounts/token"] {
         assert!(refused.contains(word), "{word:?} is not in {refused}");
     }
-    apply(&nobody, "own", "", 500)?;
+    apply(&gustav, "own", "", 500)?;
     apply(&ursula, "hers", reader, 500)?;
     apply(&minna, "minted", reader, 500)?;
     assert!(apply(&ursula, "hers", other, 500).is_err(), "the other account is not hers");
-    assert!(apply(&nobody, "own", reader, 500).is_err(), "naming one later is no way around");
+    assert!(apply(&gustav, "own", reader, 500).is_err(), "a later edit can name the account");
 
-    // What names no account, and what changes no spec, is nobody's affair.
-    assert!(apply(&nobody, "hers", reader, 501).is_err(), "another author, another spec");
-    run(&world, &nobody, &["label", "cprof", "hers", "-n", &home, "a=b"])?;
+    // The policy does not check profiles without an account, nor edits that leave the spec alone.
+    assert!(apply(&gustav, "hers", reader, 501).is_err(), "edits are checked too");
+    run(&world, &gustav, &["label", "cprof", "hers", "-n", &home, "a=b"])?;
     let status = r#"{"status": {"objects": 7}}"#;
     let patch = ["patch", "cprof", "hers", "-n", &home, "--subresource=status", "--type=merge"];
-    run(&world, &nobody, &[&patch[..], &["-p", status]].concat())?;
+    run(&world, &gustav, &[&patch[..], &["-p", status]].concat())?;
     let found = world.get(&home, "cprof", "hers")?;
     assert_eq!(found.pointer("/status/objects").and_then(serde_json::Value::as_u64), Some(7));
     apply(&ursula, "hers", reader, 501)?;
-    apply(&nobody, "hers", "", 500)?;
+    apply(&gustav, "hers", "", 500)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who may read metrics where `--metrics-auth` asks for a token: whom the real API server says.
+//! `--metrics-auth`: the API server decides which callers may read metrics.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::operator::Operator;
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-/// Ten seconds that a decision counts, and what a busy machine takes.
+/// Timeout for a changed decision: decisions count for ten seconds, the rest is for a busy machine.
 const REMEMBERED: Duration = Duration::from_secs(20);
 
-/// What the operator answers to the holder of this token.
+/// The operator's answer to the holder of this token.
 fn metrics(operator: &Operator, token: &str) -> Result<(u16, String), Failure> {
     operator.ask_with("/metrics", &format!("Authorization: Bearer {token}\r\n"))
 }
 
-/// Waits until the holder of this token is answered so.
+/// Waits until the operator answers the holder of this token with this status code.
 fn await_code(operator: &Operator, token: &str, expected: u16) -> Result<String, Failure> {
     eventually(REMEMBERED, || match metrics(operator, token)? {
         (code, body) if code == expected => Ok(body),
@@ -26,7 +26,7 @@ fn await_code(operator: &Operator, token: &str, expected: u16) -> Result<String,
 }
 
 #[test]
-fn metrics_are_for_whom_the_api_server_says() -> Outcome {
+fn metrics_are_served_to_callers_that_the_api_server_authorizes() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start_with(&world, &["--metrics-auth"])?;
     let team = world.namespace("team")?;
@@ -34,7 +34,7 @@ fn metrics_are_for_whom_the_api_server_says() -> Outcome {
     let token = world.cluster.run(["create", "token", "scraper", "-n", &team])?;
     let token = token.trim();
 
-    // Before it may ask, kubewarm says what it lacks.
+    // While kubewarm has no permission to send reviews, its answer names what is missing.
     let (code, body) = metrics(&operator, token)?;
     assert_eq!(code, 503, "{body}");
     assert!(body.contains("`kubewarm rbac --operator --metrics-auth`"), "{body}");
@@ -54,7 +54,7 @@ fn metrics_are_for_whom_the_api_server_says() -> Outcome {
         assert_ne!(operator.ask(path)?.0, 401, "{path} is for probes and port-forwards");
     }
 
-    // As it is told.
+    // Grant the permission with the commands that the answer names.
     let commands = refused.lines().filter_map(|line| line.strip_prefix("kubectl "));
     let commands: Vec<_> = commands.map(|line| line.replace("NAME", "scraper")).collect();
     assert_eq!(commands.len(), 2, "{refused}");
@@ -67,20 +67,20 @@ fn metrics_are_for_whom_the_api_server_says() -> Outcome {
     world.cluster.run(["delete", "clusterrolebinding", "scraper"])?;
     await_code(&operator, token, 403)?;
     let log = operator.process.log();
-    assert!(!log.contains(token), "no token is logged");
+    assert!(!log.contains(token), "a token is logged");
     assert!(log.contains("callers are told apart again"), "{log}");
     Ok(())
 }
 
 #[test]
-fn what_no_role_can_grant_is_refused_by_name() -> Outcome {
+fn flags_that_need_a_cluster_role_are_rejected_by_name() -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
         .args(["run", "--metrics-auth", "--watch-namespaces", "shop"])
         .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     for word in ["--metrics-auth", "--watch-namespaces", "TokenReviews", "cluster-scoped"] {
-        assert!(said.contains(word), "{said}");
+        assert!(stderr.contains(word), "{stderr}");
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Client certificates: who is known by them on the read address, and who is not. No header says who somebody is.
+//! Client certificates on the read address: which ones authenticate a user. No header changes the
+//! user.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
-/// How long a certificate is good that ends during a watch.
+/// Validity of a certificate that expires during a watch.
 const SHORT: Duration = Duration::from_secs(20);
-/// Until such a watch has ended: what is known of a certificate for 10 s, the next check, a busy machine.
+/// Timeout for the end of such a watch: 10 s in which a certificate's review counts, the next
+/// check, a busy machine.
 const ENDED: Duration = Duration::from_mins(2);
 
-/// A CA of the test's.
+/// A certificate authority of the test.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -45,7 +47,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(wanted, key), file })
     }
 
-    /// Files with a certificate of a user in groups, and its key.
+    /// Writes a certificate for a user in groups, and its key. Returns both paths.
     fn sign(&self, user: &str, groups: &[&str], made: Made) -> Result<(PathBuf, PathBuf), Failure> {
         let mut wanted = CertificateParams::default();
         wanted.distinguished_name = DistinguishedName::new();
@@ -70,42 +72,42 @@ impl Authority {
     }
 }
 
-/// One who asks, with what, and what is answered.
+/// One request with its credentials, and the expected answer.
 struct Case<'a> {
-    told: &'a str,
+    name: &'a str,
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
-    says: &'a str,
+    part: &'a str,
 }
 
 fn of<'a>(
-    told: &'a str,
+    name: &'a str,
     pair: Option<&'a (PathBuf, PathBuf)>,
     headers: &'a [(&'a str, &'a str)],
     code: u16,
-    says: &'a str,
+    part: &'a str,
 ) -> Case<'a> {
-    Case { told, pair, headers, code, says }
+    Case { name, pair, headers, code, part }
 }
 
 fn ask(served: &Served, path: &str, case: &Case<'_>) -> Result<Reply, Failure> {
-    let asked = match case.pair {
+    let client = match case.pair {
         Some(pair) => served.server_for(pair)?,
         None => served.server()?,
     };
-    let reply = asked.ask("GET", path, case.headers)?;
-    assert_eq!(reply.code, case.code, "{}: {reply:?}", case.told);
-    assert!(reply.text.contains(case.says), "{}: {reply:?}", case.told);
+    let reply = client.ask("GET", path, case.headers)?;
+    assert_eq!(reply.code, case.code, "{}: {reply:?}", case.name);
+    assert!(reply.text.contains(case.part), "{}: {reply:?}", case.name);
     Ok(reply)
 }
 
 #[test]
-fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
+fn a_certificate_identifies_the_reader_and_no_header_does() -> Outcome {
     let world = World::lease()?;
     let folder = world.cluster.folder().to_owned();
     let made = |name: &str| Authority::new(&folder, name);
-    let (people, strangers) = (made("people")?, made("strangers")?);
+    let (people, others) = (made("people")?, made("others")?);
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let flags = ["--forward", "--client-ca-file", &text(&people.file)];
     let mut served = Served::start(&world, &flags)?;
@@ -120,7 +122,7 @@ fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     kubectl(&format!(
         "create rolebinding reader -n {team} --role=reader --user=jane --group=readers"
     ))?;
-    let nobody = format!("Bearer {}", account(&world, &team, "nobody")?);
+    let denied = format!("Bearer {}", account(&world, &team, "denied")?);
     let reader = account(&world, &team, "reader")?;
     kubectl(&format!(
         "create rolebinding account -n {team} --role=reader --serviceaccount={team}:reader"
@@ -130,7 +132,7 @@ fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     let jane = people.sign("jane", &[], Made::Well)?;
     let john = people.sign("john", &["writers", "readers"], Made::Well)?;
     let mary = people.sign("mary", &[], Made::Well)?;
-    let strange = strangers.sign("jane", &["readers"], Made::Well)?;
+    let strange = others.sign("jane", &["readers"], Made::Well)?;
     let ended = people.sign("jane", &[], Made::Until(SystemTime::now() - SHORT))?;
     let unfit = people.sign("jane", &[], Made::For(ExtendedKeyUsagePurpose::ServerAuth))?;
     let anonymous = people.sign("system:anonymous", &["readers"], Made::Well)?;
@@ -138,66 +140,67 @@ fn a_certificate_says_who_reads_and_no_header_does() -> Outcome {
     let own = format!("/api/v1/namespaces/{team}/configmaps");
     let as_jane = ("x-remote-user", "jane");
     let in_readers = ("x-remote-group", "readers");
-    let (of_reader, of_nobody) = (("authorization", &*reader), ("authorization", &*nobody));
+    let (of_reader, of_denied) = (("authorization", &*reader), ("authorization", &*denied));
     let mary_is_not = r#"User \"mary\" cannot list resource"#;
     let jane_is_not = r#"User \"jane\" cannot list resource"#;
     for case in [
-        of("its name may", Some(&jane), &[], 200, "ConfigMapList"),
-        of("one of its groups may", Some(&john), &[], 200, "ConfigMapList"),
-        of("it may not", Some(&mary), &[], 403, mary_is_not),
-        of("of another CA", Some(&strange), &[], 401, "Unauthorized"),
-        of("it has ended", Some(&ended), &[], 401, "Unauthorized"),
-        of("it is a server's", Some(&unfit), &[], 401, "Unauthorized"),
-        of("nobody is anonymous", Some(&anonymous), &[], 401, "Unauthorized"),
-        of("of another CA, and a token", Some(&strange), &[of_reader], 200, "ConfigMapList"),
-        of("it counts before a token", Some(&jane), &[of_nobody], 200, "ConfigMapList"),
-        of("it counts before a token", Some(&mary), &[of_reader], 403, mary_is_not),
-        of("it acts as nobody", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
-        of("a header is not believed", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
-        of("of another CA, and a header", Some(&strange), &[as_jane], 401, "Unauthorized"),
+        of("a user with permission", Some(&jane), &[], 200, "ConfigMapList"),
+        of("a group with permission", Some(&john), &[], 200, "ConfigMapList"),
+        of("without permission", Some(&mary), &[], 403, mary_is_not),
+        of("another CA", Some(&strange), &[], 401, "Unauthorized"),
+        of("expired", Some(&ended), &[], 401, "Unauthorized"),
+        of("a server certificate", Some(&unfit), &[], 401, "Unauthorized"),
+        of("an anonymous user", Some(&anonymous), &[], 401, "Unauthorized"),
+        of("another CA, and a token", Some(&strange), &[of_reader], 200, "ConfigMapList"),
+        of("a token has no effect", Some(&jane), &[of_denied], 200, "ConfigMapList"),
+        of("a token adds no permission", Some(&mary), &[of_reader], 403, mary_is_not),
+        of("impersonation", Some(&jane), &[("impersonate-user", "john")], 403, "CannotForward"),
+        of("a header has no effect", Some(&mary), &[as_jane, in_readers], 403, mary_is_not),
+        of("another CA, and a header", Some(&strange), &[as_jane], 401, "Unauthorized"),
         of("without a certificate", None, &[as_jane, in_readers], 401, "Unauthorized"),
-        of("with a token it is its owner", None, &[as_jane, of_reader], 200, "ConfigMapList"),
+        of("a token and a header", None, &[as_jane, of_reader], 200, "ConfigMapList"),
     ] {
         ask(&served, &own, &case)?;
     }
-    // Neither goes anywhere else, nor is anything sent on.
+    // The user may not read other namespaces, and kubewarm forwards no request with a certificate.
     let elsewhere = "/api/v1/configmaps";
     ask(&served, elsewhere, &of("elsewhere", Some(&jane), &[in_readers], 403, jane_is_not))?;
     let services = format!("/api/v1/namespaces/{team}/services");
     for headers in [&[][..], &[of_reader]] {
-        let case = of("not sent on", Some(&jane), headers, 403, "");
+        let case = of("not forwarded", Some(&jane), headers, 403, "");
         ask(&served, &services, &case)?;
     }
     let written = served.server_for(&john)?.ask("DELETE", &format!("{own}/none"), &[of_reader])?;
     assert_eq!((written.code, &written.json()["reason"]), (403, &"CannotForward".into()));
-    ask(&served, "/api", &of("discovery is from here", Some(&jane), &[], 200, "APIVersions"))?;
+    ask(&served, "/api", &of("discovery", Some(&jane), &[], 200, "APIVersions"))?;
 
-    what_ends_counts_no_more(&served, (&people, &strangers), &own)?;
-    its_own_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
+    expired_and_removed_certificates_are_rejected(&served, (&people, &others), &own)?;
+    the_servers_certificate_is_replaced(&world, &mut served, (&team, &own), of_reader)
 }
 
-/// Of `people`, whose CAs become those of `strangers`.
-fn what_ends_counts_no_more(
+/// Replaces the CAs of `people` by the CAs of `others`. Expired and removed certificates are
+/// rejected.
+fn expired_and_removed_certificates_are_rejected(
     served: &Served,
-    (people, strangers): (&Authority, &Authority),
+    (people, others): (&Authority, &Authority),
     own: &str,
 ) -> Outcome {
     let jane = people.sign("jane", &[], Made::Well)?;
-    let strange = strangers.sign("jane", &["readers"], Made::Well)?;
-    // A certificate that ends cuts its watch off.
+    let strange = others.sign("jane", &["readers"], Made::Well)?;
+    // An expired certificate ends its watch.
     let short = people.sign("jane", &[], Made::Until(SystemTime::now() + SHORT))?;
     let short = served.server_for(&short)?;
     let watch = short.watch("", &format!("{own}?watch=true"), "application/json")?;
     assert_eq!(watch.code, 200);
     assert!(!watch.is_over());
-    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
     assert_eq!(short.ask("GET", own, &[])?.code, 401);
 
-    // A CA that is taken out of the file counts no more, on open connections neither.
+    // kubewarm rejects certificates of a removed CA, on open connections too.
     let before = served.server_for(&jane)?;
     assert_eq!(before.ask("GET", own, &[])?.code, 200);
     let next = people.file.with_extension("next");
-    fs::copy(&strangers.file, &next)?;
+    fs::copy(&others.file, &next)?;
     fs::rename(next, &people.file)?;
     eventually(SOON, || match before.ask("GET", own, &[])?.code {
         401 => Ok(()),
@@ -207,19 +210,19 @@ fn what_ends_counts_no_more(
     Ok(())
 }
 
-/// New connections are shown the new one; those that are open go on.
-fn its_own_certificate_is_replaced(
+/// kubewarm shows a replaced certificate to new connections and keeps open connections.
+fn the_servers_certificate_is_replaced(
     world: &World,
     served: &mut Served,
     (team, own): (&str, &str),
     of_reader: (&str, &str),
 ) -> Outcome {
     let token = of_reader.1.trim_start_matches("Bearer ");
-    // Each of these trusts the certificate of now, and no other.
+    // Each of these clients trusts only the current certificate.
     let (open, watcher, late) = (served.server()?, served.server()?, served.server()?);
     let watch = watcher.watch(token, &format!("{own}?watch=true"), "application/json")?;
     assert_eq!((watch.code, open.get(token, own)?.code), (200, 200));
-    served.certify_anew()?;
+    served.renew_certificate()?;
     eventually(SOON, || {
         assert_eq!(open.get(token, own)?.code, 200);
         match served.server()?.get(token, own)?.code {
@@ -233,22 +236,25 @@ fn its_own_certificate_is_replaced(
     world.cluster.run(["create", "configmap", "renewed", "-n", team])?;
     eventually(SOON, || {
         let is_it = |it: &Value| it["object"]["metadata"]["name"] == "renewed";
-        if watch.events().iter().any(is_it) { Ok(()) } else { Err("it is not told".into()) }
+        if watch.events().iter().any(is_it) { Ok(()) } else { Err("no event".into()) }
     })?;
     assert!(!watch.is_over());
     Ok(())
 }
 
 #[test]
-fn who_has_no_token_to_ask_with_is_refused_by_name() -> Outcome {
+fn a_caller_without_a_token_for_reviews_is_rejected_by_name() -> Outcome {
     for more in [&["--auth=caller-token"][..], &["--watch-namespaces=shop"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
             .args(["run", "--client-ca-file=ca.crt"])
             .args(more)
             .output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("--client-ca-file") && said.contains("--auth=delegated"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains("--client-ca-file") && stderr.contains("--auth=delegated"),
+            "{stderr}"
+        );
     }
     Ok(())
 }

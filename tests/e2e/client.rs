@@ -1,4 +1,4 @@
-//! Reads of one object through one connection: tests that wait for a state read it five times a second.
+//! Reads single objects over one connection, for tests that poll a state five times a second.
 
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::runtime::Runtime;
 
 use crate::world::Failure;
 
-/// A server that is frozen or restarts does not answer; who waits for a state tries again.
+/// Timeout of one read. A frozen or restarting server does not answer, and the caller tries again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client of the administrator's. Tests are functions, some of which run inside a runtime, so requests
-/// run on another one.
+/// The administrator's client. Tests are synchronous functions, and some run inside a runtime, so
+/// requests run on another runtime.
 #[derive(Default)]
 pub(crate) struct Reader {
     client: OnceLock<Client>,
@@ -35,7 +35,7 @@ impl Reader {
             let answer = tokio::time::timeout(TIMEOUT, client.request(request)).await;
             let answer = answer.map_err(|_elapsed| format!("no answer within {TIMEOUT:?}"));
             let answer = answer.and_then(|answer| answer.map_err(|error| error.to_string()));
-            // The test waits for it.
+            // The caller waits for this message.
             let _ = sender.send(answer);
         });
         Ok(receiver.recv()??)

@@ -1,4 +1,5 @@
-//! What `status` and `wait` say and how they exit, while the test plays the operator.
+//! Output and exit codes of `kubewarm status` and `kubewarm wait`. The test writes the statuses in
+//! place of an operator.
 
 use std::process::{Command, Output, Stdio};
 
@@ -16,7 +17,8 @@ spec:
     resource: pods
 ";
 
-/// A status that says ready of generation 1; its message would clear a terminal.
+/// A status that is ready for generation 1. Its message contains a sequence that would clear a
+/// terminal.
 const READY: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "1/1", "objects": 3,
   "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
   "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
@@ -29,7 +31,7 @@ fn kubewarm(cluster: &ControlPlane, args: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn result_of(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -56,17 +58,17 @@ fn wait_ends_when_the_profile_is_ready_and_not_before() -> Outcome {
     let namespace = world.namespace("waiting")?;
     let wait = |timeout| kubewarm(&world.cluster, &["wait", "checkout", "-n", &namespace, timeout]);
 
-    let (code, _, told) = said(&wait("--timeout=0").output()?);
-    assert_eq!(code, Some(1), "{told}");
-    let (code, _, told) = said(&wait("--timeout=1").output()?);
-    assert_eq!(code, Some(3), "{told}");
-    assert!(told.contains("there is no CacheProfile"), "{told}");
+    let (code, _, stderr) = result_of(&wait("--timeout=0").output()?);
+    assert_eq!(code, Some(1), "{stderr}");
+    let (code, _, stderr) = result_of(&wait("--timeout=1").output()?);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("there is no CacheProfile"), "{stderr}");
 
     let waiting = wait("--timeout=60").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
     play_operator(&world.cluster, &namespace)?;
-    let (code, _, told) = said(&waiting.wait_with_output()?);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, _, stderr) = result_of(&waiting.wait_with_output()?);
+    assert_eq!(code, Some(0), "{stderr}");
     Ok(())
 }
 
@@ -76,18 +78,18 @@ fn status_exits_by_readiness_and_cannot_steer_a_terminal() -> Outcome {
     let namespace = world.namespace("looking")?;
     let status = |more: &[&str]| {
         let args = [&["status", "-n", &namespace], more].concat();
-        kubewarm(&world.cluster, &args).output().map(|output| said(&output))
+        kubewarm(&world.cluster, &args).output().map(|output| result_of(&output))
     };
-    let (code, _, told) = status(&[])?;
-    assert_eq!(code, Some(1), "{told}");
-    let (code, _, told) = status(&["absent"])?;
-    assert_eq!(code, Some(2), "{told}");
+    let (code, _, stderr) = status(&[])?;
+    assert_eq!(code, Some(1), "{stderr}");
+    let (code, _, stderr) = status(&["absent"])?;
+    assert_eq!(code, Some(2), "{stderr}");
 
     world.cluster.apply(&PROFILE.replace("NAMESPACE", &namespace))?;
     play_operator(&world.cluster, &namespace)?;
     for format in [&[][..], &["-o", "json"], &["-o", "yaml"]] {
-        let (code, shown, told) = status(format)?;
-        assert_eq!(code, Some(0), "{told}");
+        let (code, shown, stderr) = status(format)?;
+        assert_eq!(code, Some(0), "{stderr}");
         assert!(shown.contains("checkout") && !shown.contains('\u{1b}'), "{shown}");
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! How new answers are: as new as each profile has them be, or there are none.
+//! The read modes of profiles: how recent answers are, and when kubewarm answers with an error
+//! instead.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Ten times what a profile has them be.
+/// Timeout for a state to become stale: ten times the staleness limit of the profiles.
 const LATER: Duration = Duration::from_secs(100);
-/// Of writes, each of which is read at once.
+/// Writes, each followed by a read at once.
 const ROUNDS: usize = 50;
 const READERS: usize = 100;
 
-/// Namespaces by what their profiles want.
+/// Namespaces, one for each read mode.
 struct Scene {
     world: World,
     served: Served,
@@ -89,19 +90,19 @@ fn named(list: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn answers_are_as_new_as_their_profile_has_them_be() -> Outcome {
+fn answers_are_as_recent_as_their_profile_requires() -> Outcome {
     let scene = Scene::start()?;
-    what_was_written_just_before_is_seen(&scene)?;
-    a_version_that_is_asked_for_is_waited_for(&scene)?;
-    a_version_of_the_future_is_refused_as_by_the_api_server(&scene)?;
-    readers_share_what_is_asked_for_them(&scene)?;
-    a_frozen_server_proves_nothing(&scene)?;
-    what_grows_old_is_answered_to_those_who_want_it(&scene)?;
-    what_is_not_warm_is_refused_at_once(&scene)
+    a_read_contains_the_previous_write(&scene)?;
+    a_read_waits_for_the_requested_version(&scene)?;
+    a_future_version_gets_the_api_servers_error(&scene)?;
+    readers_share_freshness_checks(&scene)?;
+    a_frozen_server_confirms_no_read(&scene)?;
+    stale_data_is_served_only_with_eventual_consistency(&scene)?;
+    a_cold_store_is_rejected_at_once(&scene)
 }
 
-/// Through the API server, by whoever asks the cache in the next moment.
-fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
+/// The caller writes through the API server and then reads from the cache.
+fn a_read_contains_the_previous_write(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, strict, .. } = scene;
     let all = configmaps(strict);
     for n in 0..ROUNDS {
@@ -112,13 +113,13 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
         let listed = reads.get(token, &all)?;
         assert!(listed.code == 200 && named(&listed.json(), &name), "created: {listed:?}");
         if n % 10 == 0 {
-            is_among_what_a_watch_begins_with(scene, &all, &name)?;
+            is_among_the_initial_events(scene, &all, &name)?;
         }
         let body = json!({"data": {"n": "1"}});
         let patched = api.write(token, ("PATCH", &one), &body)?.json();
         let got = reads.get(token, &one)?.json();
         assert_eq!(got["metadata"]["resourceVersion"], patched["metadata"]["resourceVersion"]);
-        // Of another kind: the version of all moves on, and nothing of this cell happens.
+        // A write of another kind raises the newest version without an event for this informer.
         let other = format!("/api/v1/namespaces/{strict}/serviceaccounts");
         let body = json!({"metadata": {"name": name}});
         assert_eq!(api.write(token, ("POST", &other), &body)?.code, 201);
@@ -130,12 +131,12 @@ fn what_was_written_just_before_is_seen(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// As informers ask that begin with a watch.
-fn is_among_what_a_watch_begins_with(scene: &Scene, all: &str, name: &str) -> Outcome {
+/// Reads with a watch that sends initial events, as streaming informers do.
+fn is_among_the_initial_events(scene: &Scene, all: &str, name: &str) -> Outcome {
     let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true";
     let matched = "resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
-    let told = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
-    let events = told.text.lines().map(serde_json::from_str::<Value>);
+    let reply = scene.reads.get(&scene.token, &format!("{all}?{query}&{matched}"))?;
+    let events = reply.text.lines().map(serde_json::from_str::<Value>);
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let is_end = |event: &Value| {
         let notes = &event["object"]["metadata"]["annotations"];
@@ -143,16 +144,16 @@ fn is_among_what_a_watch_begins_with(scene: &Scene, all: &str, name: &str) -> Ou
     };
     let mut initial = events.iter().take_while(|event| !is_end(event));
     let is_there = initial.any(|event| event["object"]["metadata"]["name"] == *name);
-    assert!(is_there && events.iter().any(is_end), "{told:?}");
+    assert!(is_there && events.iter().any(is_end), "{reply:?}");
     Ok(())
 }
 
-/// Whatever the profile: whoever knows the version of a write reads that write, or something newer; or that very version, if
-/// that is asked for. Nothing else is written here.
-fn a_version_that_is_asked_for_is_waited_for(scene: &Scene) -> Outcome {
+/// In every mode, a read with the version of a write returns that version or a newer one. An exact
+/// read returns exactly that version. The test writes nothing else.
+fn a_read_waits_for_the_requested_version(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, bounded, eventual, .. } = scene;
     for n in 0..ROUNDS {
-        // Not of Strict ones: what these answer is as new without it.
+        // Strict profiles are left out: their answers are as recent without a version.
         let all = configmaps(if n % 2 == 0 { eventual } else { bounded });
         let name = format!("y{n}");
         let one = format!("{all}/{name}");
@@ -173,31 +174,32 @@ fn a_version_that_is_asked_for_is_waited_for(scene: &Scene) -> Outcome {
         let list = listed.json();
         let mut items = list["items"].as_array().into_iter().flatten();
         let item = items.find(|item| item["metadata"]["name"] == *name);
-        let item = item.ok_or_else(|| format!("{name} is not there: {listed:?}"))?;
+        let item = item.ok_or_else(|| format!("{name} is missing: {listed:?}"))?;
         assert_eq!((version(item)?, &item["data"]["n"]), (at, &json!("1")), "{item}");
         assert!(version(&list)? >= at, "{listed:?}");
 
-        // Other objects change meanwhile, so the table is past that version when the list arrives.
+        // Other objects change meanwhile, so the store is past that version when the list request
+        // arrives.
         let exact = if n % 4 < 2 { "limit=500" } else { "resourceVersionMatch=Exact" };
         for value in ["first", "second", "third"] {
             let body = json!({"data": {"n": value}});
             let at = version(&api.write(token, ("PATCH", &one), &body)?.json())?;
             api.write(token, ("PATCH", &one), &json!({"data": {"n": "later"}}))?;
             let listed = reads.get(token, &format!("{all}?resourceVersion={at}&{exact}"))?;
-            assert_eq!(listed.code, 200, "exactly: {listed:?}");
+            assert_eq!(listed.code, 200, "list at an exact version: {listed:?}");
             let list = listed.json();
             assert_eq!(version(&list)?, at, "{listed:?}");
             let mut items = list["items"].as_array().into_iter().flatten();
             let item = items.find(|item| item["metadata"]["name"] == *name);
             assert_eq!(item.map(|item| &item["data"]["n"]), Some(&json!(value)), "{listed:?}");
             let theirs = api.get(token, &format!("{all}?resourceVersion={at}&{exact}"))?.json();
-            assert_eq!(states(&list)?, states(&theirs)?, "as the API server lists it");
+            assert_eq!(states(&list)?, states(&theirs)?, "the list differs from the API server's");
         }
     }
     Ok(())
 }
 
-/// Name, version and data of each object in a list.
+/// Returns name, version and data of each object in a list.
 fn states(list: &Value) -> Result<Vec<(String, u64, Value)>, Failure> {
     let items = list["items"].as_array().ok_or("no items")?.iter();
     let state = |item: &Value| {
@@ -211,7 +213,7 @@ fn version(object: &Value) -> Result<u64, Failure> {
     Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
 }
 
-fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Outcome {
+fn a_future_version_gets_the_api_servers_error(scene: &Scene) -> Outcome {
     let all = configmaps(&scene.bounded);
     let future = version(&scene.api.get(&scene.token, &all)?.json())? + 1_000_000;
     let words = format!("Timeout: Too large resource version: {future}, current: ");
@@ -220,12 +222,12 @@ fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Out
         format!("{all}?resourceVersion={future}&resourceVersionMatch=NotOlderThan&limit=5"),
         format!("{all}?resourceVersion={future}&resourceVersionMatch=Exact"),
         format!("{all}?resourceVersion={future}&limit=5"),
-        // Of one that is there, which makes no difference, and of one that may come.
+        // One object exists and one does not. Both answers are the same.
         format!("{all}/y1?resourceVersion={future}"),
         format!("{all}/none?resourceVersion={future}"),
     ] {
-        // Each says how far it is itself.
-        let told = |server: &Server| -> Result<_, Failure> {
+        // Each message contains the server's own newest version.
+        let refusal = |server: &Server| -> Result<_, Failure> {
             let reply = server.get(&scene.token, &path)?;
             let mut status = reply.json();
             let message = status["message"].as_str().unwrap_or_default();
@@ -235,13 +237,13 @@ fn a_version_of_the_future_is_refused_as_by_the_api_server(scene: &Scene) -> Out
             status["message"] = json!(words);
             Ok((reply.code, reply.header("retry-after").to_owned(), status))
         };
-        let (ours, theirs) = (told(&scene.reads)?, told(&scene.api)?);
+        let (ours, theirs) = (refusal(&scene.reads)?, refusal(&scene.api)?);
         assert_eq!((ours.0, &ours), (504, &theirs), "{path}");
     }
     Ok(())
 }
 
-fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
+fn readers_share_freshness_checks(scene: &Scene) -> Outcome {
     let before = std::fs::read_to_string(scene.world.cluster.audit_log())?.len();
     let codes = std::thread::scope(|scope| {
         let readers: Vec<_> =
@@ -251,18 +253,19 @@ fn readers_share_what_is_asked_for_them(scene: &Scene) -> Outcome {
     assert!(codes.iter().all(|code| *code == Some(200)), "{codes:?}");
     let path = configmaps(&scene.strict);
     let log = std::fs::read_to_string(scene.world.cluster.audit_log())?;
-    let asked = log.get(before..).unwrap_or_default().lines().filter(|line| {
+    let checks = log.get(before..).unwrap_or_default().lines().filter(|line| {
         line.contains(&format!("{path}?limit=200")) && line.contains("ResponseComplete")
     });
-    let asked = asked.count();
-    // How many share one depends on how fast they come. Without sharing each makes its own.
-    assert!((1..=READERS / 2).contains(&asked), "{asked} requests for {READERS} readers");
+    let checks = checks.count();
+    // How many readers share one request depends on their timing. Without sharing, each reader
+    // would cause one.
+    assert!((1..=READERS / 2).contains(&checks), "{checks} requests for {READERS} readers");
     Ok(())
 }
 
-fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
+fn a_frozen_server_confirms_no_read(scene: &Scene) -> Outcome {
     let Scene { strict, bounded, eventual, .. } = scene;
-    // Who asks has been asked about just before.
+    // The reads before the freeze also fill the cache of access decisions.
     assert_eq!([strict, bounded, eventual].map(|it| scene.code(it).ok()), [Some(200); 3]);
     scene.world.cluster.apiserver().freeze()?;
     let answers = || -> Result<_, Failure> {
@@ -279,12 +282,13 @@ fn a_frozen_server_proves_nothing(scene: &Scene) -> Outcome {
     })
 }
 
-/// A profile that is paused grows old while everything else goes on.
-fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
+/// A paused profile becomes stale while everything else continues.
+fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome {
     for (namespace, serving) in scene.profiles() {
         Profile::apply(&scene.world, namespace, "p", &spec("Paused", serving))?;
     }
-    // Until its cell is held, what is asked for is proved, and truly so. A condition speaks of the profile alone.
+    // Until the pause takes effect, freshness checks succeed and reads are fresh. The condition
+    // describes only the profile.
     for (namespace, _) in scene.profiles() {
         eventually(SOON, || {
             let cell = cell(&scene.served.operator, namespace, "configmaps")?;
@@ -302,20 +306,20 @@ fn what_grows_old_is_answered_to_those_who_want_it(scene: &Scene) -> Outcome {
         let warning = late.header("warning");
         if warning.starts_with("299 - ") { Ok(()) } else { Err(format!("{late:?}").into()) }
     })?;
-    // Nor does a watch that begins with it keep that to itself.
+    // A watch that starts with stale data also has the warning.
     let all = configmaps(&scene.eventual);
     let watched = scene
         .reads
         .get(&scene.token, &format!("{all}?watch=1&resourceVersion=0&timeoutSeconds=1"))?;
     assert_eq!(watched.code, 200, "{watched:?}");
     assert!(watched.header("warning").starts_with("299 - "), "{watched:?}");
-    // That something is gone is said by nobody who is not sure of it.
+    // A 404 needs a fresh store, so the answer for a missing object is 504.
     let none = format!("{}/none", configmaps(&scene.eventual));
     assert_eq!(scene.reads.get(&scene.token, &none)?.code, 504);
     Ok(())
 }
 
-fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
+fn a_cold_store_is_rejected_at_once(scene: &Scene) -> Outcome {
     let spec =
         "{reads: {coldReadTimeoutSeconds: 0}, targets: [{name: all, resource: services}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
@@ -324,6 +328,6 @@ fn what_is_not_warm_is_refused_at_once(scene: &Scene) -> Outcome {
     let began = std::time::Instant::now();
     let reply = scene.reads.get(&scene.token, &path)?;
     assert_eq!((reply.code, &reply.json()["reason"]), (429, &json!("TooManyRequests")));
-    assert!(began.elapsed() < Duration::from_secs(3), "it waited");
+    assert!(began.elapsed() < Duration::from_secs(3), "the refusal was delayed");
     Ok(())
 }

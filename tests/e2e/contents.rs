@@ -1,4 +1,4 @@
-//! What tables hold beside what the API server has.
+//! Compares the contents of stores with the contents of the API server.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::world::Failure;
 use crate::writers::send;
 
-/// Objects copied out of a table at a time.
+/// Objects copied from a store at a time.
 const PAGE: usize = 50;
 
-/// Reads page by page and names what went back to an older version.
+/// Reads the stores page by page until `stop`, and reports an object or a store that went back to
+/// an older version.
 pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result<u64, String> {
     let mut seen: Vec<(Option<ResourceVersion>, HashMap<ObjectKey, ResourceVersion>)> =
         vec![Default::default(); tables.len()];
@@ -25,10 +26,10 @@ pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result
         for (table, (newest, objects)) in tables.iter().zip(&mut seen) {
             let mut after = None;
             loop {
-                // The version is read first, so that no object is older than it says.
+                // The version is read before the objects, so that no object is older than it.
                 let version = table.version();
                 if went_back(newest.as_ref(), version.as_ref()) {
-                    return Err(format!("the table, from {newest:?} to {version:?}"));
+                    return Err(format!("the store, from {newest:?} to {version:?}"));
                 }
                 *newest = version;
                 let rows = table.versions(after.as_ref(), PAGE);
@@ -61,7 +62,7 @@ fn went_back(last: Option<&ResourceVersion>, now: Option<&ResourceVersion>) -> b
     }
 }
 
-/// By `namespace/name` what an object is: its UID, its version and its body without what is not kept.
+/// UID, version and stored part of the body of each object, by `namespace/name`.
 pub(crate) type Contents = BTreeMap<String, (String, String, Value)>;
 
 fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
@@ -75,28 +76,28 @@ fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
     Some((key, (text("uid")?, text("resourceVersion")?, body.clone())))
 }
 
-/// What a table holds.
+/// The contents of a store.
 pub(crate) fn held(table: &Reader) -> Result<Contents, Failure> {
     let mut all = Contents::new();
     for object in table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)) {
         let (key, entry) =
             contents(serde_json::from_slice(&object.body)?).ok_or("an object without a name")?;
-        assert!(key.ends_with(&format!("/{}", object.key.name)), "the key is the body's");
-        assert_eq!(object.uid.to_string(), entry.0, "the uid is the body's");
+        assert!(key.ends_with(&format!("/{}", object.key.name)), "the key differs from the body");
+        assert_eq!(object.uid.to_string(), entry.0, "the UID differs from the body");
         assert_eq!(object.version.map(|it| it.to_string()).as_ref(), Some(&entry.1));
         all.insert(key, entry);
     }
     Ok(all)
 }
 
-/// What the API server has in the collection at `path`.
+/// The contents of the collection at `path` on the API server.
 pub(crate) async fn listed(client: &Client, path: &str) -> Result<Contents, Failure> {
     let list = send(client, "GET", path, None).await?;
     let items = list["items"].as_array().ok_or("no items")?;
     Ok(items.iter().cloned().filter_map(contents).collect())
 }
 
-/// The first thing that differs.
+/// Describes the first difference.
 pub(crate) fn difference(expected: &Contents, held: &Contents) -> String {
     let names: BTreeSet<_> = expected.keys().chain(held.keys()).collect();
     let differs = names.into_iter().find(|name| expected.get(*name) != held.get(*name));
@@ -104,7 +105,7 @@ pub(crate) fn difference(expected: &Contents, held: &Contents) -> String {
     format!("{name} is {:#?}, held as {:#?}", expected.get(name), held.get(name))
 }
 
-/// Where every cell stands.
+/// The states of all informers.
 pub(crate) fn states(reports: &Reports) -> String {
     let all = reports.all().into_iter();
     let all = all.map(|(key, report)| format!("{key} is {:?}: {:?}", report.phase, report.fault));

@@ -1,4 +1,4 @@
-//! A load balancer with a short idea of how long a connection may last.
+//! A load balancer that closes connections after a short time.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::operator::NAMESPACE;
 use crate::world::{Failure, World};
 
-/// How long it lets a connection live.
+/// The time after which it closes a connection.
 const LIFE: Duration = Duration::from_secs(2);
 
-/// A kubeconfig of the operator's account by way of one that stands before the API server. Its thread
-/// ends with the process.
+/// Starts a proxy in front of the API server and returns the operator's kubeconfig with the proxy's
+/// address. The proxy's thread ends with the process.
 pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
     let direct = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
     let server = world.cluster.server_url();
@@ -30,7 +30,7 @@ pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Passes bytes on both ways until the time is over.
+/// Copies bytes in both directions until the time is over.
 fn pass(client: &TcpStream, upstream: SocketAddr) -> std::io::Result<()> {
     let server = TcpStream::connect(upstream)?;
     for (from, to) in [(client, &server), (&server, client)] {

@@ -1,4 +1,4 @@
-//! What was decided about readers counts for its 10 s, whatever tenants do meanwhile.
+//! Access decisions about readers count for 10 s, regardless of edits by tenants.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,15 @@ use crate::api::{Served, Server};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World};
 
-/// For how long the tenant edits its profile.
+/// The time in which the tenant edits its profile.
 const EDITING: Duration = Duration::from_secs(8);
-/// Between two edits: faster than access checks follow them.
+/// The pause between two edits, shorter than access checks need.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A tenant edits a profile whose targets kubewarm may not read, in a namespace with an account of no rights.
-/// The decisions about a reader, who reads the same object again and again, are not dropped for that.
-pub(crate) fn outlast_refused_cells(
+/// A tenant edits a profile whose targets kubewarm may not read, with an account without
+/// permissions. kubewarm must keep its access decisions about another reader, who reads the same
+/// object repeatedly.
+pub(crate) fn decisions_outlast_refused_informers(
     world: &World,
     served: &Served,
     (reads, token): (&Server, &str),
@@ -36,15 +37,15 @@ pub(crate) fn outlast_refused_cells(
             assert_eq!(reads.get(token, &path)?.code, 200);
         }
     }
-    let asked = reviewed(served)? - before;
+    let count = reviewed(served)? - before;
     world.cluster.run(["delete", "cprof", "refused", "-n", namespace])?;
     assert!(edits > 4, "{edits} edits in {:?}", began.elapsed());
-    // The decision ends once in that time, twice if the machine is slow.
-    assert!(asked <= 2, "the API server decided {asked} times while a tenant edited {edits} times");
+    // The decision expires once in that time, or twice on a slow machine.
+    assert!(count <= 2, "the API server decided {count} times while a tenant edited {edits} times");
     Ok(())
 }
 
-/// How many requests the API server itself decided about so far.
+/// Returns how many access decisions kubewarm has requested from the API server.
 fn reviewed(served: &Served) -> Result<u64, Failure> {
     let (_, metrics) = served.operator.ask("/metrics")?;
     let name = r#"kubewarm_read_authorizations_total{outcome="success",source="api_server"} "#;

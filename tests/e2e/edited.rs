@@ -1,4 +1,4 @@
-//! Targets that are edited while they answer: the old table does until the new one is complete.
+//! Edited targets: the old store serves reads until the new one is complete.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const OBJECTS: u64 = 3_000;
-/// Every namespace has one `ConfigMap` by itself, without a label.
+/// Every namespace contains one `ConfigMap` without labels, `kube-root-ca.crt`.
 const ALL: (&str, u64) = ("", OBJECTS + 1);
 const HALF: (&str, u64) = ("half in (a)", OBJECTS / 2);
 
-/// What a target asks for.
+/// One version of the target.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// The selector, and how many objects match.
+    /// The selector, and the number of matching objects.
     part: (&'static str, u64),
     projection: &'static str,
 }
@@ -37,7 +37,7 @@ impl Asked {
         )
     }
 
-    /// Whether this is its cell, and complete.
+    /// Returns whether this is the target's informer and its store is complete.
     fn is_answered_by(self, cell: &Value) -> bool {
         self.is(cell)
             && cell["objects"] == self.part.1
@@ -50,10 +50,9 @@ impl Asked {
     }
 }
 
-/// Looks at the cells of a namespace until the one of `new` is alone there. There must never be a look
-/// without one that answers, nor one with other cells than those of `old` and `new`. The cell of `new` was
-/// listed by `method`. Returns how many
-/// looks saw the old one answer beside the new one that could not yet.
+/// Polls the informers of a namespace until only the informer of `new` is left. At each look one
+/// informer must be able to serve reads, and no other informers than these two may exist. Returns
+/// how many looks found the old informer serving next to the incomplete new one.
 fn see_replaced(
     operator: &Operator,
     namespace: &str,
@@ -85,7 +84,7 @@ fn see_replaced(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_target_was_answers_until_what_it_becomes_is_complete() -> Outcome {
+async fn an_edited_target_is_served_from_its_old_store_until_the_new_one_is_complete() -> Outcome {
     let world = World::lease()?;
     Operator::grant_reading(&world)?;
     let namespace = world.namespace("edited")?;
@@ -121,7 +120,7 @@ fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Ou
         let together = thread::scope(|scope| {
             let edited = scope.spawn(edit);
             let together = see_replaced(operator, namespace, old, new, method);
-            edited.join().map_err(|_| "nobody edited")??;
+            edited.join().map_err(|_| "the editing thread panicked")??;
             together
         })?;
         assert!(together > 0, "{new:?} was complete at the first look");

@@ -1,4 +1,4 @@
-//! The shipped examples, with the roles that are shipped beside them.
+//! The shipped examples with their shipped roles.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, file, yaml_files};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Where the examples live and look; two of the namespaces carry the label that one of them asks for.
+/// The namespaces of the examples and of their targets. Two carry the label that one example
+/// selects.
 const CLUSTER: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: autoscaler}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: billing}}
@@ -27,7 +28,7 @@ metadata: {name: payments, labels: {kubewarm.io/warm: platform}}
 ";
 
 #[test]
-fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
+fn every_example_becomes_ready_with_its_roles() -> Outcome {
     let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     world.cluster.apply(CLUSTER)?;
@@ -41,7 +42,7 @@ fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
     for found in profiles {
         let text = |name: &str| found["metadata"][name].as_str().unwrap_or_default();
         let profile = Profile { world: &world, namespace: text("namespace"), name: text("name") };
-        // Which namespaces a selector finds only the cluster knows.
+        // The status names the namespaces of a selector only after kubewarm has listed namespaces.
         if profile.name == "platform" {
             profile.await_manifests()?;
             profile.grant()?;
@@ -51,8 +52,8 @@ fn every_example_becomes_ready_with_the_roles_beside_it() -> Outcome {
     Ok(())
 }
 
-/// What the init container of the example runs, as the pod's account.
-/// With `timeout` in place of its own.
+/// The command of the example's init container, with the pod's account. `timeout` replaces the
+/// timeout of the example.
 fn init_container(world: &World, timeout: Option<&str>) -> Result<Command, Failure> {
     let deployment = world.get("billing", "deployment", "billing-controller")?;
     let pod = &deployment["spec"]["template"]["spec"];
@@ -65,7 +66,7 @@ fn init_container(world: &World, timeout: Option<&str>) -> Result<Command, Failu
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command
         .args(arguments)
-        // What the pod's files say.
+        // The values that the pod would find in its mounted files.
         .args(["-n", "billing", "--kubeconfig"])
         .arg(world.cluster.service_account_kubeconfig("billing", account)?)
         .stdout(Stdio::piped())
@@ -83,32 +84,32 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
 
     let late = init_container(&world, Some("--timeout=2s"))?.output()?;
-    let told = String::from_utf8_lossy(&late.stderr);
-    assert_eq!(late.status.code(), Some(3), "{told}");
+    let stderr = String::from_utf8_lossy(&late.stderr);
+    assert_eq!(late.status.code(), Some(3), "{stderr}");
     let lacking = "not allowed to list and watch configmaps of the core API group in namespace \
                    \"billing\" as system:serviceaccount:kubewarm-system:kubewarm; apply \
                    what `kubectl warm rbac billing-controller -n billing` prints";
-    assert!(told.contains(lacking), "{told}");
+    assert!(stderr.contains(lacking), "{stderr}");
 
     let waiting = init_container(&world, None)?.spawn()?;
     let roles = file("deploy/rbac/warm-before-start.yaml");
     world.cluster.run(["apply", "-f", &roles.to_string_lossy()])?;
     let granted = Instant::now();
     let ended = waiting.wait_with_output()?;
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{stderr}");
     assert!(granted.elapsed() < SOON, "it took {:?}", granted.elapsed());
-    // By the watch that it was given, not by asking again and again.
-    assert!(!told.contains("HTTP 403"), "{told}");
+    // The command uses its permission to watch and does not poll.
+    assert!(!stderr.contains("HTTP 403"), "{stderr}");
 
-    // It sees that one profile and nothing else.
+    // The account can read only that one profile.
     let kubeconfig = world.cluster.service_account_kubeconfig("billing", "billing-controller")?;
     let all = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
         .args(["status", "-n", "billing", "--kubeconfig"])
         .arg(kubeconfig)
         .output()?;
-    let told = String::from_utf8_lossy(&all.stderr);
-    assert_eq!(all.status.code(), Some(2), "{told}");
-    assert!(told.contains("HTTP 403"), "{told}");
+    let stderr = String::from_utf8_lossy(&all.stderr);
+    assert_eq!(all.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("HTTP 403"), "{stderr}");
     Ok(())
 }

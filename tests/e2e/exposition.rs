@@ -1,4 +1,4 @@
-//! The metrics of a running operator as Prometheus' linter reads them.
+//! Checks the metrics of a running operator with Prometheus' linter.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::profile::Profile;
 use crate::world::Outcome;
 
 #[test]
-fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
+fn the_metrics_pass_the_linter_of_prometheus() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("linted")?;
     let spec = "{targets: [{name: settings, resource: configmaps}]}";
@@ -19,13 +19,13 @@ fn the_linter_of_prometheus_finds_nothing_in_the_metrics() -> Outcome {
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
     let (code, metrics) = operator.ask("/metrics")?;
     assert_eq!(code, 200, "{metrics}");
-    assert!(metrics.contains("kubewarm_objects{"), "no cell is in the metrics: {metrics}");
+    assert!(metrics.contains("kubewarm_objects{"), "the metrics contain no informer: {metrics}");
 
     let mut linter = Command::new(GoClients::locate_or_build()?.program("promlint"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    linter.stdin.take().ok_or("it was piped")?.write_all(metrics.as_bytes())?;
+    linter.stdin.take().ok_or("no standard input")?.write_all(metrics.as_bytes())?;
     let output = linter.wait_with_output()?;
     let found = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && found.is_empty(), "{found}");

@@ -1,16 +1,15 @@
-//! What a process says about itself in numbers: its metrics, its cells, and what the kernel knows.
+//! Measurements of a kubewarm process: metrics, informers and memory as the kernel reports it.
 
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::world::Failure;
 
-/// One scrape.
+/// The text of one scrape.
 #[derive(Clone, Debug)]
 pub(crate) struct Exposition(String);
 
 impl Exposition {
-    /// Scrapes `/metrics`.
     pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
         match operator.ask("/metrics")? {
             (200, text) => Ok(Self(text)),
@@ -30,14 +29,14 @@ impl Exposition {
         })
     }
 
-    /// The sum over those series; 0 without any.
+    /// The sum of these series, or 0 without any.
     pub(crate) fn sum(&self, metric: &str, labels: &[&str]) -> f64 {
         self.series(metric, labels)
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
             .sum()
     }
 
-    /// The names and labels of all series, without their values.
+    /// The names and labels of all series, without values.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.all().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
     }
@@ -47,21 +46,21 @@ impl Exposition {
     }
 }
 
-/// `/debug/cells`.
+/// The informers in `/debug/cells`.
 pub(crate) fn cells(operator: &Operator) -> Result<Vec<Value>, Failure> {
     let (_, text) = operator.ask("/debug/cells")?;
     let answer: Value = serde_json::from_str(&text)?;
     Ok(answer["cells"].as_array().ok_or("no cells")?.clone())
 }
 
-/// The cell of a kind in a namespace, as `/debug/cells` has it.
+/// The informer of a resource in a namespace.
 pub(crate) fn cell(operator: &Operator, namespace: &str, resource: &str) -> Result<Value, Failure> {
     let here = |cell: &Value| cell["resource"] == resource && cell["namespace"] == namespace;
     let found = cells(operator)?.into_iter().find(here);
-    found.ok_or_else(|| format!("no cell of {resource} in {namespace}").into())
+    found.ok_or_else(|| format!("no informer of {resource} in {namespace}").into())
 }
 
-/// What changes of a cell that somebody disturbs.
+/// The counters of an informer that change if something disturbs it.
 pub(crate) fn undisturbed(
     operator: &Operator,
     namespace: &str,
@@ -72,7 +71,7 @@ pub(crate) fn undisturbed(
     Ok(fields.iter().map(|field| cell[*field].clone()).collect())
 }
 
-/// Files and sockets that a process has open, and its resident memory in KiB, now and at most.
+/// Open file descriptors of a process, and its current and peak resident memory in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) files: usize,
@@ -81,15 +80,15 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Has the peak begin anew at what is resident now.
+    /// Resets the peak to the current resident memory.
     pub(crate) fn forget_peak(operator: &Operator) -> Result<(), Failure> {
-        let id = operator.process.id().ok_or("it does not run")?;
+        let id = operator.process.id().ok_or("the operator does not run")?;
         Ok(std::fs::write(format!("/proc/{id}/clear_refs"), "5")?)
     }
 
-    /// As the kernel has it.
+    /// Reads the values from /proc.
     pub(crate) fn read(operator: &Operator) -> Result<Self, Failure> {
-        let id = operator.process.id().ok_or("it does not run")?;
+        let id = operator.process.id().ok_or("the operator does not run")?;
         let files = std::fs::read_dir(format!("/proc/{id}/fd"))?.count();
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let kib = |field: &str| -> Result<u64, Failure> {

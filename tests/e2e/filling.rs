@@ -1,4 +1,4 @@
-//! `ConfigMaps` by the thousand, of random text.
+//! Creates thousands of `ConfigMaps` with random text.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::world::{Failure, Outcome, World};
 
-/// Who create them at once.
+/// Parallel writers.
 const HANDS: usize = 48;
-/// Of random text: 10,000 objects take some 9 MiB in all, 50,000 some 45.
+/// Random bytes per object: 10,000 objects take about 9 MiB in all, 50,000 about 45 MiB.
 const TEXT: usize = 1_000;
 
-/// Creates so many; the label `half` of every second one is `b`, of the others `a`.
+/// Creates `objects` `ConfigMaps`. The label `half` is alternately `a` and `b`.
 pub(crate) async fn fill(world: &World, namespace: &str, objects: usize) -> Outcome {
     let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);

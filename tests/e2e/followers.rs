@@ -1,5 +1,5 @@
-//! Clients that follow what happens through the cache: in step with the API server, whatever happens to it,
-//! to kubewarm and to what it may read.
+//! kube-rs watchers that read from the cache stay consistent with the API server during restarts,
+//! relists and edits of the profile.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,7 +24,7 @@ use crate::writers::{KINDS, Kind, send, write};
 
 const SOON: Duration = Duration::from_secs(90);
 const WRITERS: usize = 6;
-/// Writes that the server has taken, in the end.
+/// The total number of writes that the API server accepts.
 const WRITES: usize = 2_400;
 const WHERE: &str = "followed";
 const EVERYTHING: &str = "{targets: [
@@ -32,23 +32,23 @@ const EVERYTHING: &str = "{targets: [
   {name: leases, group: coordination.k8s.io, resource: leases, scope: {type: AllNamespaces}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
-/// Objects by name: UID and version.
+/// UID and version of each object, by name.
 type Objects = BTreeMap<String, (String, u64)>;
 
-/// What a client knows.
+/// The state that a client has received.
 #[derive(Default)]
 struct Known {
     objects: Objects,
-    /// Of a list under way.
+    /// The objects of a list in progress.
     listed: Objects,
     lists: usize,
-    /// The newest version of each that was ever told, and what was told against it.
+    /// The newest version of each object, and the errors found in later events.
     newest: BTreeMap<String, u64>,
     faults: Vec<String>,
 }
 
 impl Known {
-    fn told(&mut self, event: watcher::Event<DynamicObject>) {
+    fn on_event(&mut self, event: watcher::Event<DynamicObject>) {
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(object) => {
@@ -86,7 +86,7 @@ impl Known {
     }
 }
 
-/// A client that follows a kind in one namespace.
+/// A client that watches one kind in one namespace.
 struct Follower {
     what: String,
     kind: Kind,
@@ -100,13 +100,13 @@ impl Follower {
         let resource = ApiResource::from_gvk_with_plural(&of, kind.plural);
         let api = Api::<DynamicObject>::namespaced_with(client, WHERE, &resource);
         let known: Arc<Mutex<Known>> = Arc::default();
-        let told = Arc::clone(&known);
+        let shared = Arc::clone(&known);
         let what = format!("{} {:?}", kind.plural, how.initial_list_strategy);
         let task = tokio::spawn(async move {
             let mut events = pin!(watcher(api, how).default_backoff());
             while let Some(event) = events.next().await {
                 if let Ok(event) = event {
-                    told.lock().told(event);
+                    shared.lock().on_event(event);
                 }
             }
         });
@@ -124,7 +124,7 @@ impl Drop for Follower {
     }
 }
 
-/// What the API server has.
+/// The objects on the API server.
 async fn held(client: &Client, kind: Kind) -> Result<Objects, Failure> {
     let list = send(client, "GET", &kind.path(WHERE), None).await?;
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -153,7 +153,7 @@ async fn are_equal(client: &Client, followers: &[Follower], when: &str) -> Outco
     Ok(())
 }
 
-/// Has so many writes done.
+/// Writes until the total is `until`.
 async fn write_some(client: &Client, written: &Arc<AtomicUsize>, until: usize) -> Outcome {
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
@@ -168,7 +168,7 @@ async fn write_some(client: &Client, written: &Arc<AtomicUsize>, until: usize) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
+async fn watching_clients_stay_consistent_during_faults() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", WHERE])?;
     world.define_parts()?;
@@ -191,13 +191,13 @@ async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
         .collect();
     let written = Arc::default();
     write_some(&client, &written, WRITES / 2).await?;
-    are_equal(&client, &followers, "while all is well").await?;
+    are_equal(&client, &followers, "before any fault").await?;
     for follower in &followers {
         let lists = follower.look(|known| known.lists);
-        assert_eq!(lists, 1, "{} listed again though nothing happened", follower.what);
+        assert_eq!(lists, 1, "{} listed again without a cause", follower.what);
     }
 
-    // The API server forgets what happened, and kubewarm lists anew.
+    // The API server loses its history, and kubewarm lists again.
     let writing = write_some(&client, &written, WRITES);
     let restarting = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -208,7 +208,8 @@ async fn clients_that_follow_stay_in_step_whatever_happens() -> Outcome {
     restarted?;
     are_equal(&client, &followers, "after the API server restarted").await?;
 
-    // Narrowed, and what it was again: nobody is told that the rest were deleted.
+    // The profile is narrowed and widened again. No client may receive deletions for the objects
+    // outside.
     let narrow = EVERYTHING.replace(
         "resource: configmaps}",
         "resource: configmaps}, labelSelector: {matchLabels: {writer: none}}",

@@ -1,5 +1,5 @@
-//! `--forward`: a whole client pointed at kubewarm, which answers from the cache what is warm and sends on the
-//! rest with the caller's own token.
+//! `--forward`: a client that sends all requests to kubewarm. kubewarm answers from the cache what
+//! is warm and forwards everything else with the caller's own token.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::tables::without_ages;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Within which two answers, one after the other, are the same.
+/// Timeout in which two successive answers must become equal.
 const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}}]}";
@@ -26,7 +26,7 @@ const WARM: &str = "{targets: [
 const SELECTED: &str = "{targets: [{name: claims, resource: persistentvolumeclaims,
   scope: {type: AllNamespaces}, labelSelector: {matchLabels: {tier: gold}}}]}";
 
-/// Of somebody who takes what is held.
+/// A profile with eventual consistency.
 fn eventual(mode: &str, namespace: &str) -> String {
     format!(
         "{{mode: {mode}, reads: {{consistency: Eventual}}, targets: [{{name: accounts,
@@ -34,8 +34,8 @@ fn eventual(mode: &str, namespace: &str) -> String {
     )
 }
 
-/// What a command prints, and whether it succeeded.
-fn said(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
+/// Returns the output of a command and whether it succeeded.
+fn output_of(command: &mut Command, arguments: &[&str]) -> Result<(bool, String), Failure> {
     let output = command.args(arguments).output()?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.success(), String::from_utf8(text)?))
@@ -45,10 +45,10 @@ struct Scene {
     world: World,
     served: Served,
     reads: Server,
-    /// Of an account that may do everything in the namespace.
+    /// The token of an account that may do everything in the namespace.
     token: String,
-    /// Of one that may do nothing.
-    nobody: String,
+    /// The token of an account without permissions.
+    denied: String,
     namespace: String,
 }
 
@@ -58,7 +58,7 @@ impl Scene {
         let served = Served::start_as_administrator(&world, &["--forward"])?;
         let namespace = world.namespace("team")?;
         let token = account(&world, &namespace, "whole")?;
-        let nobody = account(&world, &namespace, "nobody")?;
+        let denied = account(&world, &namespace, "denied")?;
         let_read(&world, (&namespace, "whole"), None)?;
         let owner = format!("--serviceaccount={namespace}:whole");
         world.cluster.run([
@@ -73,11 +73,11 @@ impl Scene {
         let profile = Profile::apply(&world, NAMESPACE, "settings", WARM)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let reads = served.server()?;
-        Ok(Self { world, served, reads, token, nobody, namespace })
+        Ok(Self { world, served, reads, token, denied, namespace })
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, Failure> {
-        match said(&mut self.served.kubectl(&self.world, &self.token)?, arguments)? {
+        match output_of(&mut self.served.kubectl(&self.world, &self.token)?, arguments)? {
             (true, text) => Ok(text),
             (false, text) => Err(format!("{arguments:?}: {text}").into()),
         }
@@ -87,39 +87,41 @@ impl Scene {
 #[test]
 fn a_whole_client_points_at_kubewarm() -> Outcome {
     let scene = Scene::start()?;
-    the_api_server_is_asked_as_the_caller(&scene)?;
+    requests_are_forwarded_as_the_caller(&scene)?;
     a_writer_reads_what_it_wrote(&scene)?;
-    what_is_only_tried_holds_nobody_up(&scene)?;
-    nobody_waits_for_what_does_not_come(&scene)?;
+    a_dry_run_write_delays_no_read(&scene)?;
+    reads_do_not_wait_for_a_write_that_never_arrives(&scene)?;
     kubectl_does_everything(&scene)?;
-    what_is_not_warm_is_watched(&scene)?;
-    what_is_of_one_connection_stays_there(&scene)?;
+    watches_of_undeclared_kinds_are_forwarded(&scene)?;
+    connection_headers_are_not_forwarded(&scene)?;
     redirects_are_answers(&scene)?;
-    what_is_too_large_is_refused(&scene)?;
+    too_large_bodies_are_rejected(&scene)?;
     let of = |kind: &str| format!("/api/v1/namespaces/{}/{kind}", scene.namespace);
-    let callers = (&*scene.token, &*scene.nobody);
+    let callers = (&*scene.token, &*scene.denied);
     let paths = (&*of("services"), &*of("configmaps/own-1"));
-    room::who_has_much_sent_on_leaves_some(&scene.served, callers, paths)?;
+    room::forwarded_requests_are_limited_per_caller(&scene.served, callers, paths)?;
     a_browser_shows_its_token_as_a_subprotocol(&scene)?;
-    whoever_would_be_nobody_there_is_not_sent_on(&scene)?;
-    nothing_is_sent_on_without_a_token(&scene)
+    a_request_that_would_be_anonymous_is_not_forwarded(&scene)?;
+    nothing_is_forwarded_without_a_token(&scene)
 }
 
-/// The operator of this test is an administrator by its client certificate.
-fn the_api_server_is_asked_as_the_caller(scene: &Scene) -> Outcome {
-    let Scene { world, reads, token, nobody, namespace, .. } = scene;
+/// The operator of this test has the administrator's client certificate, which must not be used for
+/// callers.
+fn requests_are_forwarded_as_the_caller(scene: &Scene) -> Outcome {
+    let Scene { world, reads, token, denied, namespace, .. } = scene;
     let name = format!("system:serviceaccount:{namespace}:whole");
     let whoami =
         scene.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
     assert_eq!(whoami, name);
-    let ours = said(&mut scene.served.kubectl(world, nobody)?, &["get", "nodes"])?;
-    let theirs = said(&mut api_kubectl(world, nobody)?, &["get", "nodes"])?;
+    let ours = output_of(&mut scene.served.kubectl(world, denied)?, &["get", "nodes"])?;
+    let theirs = output_of(&mut api_kubectl(world, denied)?, &["get", "nodes"])?;
     assert!(!ours.0, "{ours:?}");
     assert_eq!(ours, theirs);
     let create = ["create", "configmap", "x", "-n", namespace];
-    let ours = said(&mut scene.served.kubectl(world, nobody)?, &create)?;
-    assert!(!ours.0 && ours.1.contains(&format!("{namespace}:nobody")), "{ours:?}");
-    // Whoever may not act as another is told so by the API server, not answered as itself.
+    let ours = output_of(&mut scene.served.kubectl(world, denied)?, &create)?;
+    assert!(!ours.0 && ours.1.contains(&format!("{namespace}:denied")), "{ours:?}");
+    // The API server rejects forbidden impersonation. kubewarm must not answer as the caller
+    // itself.
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", &*bearer), ("impersonate-user", "admin")];
     for path in ["/api/v1/configmaps", "/api/v1/nodes"] {
@@ -140,35 +142,36 @@ fn a_writer_reads_what_it_wrote(scene: &Scene) -> Outcome {
         let written = reads.write(token, ("POST", &path), &object)?;
         assert_eq!(written.code, 201, "{written:?}");
         let found = reads.get(token, &format!("{path}/{name}"))?;
-        assert_eq!(found.code, 200, "written and not read: {found:?}");
+        assert_eq!(found.code, 200, "the written object is missing: {found:?}");
         ours += usize::from(!found.header("kubewarm-cell").is_empty());
         let all = reads.get(token, &path)?.json();
         let names = all["items"].as_array().into_iter().flatten();
         assert!(names.map(|it| &it["metadata"]["name"]).any(|it| *it == *name), "{name}");
     }
-    assert_eq!(ours, 50, "they are read from the cache");
+    assert_eq!(ours, 50, "the reads were not served from the cache");
     Ok(())
 }
 
-/// The API server answers what it does not store with the version that its author wrote into it.
-fn what_is_only_tried_holds_nobody_up(scene: &Scene) -> Outcome {
+/// The API server answers a dry-run write with the version that the client put into the object.
+fn a_dry_run_write_delays_no_read(scene: &Scene) -> Outcome {
     let Scene { reads, token, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let metadata = json!({"name": "tried", "resourceVersion": u64::MAX.to_string()});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-    let tried = reads.write(token, ("POST", &format!("{path}?dryRun=All")), &object)?;
-    assert_eq!(tried.code, 201, "{tried:?}");
-    assert_eq!(tried.json()["metadata"]["resourceVersion"], u64::MAX.to_string(), "{tried:?}");
+    let dry_run = reads.write(token, ("POST", &format!("{path}?dryRun=All")), &object)?;
+    assert_eq!(dry_run.code, 201, "{dry_run:?}");
+    assert_eq!(dry_run.json()["metadata"]["resourceVersion"], u64::MAX.to_string(), "{dry_run:?}");
     for path in [path.clone(), format!("{path}/own-0")] {
         let found = reads.get(token, &path)?;
         assert_eq!(found.code, 200, "{found:?}");
-        assert!(!found.header("kubewarm-cell").is_empty(), "it is read from the cache");
+        assert!(!found.header("kubewarm-cell").is_empty(), "not served from the cache");
     }
     Ok(())
 }
 
-/// What is written beside the objects that a cell selects, or while a profile that takes what is held is paused.
-fn nobody_waits_for_what_does_not_come(scene: &Scene) -> Outcome {
+/// Writes that never reach the store: to objects outside of the selector, or while an eventual
+/// profile is paused.
+fn reads_do_not_wait_for_a_write_that_never_arrives(scene: &Scene) -> Outcome {
     let Scene { world, served, reads, token, namespace, .. } = scene;
     let selected = Profile::apply(world, NAMESPACE, "selected", SELECTED)?;
     selected.await_condition("Ready", "True", None, SOON)?;
@@ -188,14 +191,14 @@ fn nobody_waits_for_what_does_not_come(scene: &Scene) -> Outcome {
         ("serviceaccounts", "", json!({})),
     ] {
         let (path, mut object) = (of(kind), object);
-        object["metadata"] = json!({"name": "beside"});
+        object["metadata"] = json!({"name": "outside"});
         let written = reads.write(token, ("POST", &path), &object)?;
         assert_eq!(written.code, 201, "{written:?}");
-        // What would wait for that would be refused with 504.
+        // A read that waited for the write would end with 504.
         let read = reads.get(token, &format!("{path}{query}"))?;
         assert_eq!(read.code, 200, "{read:?}");
-        assert!(!read.header("kubewarm-cell").is_empty(), "it is not from the cache: {read:?}");
-        assert!(!read.text.contains(r#""beside""#), "{read:?}");
+        assert!(!read.header("kubewarm-cell").is_empty(), "not served from the cache: {read:?}");
+        assert!(!read.text.contains(r#""outside""#), "{read:?}");
     }
     Ok(())
 }
@@ -218,7 +221,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     ] {
         scene.kubectl(arguments)?;
     }
-    kubectl_says_the_same(scene)?;
+    kubectl_output_is_the_same(scene)?;
     for arguments in [
         &["scale", "deployment", "web", "--replicas=1", "-n", n] as &[&str],
         &["label", "configmap", "own-1", "a=b", "-n", n],
@@ -229,7 +232,7 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
     }
     let labelled = scene.kubectl(&["get", "cm", "-l", "a=b", "-n", n, "-o", "name"])?;
     assert_eq!(labelled.trim(), "configmap/own-1");
-    // No kubelet is there: the words are the API server's.
+    // The node has no kubelet, so the error messages come from the API server.
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: none, \
                automountServiceAccountToken: false, containers: [{name: c, image: example.com/none}]}}";
     let path = world.cluster.folder().join("pod.yaml");
@@ -241,20 +244,21 @@ fn kubectl_does_everything(scene: &Scene) -> Outcome {
         &["attach", "p", "-n", n, "--pod-running-timeout=5s"],
         &["port-forward", "pod/p", "1:1", "-n", n],
     ] {
-        let ours = said(&mut scene.served.kubectl(world, token)?, arguments)?;
-        let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+        let ours = output_of(&mut scene.served.kubectl(world, token)?, arguments)?;
+        let theirs = output_of(&mut api_kubectl(world, token)?, arguments)?;
         assert_eq!(ours, theirs, "{arguments:?}");
         assert!(!ours.0, "{ours:?}");
     }
     let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let kinds = ["api-resources", "-o", "name"];
-    let theirs = said(&mut api_kubectl(world, token)?, &kinds)?;
+    let theirs = output_of(&mut api_kubectl(world, token)?, &kinds)?;
     assert_eq!(of(&scene.kubectl(&kinds)?), of(&theirs.1));
     Ok(())
 }
 
-/// As at the API server, of what is warm and of what is not; a controller may write between the two.
-fn kubectl_says_the_same(scene: &Scene) -> Outcome {
+/// Compares kubectl's output with the API server's for warm and other resources. A controller may
+/// write between the two.
+fn kubectl_output_is_the_same(scene: &Scene) -> Outcome {
     let Scene { world, served, token, namespace, .. } = scene;
     let n = &**namespace;
     let as_it_is = str::to_owned as fn(&str) -> String;
@@ -266,8 +270,8 @@ fn kubectl_says_the_same(scene: &Scene) -> Outcome {
         (&["explain", "deployments.spec"], as_it_is),
     ] {
         eventually(SAME, || {
-            let ours = said(&mut served.kubectl(world, token)?, arguments)?;
-            let theirs = said(&mut api_kubectl(world, token)?, arguments)?;
+            let ours = output_of(&mut served.kubectl(world, token)?, arguments)?;
+            let theirs = output_of(&mut api_kubectl(world, token)?, arguments)?;
             if ours.0 && theirs.0 && shown(&ours.1) == shown(&theirs.1) {
                 return Ok(());
             }
@@ -277,8 +281,9 @@ fn kubectl_says_the_same(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// Of a kind that no profile keeps: by the API server, event by event, a write of its status among them.
-fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
+/// The API server serves a watch of a kind that no profile declares, event by event, including
+/// status updates.
+fn watches_of_undeclared_kinds_are_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/services");
@@ -292,7 +297,7 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
     assert_eq!(reads.write(token, ("POST", &path), &service)?.code, 201);
 
-    // Who may write a service may not therefore write its status: that is for the API server to say.
+    // A caller that may write a Service may not write its status. The API server decides that.
     let status = format!("{path}/front/status");
     let balanced =
         json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}}});
@@ -313,11 +318,11 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
 
     let gone = reads.write(token, ("DELETE", &format!("{path}/front")), &json!({}))?;
     assert_eq!(gone.code, 200, "{gone:?}");
-    let told = |watch: &Watch| -> Vec<Value> {
+    let changes = |watch: &Watch| -> Vec<Value> {
         watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
     };
     eventually(SOON, || {
-        let (ours, theirs) = (told(&ours), told(&theirs));
+        let (ours, theirs) = (changes(&ours), changes(&theirs));
         let is_gone = theirs.last().is_some_and(|event| event["type"] == "DELETED");
         if is_gone && ours == theirs {
             return Ok(());
@@ -325,13 +330,13 @@ fn what_is_not_warm_is_watched(scene: &Scene) -> Outcome {
         Err(format!("ours: {ours:?}\ntheirs: {theirs:?}").into())
     })?;
     let balanced = |event: &Value| event["object"]["status"] == balanced["status"];
-    assert!(told(&ours).iter().any(balanced), "{:?}", told(&ours));
+    assert!(changes(&ours).iter().any(balanced), "{:?}", changes(&ours));
     assert!(!ours.is_over());
     Ok(())
 }
 
-/// Asks with a token and two more headers.
-fn ask(
+/// Sends a request with a token and two more headers.
+fn send(
     server: &Server,
     token: &str,
     (method, path): (&str, &str),
@@ -341,8 +346,9 @@ fn ask(
     server.ask(method, path, &[("authorization", &bearer), first, second])
 }
 
-/// What `Connection` names, and any `Upgrade` but that to a tunnel.
-fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
+/// kubewarm does not forward headers that `Connection` names, nor an `Upgrade` to an unknown
+/// protocol.
+fn connection_headers_are_not_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let services = format!("/api/v1/namespaces/{namespace}/services");
@@ -350,16 +356,17 @@ fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
     let table = ("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
     for (connection, kind) in [("keep-alive", "Table"), ("keep-alive, Accept", "ServiceList")] {
         let headers = [table, ("connection", connection)];
-        let [ours, theirs] = [reads, &api].map(|server| ask(server, token, of_services, headers));
+        let [ours, theirs] = [reads, &api].map(|server| send(server, token, of_services, headers));
         assert_eq!(theirs?.json()["kind"], "Table", "{connection}");
         assert_eq!(ours?.json()["kind"], kind, "{connection}");
     }
-    // Nobody has it forgotten so who they are, or act as.
+    // A `Connection` header cannot remove the headers with the caller's identity.
     let named = ("connection", "Authorization, Impersonate-User");
-    let reply = ask(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
+    let reply = send(reads, token, of_services, [named, ("impersonate-user", "admin")])?;
     assert!(reply.code == 403 && reply.text.contains("cannot impersonate"), "{reply:?}");
 
-    // Of a pod whose node has a kubelet, as far as the API server knows, which would be asked to change protocols.
+    // The pod's node has the address of a kubelet, so the API server tries to change protocols
+    // there.
     world.cluster.apply("{apiVersion: v1, kind: Node, metadata: {name: none}}")?;
     let status = json!({"status": {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -369,11 +376,11 @@ fn what_is_of_one_connection_stays_there(scene: &Scene) -> Outcome {
     world.cluster.run([&patch[..], &[&status.to_string()]].concat())?;
     let exec = format!("/api/v1/namespaces/{namespace}/pods/p/exec?command=true&stdout=true");
     let change = [("connection", "Upgrade"), ("upgrade", "example")];
-    let [ours, theirs] = [reads, &api].map(|server| ask(server, token, ("POST", &exec), change));
+    let [ours, theirs] = [reads, &api].map(|server| send(server, token, ("POST", &exec), change));
     let (ours, theirs) = (ours?, theirs?);
     let status = ours.json();
-    let told = (ours.code, &status["message"]);
-    assert_eq!(told, (400, &json!("Upgrade request required")), "{ours:?}");
+    let error = (ours.code, &status["message"]);
+    assert_eq!(error, (400, &json!("Upgrade request required")), "{ours:?}");
     assert!(theirs.code == 500 && theirs.text.contains("127.0.0.1:1"), "{theirs:?}");
     Ok(())
 }
@@ -388,8 +395,8 @@ fn redirects_are_answers(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// By the API server, which takes bodies of 3 MiB; beyond 16 MiB, which may go on to a pod, by kubewarm.
-fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
+/// The API server rejects bodies over 3 MiB, kubewarm rejects forwarded bodies over 16 MiB.
+fn too_large_bodies_are_rejected(scene: &Scene) -> Outcome {
     let Scene { world, served, reads, token, namespace, .. } = scene;
     let api = Server::api(world)?;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -401,8 +408,8 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
     let large = of(1_000_000);
     assert_eq!(reads.write(token, ("POST", &path), &large)?.code, 201);
     let held = api.get(token, &format!("{path}/of-1000000"))?.json();
-    assert!(held["data"] == large["data"], "it is not what was sent");
-    // By so little that both read it to its end: no answer is lost with a connection.
+    assert!(held["data"] == large["data"], "the stored data differs from the sent data");
+    // The body is only slightly too large, so both servers read all of it and their answers arrive.
     let larger = of(3 << 20);
     let [ours, theirs] = [reads, &api].map(|server| server.write(token, ("POST", &path), &larger));
     let (ours, theirs) = (ours?, theirs?);
@@ -413,18 +420,18 @@ fn what_is_too_large_is_refused(scene: &Scene) -> Outcome {
         "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     );
-    // Nothing of the body is waited for.
+    // kubewarm answers before it reads the body.
     let peer = Peer::of(served, token)?;
-    let answer = Runtime::new()?.block_on(peer.say(announced.as_bytes(), SOON));
+    let answer = Runtime::new()?.block_on(peer.send(announced.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
     let status: Value = serde_json::from_slice(&answer.body)?;
-    let told = (answer.code, &status["reason"], &status["message"]);
+    let error = (answer.code, &status["reason"], &status["message"]);
     let larger = json!("the body is larger than 16777216 bytes");
-    assert_eq!(told, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
+    assert_eq!(error, (413, &json!("RequestEntityTooLarge"), &larger), "{status}");
     Ok(())
 }
 
-/// What is answered to a browser's WebSocket that asks for `path`: protocol, and subprotocols beside its token.
+/// The answer to a browser's WebSocket for `path`, with a base protocol and more subprotocols.
 fn browser(
     scene: &Scene,
     (token, path): (&str, &str),
@@ -433,34 +440,34 @@ fn browser(
     let shown = serde_json::to_value(ByteString(token.as_bytes().to_vec()))?;
     let shown = shown.as_str().unwrap_or_default().trim_end_matches('=').to_owned();
     let shown = shown.replace('+', "-").replace('/', "_");
-    let asked = format!(
+    let request = format!(
         "GET {path} HTTP/1.1\r\nHost: x\r\nOrigin: https://x\r\nConnection: Upgrade\r\n\
          Upgrade: {protocol}\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Sec-WebSocket-Protocol: {others}base64url.bearer.authorization.k8s.io.{shown}\r\n\r\n"
     );
     let peer = Peer::of(&scene.served, token)?;
-    let answer = Runtime::new()?.block_on(peer.say(asked.as_bytes(), SOON));
+    let answer = Runtime::new()?.block_on(peer.send(request.as_bytes(), SOON));
     let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
     Ok((answer.code, format!("{}{}", answer.head, String::from_utf8_lossy(&answer.body))))
 }
 
 fn a_browser_shows_its_token_as_a_subprotocol(scene: &Scene) -> Outcome {
-    let Scene { token, nobody, namespace, .. } = scene;
+    let Scene { token, denied, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/secrets?watch=true&timeoutSeconds=1");
     let websocket = ("websocket", "example, ");
     let (code, answer) = browser(scene, (token, &path), websocket)?;
     assert_eq!(code, 101, "{answer}");
     assert!(answer.to_lowercase().contains("sec-websocket-protocol: example\r\n"), "{answer}");
-    let (code, answer) = browser(scene, (nobody, &path), websocket)?;
-    assert!(code == 403 && answer.contains(&format!("{namespace}:nobody")), "{answer}");
+    let (code, answer) = browser(scene, (denied, &path), websocket)?;
+    assert!(code == 403 && answer.contains(&format!("{namespace}:denied")), "{answer}");
     let (code, answer) = browser(scene, ("made-up", &path), websocket)?;
     assert_eq!(code, 401, "{answer}");
     Ok(())
 }
 
-/// The API server answers `/version` to anybody, and so to whoever shows no token in its eyes.
-fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
+/// The API server answers `/version` also to anonymous callers.
+fn a_request_that_would_be_anonymous_is_not_forwarded(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, .. } = scene;
     let spaced = format!("Bearer  {token}");
     let headers = [("authorization", &*spaced)];
@@ -471,7 +478,7 @@ fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
     for (protocol, others, expected) in [
         ("SPDY/3.1", "example, ", 403),
         ("websocket", "", 403),
-        // No upgrade, and so a read like any other.
+        // This is no valid upgrade, so kubewarm handles it as a read.
         ("websocket, x", "example, ", 401),
     ] {
         let (code, answer) = browser(scene, (token, "/version"), (protocol, others))?;
@@ -480,7 +487,7 @@ fn whoever_would_be_nobody_there_is_not_sent_on(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn nothing_is_sent_on_without_a_token(scene: &Scene) -> Outcome {
+fn nothing_is_forwarded_without_a_token(scene: &Scene) -> Outcome {
     let Scene { reads, namespace, .. } = scene;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/own-1");
     for headers in [&[] as &[(&str, &str)], &[("x-remote-user", "admin")]] {

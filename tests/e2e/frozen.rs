@@ -1,5 +1,5 @@
-//! An API server that stops answering, and one that begins anew: nothing is listed for it that the
-//! server does not ask for, and nobody storms it.
+//! An API server that stops answering, and one that restarts: kubewarm lists only after a 410 and
+//! spreads its requests.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 const SILENCE: Duration = Duration::from_mins(2);
-/// Crossed in the middle of the silence. Probes take turns: much less, and a hundred idle cells of one
-/// namespace would not all be probed in time.
+/// The staleness limit, which passes in the middle of the silence. Checks of silent informers run
+/// one after another, so a much lower limit would be too short for a hundred informers.
 const STALE_AFTER: u64 = 60;
 const NAMESPACES: usize = 20;
 const KINDS: [&str; 5] =
     ["configmaps", "services", "resourcequotas", "limitranges", "serviceaccounts"];
 const CELLS: usize = NAMESPACES * KINDS.len();
-/// The default of `warmup.maxConcurrentLists`: it is one profile.
+/// The default of `warmup.maxConcurrentLists` for one profile.
 const LISTS: usize = 4;
 
 fn spec(namespaces: &[String]) -> String {
@@ -33,7 +33,7 @@ fn spec(namespaces: &[String]) -> String {
     format!("{{freshness: {{maxStalenessSeconds: {STALE_AFTER}}}, targets: [{targets}]}}")
 }
 
-/// Makes the cluster's newest version one that no watch of the cells has heard of.
+/// Raises the cluster's newest version without an event for any watch of the informers.
 fn write_elsewhere(world: &World) -> Outcome {
     let roles = (0..50).map(|n| {
         format!(
@@ -46,20 +46,20 @@ fn write_elsewhere(world: &World) -> Outcome {
     Ok(())
 }
 
-/// Whether the profile's condition has this status, as the operator computes it.
-fn says(operator: &Operator, condition: &str, status: &str) -> Result<bool, Failure> {
+/// Returns whether the profile's condition has this status in the operator's metrics.
+fn has_status(operator: &Operator, condition: &str, status: &str) -> Result<bool, Failure> {
     let (condition, status) = (format!("condition={condition:?}"), format!("status={status:?}"));
     let figures = Exposition::read(operator)?;
     Ok(figures.sum("kubewarm_profile_condition", &[&condition, &status]) > 0.5)
 }
 
-/// Lists of cells that were synced before; the controller's own cells included.
+/// Counts relists of informers that were synced before, including the controller's own.
 fn relists(operator: &Operator) -> Result<f64, Failure> {
     Ok(Exposition::read(operator)?.sum("kubewarm_upstream_relists_total", &[]))
 }
 
 #[test]
-fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Outcome {
+fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     let world = World::alone()?;
     let namespaces: Result<Vec<_>, _> = (0..NAMESPACES).map(|_| world.namespace("team")).collect();
     let operator = Operator::start(&world)?;
@@ -73,22 +73,22 @@ fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Ou
     let mut was_stale = false;
     while began.elapsed() < SILENCE {
         assert_eq!(operator.ask("/livez")?.0, 200, "after {:?}", began.elapsed());
-        let is_stale = says(&operator, "Fresh", "False")?;
+        let is_stale = has_status(&operator, "Fresh", "False")?;
         assert!(is_stale || !was_stale, "fresh again after {:?}", began.elapsed());
-        assert!(says(&operator, "Warm", "True")?, "what is held is served");
+        assert!(has_status(&operator, "Warm", "True")?, "the store is still served");
         was_stale = is_stale;
         std::thread::sleep(Duration::from_secs(1));
     }
     assert!(was_stale, "never Fresh=False");
     world.cluster.apiserver().thaw()?;
-    // The next bookmarks may be a minute away, and probes take turns.
+    // The next bookmarks may take a minute, and checks of silent informers run one after another.
     eventually(2 * SOON, || {
-        if says(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
+        if has_status(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
     })?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    assert_eq!(relists(&operator)?.to_string(), "0", "a silence is no reason to list");
+    assert_eq!(relists(&operator)?.to_string(), "0", "a silent server caused a relist");
 
-    // What no watch has been told of: a server that begins anew does not know what was before it.
+    // No watch has received these versions, and a restarted server has no history of them.
     write_elsewhere(&world)?;
     world.cluster.apiserver().kill()?;
     let before = std::fs::read_to_string(world.cluster.audit_log())?.len();
@@ -99,35 +99,36 @@ fn a_silent_server_costs_no_list_and_one_that_begins_anew_is_not_stormed() -> Ou
     }
     world.cluster.apiserver().start()?;
     eventually(SOON, || {
-        assert_eq!(operator.ask("/livez")?.0, 200, "while everything begins anew");
+        assert_eq!(operator.ask("/livez")?.0, 200, "while the server restarts");
         let mut found = cells(&operator)?;
-        // A silent one watches, too: where all takes long, another one always waits for its turn to be probed.
+        // A silent informer watches too. On a slow machine, one always waits for its check.
         found.retain(|cell| cell["state"] != "Watching" && cell["state"] != "Silent");
         if found.is_empty() { Ok(()) } else { Err(format!("{found:#?}").into()) }
     })?;
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let requests = requests(log.get(before..).unwrap_or_default());
     let figures = Exposition::read(&operator)?;
-    // The server says 410 in the stream of a watch that it has answered with 200.
+    // The server sends 410 as an event in a watch that it answered with 200.
     let gone = figures.sum("kubewarm_upstream_watch_ends_total", &[r#"reason="gone""#]);
     let relists = relists(&operator)?;
     let watches = requests.iter().filter(|it| it.verb == "watch").count();
     let lists: Vec<_> = requests.iter().filter(|it| it.is_whole_list()).collect();
-    let told = format!(
+    let counts = format!(
         "{} requests, {watches} watches, {} whole lists, {relists} relists, {gone} times 410",
         requests.len(),
         lists.len()
     );
-    assert!(gone > f64::from(u32::try_from(LISTS)?), "nothing to be held to: {told}");
-    assert!(relists <= gone, "{told}");
-    assert!(f64::from(u32::try_from(lists.len())?) <= gone, "{told}");
-    // The controller lists the profiles beside those of the profile.
+    assert!(gone > f64::from(u32::try_from(LISTS)?), "too few watches ended with 410: {counts}");
+    assert!(relists <= gone, "{counts}");
+    assert!(f64::from(u32::try_from(lists.len())?) <= gone, "{counts}");
+    // The controller also lists profiles, which is not counted here.
     let of_profile: Vec<_> =
         lists.into_iter().filter(|list| list.resource != "cacheprofiles").collect();
     let at_once = overlap(&of_profile);
-    assert!(at_once <= LISTS, "{at_once} lists at once: {told}");
-    // For each cell perhaps one that meets a server without roles, one that is refused, one that lasts.
-    assert!((CELLS..=3 * CELLS + 10).contains(&watches), "{told}");
+    assert!(at_once <= LISTS, "{at_once} lists at once: {counts}");
+    // Per informer up to three watches: one before the server has its roles, one that is refused,
+    // one that lasts.
+    assert!((CELLS..=3 * CELLS + 10).contains(&watches), "{counts}");
     profile.await_condition("Ready", "True", None, 2 * SOON)?;
     Ok(())
 }

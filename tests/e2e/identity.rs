@@ -1,4 +1,4 @@
-//! Profiles that are read as a ServiceAccount, whose rights alone decide.
+//! Profiles with a ServiceAccount: only the permissions of that account decide.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-/// Two waits of a cell that is refused, and what a busy machine takes.
+/// Timeout for a refused informer: two retries, and time for a busy machine.
 const SOON: Duration = Duration::from_mins(1);
-/// So long the API server takes a token after its account is gone, and some.
+/// The API server accepts a token for ten seconds after its account is deleted.
 const REMEMBERED: Duration = Duration::from_secs(12);
 
-/// Config maps of these namespaces, read as `account`.
+/// A spec for `ConfigMaps` of these namespaces, read as `account`.
 fn read_by(account: &str, namespaces: &[&str]) -> String {
     format!(
         "{{serviceAccountName: {account}, targets: [{{name: settings,
@@ -29,7 +29,7 @@ fn create_account(world: &World, namespace: &str, name: &str) -> Outcome {
     Ok(())
 }
 
-/// Applies one field of `status.access`.
+/// Applies the manifests in one field of `status.access`.
 fn apply(profile: &Profile<'_>, field: &str) -> Outcome {
     let manifests = eventually(SOON, || {
         let found = profile.read()?;
@@ -40,7 +40,7 @@ fn apply(profile: &Profile<'_>, field: &str) -> Outcome {
     Ok(())
 }
 
-/// Waits until the one problem of the target has all these words.
+/// Waits until the target has one problem whose text contains all these words.
 fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
     profile.await_that(SOON, |found| match problems(found, "settings").as_slice() {
         [problem] => words.iter().all(|word| problem.contains(word)).then_some(()),
@@ -49,7 +49,7 @@ fn await_problem(profile: &Profile<'_>, words: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// The accounts that read the config maps of a namespace.
+/// The accounts of the informers for the namespace's `ConfigMaps`.
 fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> {
     let here = |cell: &Value| cell["resource"] == "configmaps" && cell["namespace"] == namespace;
     let here = cells(operator)?.into_iter().filter(here);
@@ -57,10 +57,11 @@ fn readers(operator: &Operator, namespace: &str) -> Result<Vec<Value>, Failure> 
 }
 
 #[test]
-fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
+fn an_administrators_certificate_gives_no_account_its_permissions() -> Outcome {
     let world = World::lease()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
-    // A client certificate of system:masters, which beats any token on the same connection.
+    // A client certificate of system:masters, which takes precedence over a token on the same
+    // connection.
     let _operator = Operator::start_as_administrator(&world)?;
     let team = world.namespace("team")?;
     create_account(&world, &team, "rightless")?;
@@ -80,7 +81,7 @@ fn an_administrators_certificate_lends_its_rights_to_no_account() -> Outcome {
 }
 
 #[test]
-fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
+fn the_permissions_of_the_account_decide_in_every_namespace() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (home, away) = (world.namespace("home")?, world.namespace("away")?);
@@ -111,7 +112,8 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
         };
         (found.len() == 2 && found.iter().all(denied)).then_some(())
     })?;
-    // Its own namespace is in the plain manifests, the other one apart.
+    // Roles for the profile's own namespace are in `manifests`, roles for others in
+    // `manifestsElevated`.
     apply(&seeing, "manifests")?;
     await_problem(&seeing, &[&format!("{away}: "), "Forbidden", "kubectl warm rbac"])?;
     apply(&seeing, "manifestsElevated")?;
@@ -127,18 +129,18 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     create_account(&world, home, "ghost")?;
     ghost.await_condition("Ready", "True", None, SOON)?;
 
-    // Who may name an account is somebody's affair, or the profile says that it is nobody's.
-    let says = |found: &Value| -> Option<bool> {
+    // The profile warns if no admission policy restricts who may name an account.
+    let warns = |found: &Value| -> Option<bool> {
         let conditions = found.pointer("/status/conditions")?.as_array()?;
         let accepted = conditions.iter().find(|condition| condition["type"] == "Accepted")?;
         Some(accepted["message"].as_str()?.contains("deploy/account-policy.yaml"))
     };
-    seeing.await_that(SOON, |found| says(found)?.then_some(()))?;
+    seeing.await_that(SOON, |found| warns(found)?.then_some(()))?;
     let policy = file("deploy/account-policy.yaml");
     world.cluster.run(["apply", "-f", &policy.to_string_lossy()])?;
-    seeing.await_that(SOON, |found| (!says(found)?).then_some(()))?;
+    seeing.await_that(SOON, |found| (!warns(found)?).then_some(()))?;
 
-    // Cells of equal accounts are one, and of others never.
+    // Profiles with the same account share an informer. Profiles with different accounts do not.
     let same = Profile::apply(&world, home, "same", &read_by("seeing", &[home]))?;
     same.await_condition("Ready", "True", None, SOON)?;
     let mut found = readers(&operator, home)?;
@@ -148,14 +150,14 @@ fn the_rights_of_the_account_decide_wherever_it_looks() -> Outcome {
     found.sort_by_key(ToString::to_string);
     assert_eq!(found, [format!("{home}/blind"), format!("{home}/seeing")]);
     seeing.await_condition("Ready", "True", None, SOON)?;
-    // Whoever else lives there has noticed nothing.
+    // Other users of the namespace are not affected.
     assert_eq!(undisturbed(&operator, away, "services")?, before);
     tenant.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 
 #[test]
-fn without_leave_to_mint_its_tokens_nothing_is_read_as_an_account() -> Outcome {
+fn without_permission_for_its_tokens_an_account_reads_nothing() -> Outcome {
     let world = World::alone()?;
     let team = world.namespace("team")?;
     let operator = Operator::start(&world)?;
@@ -173,7 +175,7 @@ fn without_leave_to_mint_its_tokens_nothing_is_read_as_an_account() -> Outcome {
     };
     let name = role["metadata"]["name"].as_str().ok_or("a role without a name")?;
     world.cluster.run(["delete", "role", name, "-n", &team])?;
-    // The token that there is lasts for an hour.
+    // The current token is valid for an hour, so the operator restarts.
     operator.process.restart()?;
     await_problem(&profile, &["TokenRequestDenied", "serviceaccounts/token"])?;
     apply(&profile, "manifests")?;
@@ -181,8 +183,8 @@ fn without_leave_to_mint_its_tokens_nothing_is_read_as_an_account() -> Outcome {
     Ok(())
 }
 
-/// From the audit log: the tokens of `account` that were granted, and the reviews that it has asked
-/// for.
+/// Counts in the audit log the tokens that were granted for `account`, and the reviews that it
+/// sent.
 fn tokens_and_reviews(world: &World, account: &str) -> Result<(usize, usize), Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let (mut tokens, mut reviews) = (0, 0);
@@ -218,7 +220,7 @@ fn a_planned_profile_is_checked_again_and_again_with_one_token() -> Outcome {
 }
 
 #[test]
-fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
+fn a_recreated_account_has_a_new_token_and_its_own_rights() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let home = world.namespace("home")?;
@@ -232,7 +234,8 @@ fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
     let binding = format!("kubewarm:{home}:settings");
     world.cluster.run(["delete", "rolebinding", &binding, "-n", &home])?;
     std::thread::sleep(REMEMBERED);
-    // Read anew with the token that there is: it was the old account's.
+    // A different spec causes a new list with the current token, which belongs to the deleted
+    // account.
     let paged = read_by("reader", &[&home]).replace(
         "resource: configmaps",
         "resource: configmaps, labelSelector: {matchLabels: {a: b}}",
@@ -243,16 +246,16 @@ fn an_account_made_anew_has_a_token_and_rights_of_its_own() -> Outcome {
     assert!(log.contains("the token is not accepted any more"), "{log}");
     apply(&again, "manifests")?;
     again.await_condition("Ready", "True", None, SOON)?;
-    // Tokens are of the form `eyJ…`.
+    // Tokens begin with `eyJ`.
     assert!(!operator.process.log().contains("eyJ"));
     Ok(())
 }
 
 #[test]
-fn tokens_that_a_new_signing_key_voids_are_replaced_and_nothing_is_purged() -> Outcome {
+fn tokens_are_replaced_after_a_new_signing_key_and_stores_are_kept() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
-    // Its own credential is a certificate, which such a key does not concern.
+    // The operator's own credential is a certificate, which does not depend on the signing key.
     let operator = Operator::start_as_administrator(&world)?;
     let home = world.namespace("home")?;
     create_account(&world, &home, "reader")?;

@@ -1,4 +1,4 @@
-//! Reads by declared indexes, beside what the API server answers to the same question in its own words.
+//! Reads by declared indexes, compared with the API server's answers to equivalent selectors.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::world::{Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// In a namespace with pods that have labels and a node, and with a profile of the operator's namespace,
-/// `everything`, that declares indexes of them.
+/// Needs a namespace with labelled pods on a node, and the profile `everything` in the operator's
+/// namespace, which declares indexes of pods.
 pub(crate) fn objects_are_selected(
     world: &World,
     served: &Served,
@@ -22,12 +22,12 @@ pub(crate) fn objects_are_selected(
     team: &str,
 ) -> Outcome {
     let scene = Scene { world, api, reads, token, team };
-    scene.lists_are_those_of_labels_and_fields()?;
-    scene.of_several_values_any_counts()?;
-    scene.pages_hold_what_the_list_holds()?;
-    scene.watches_tell_what_comes_and_goes()?;
-    scene.a_name_means_one_thing()?;
-    scene.an_index_that_becomes_another_ends_its_watches()?;
+    scene.lists_match_labels_and_fields()?;
+    scene.any_of_several_values_matches()?;
+    scene.pages_contain_the_whole_list()?;
+    scene.watches_report_what_enters_and_leaves()?;
+    scene.an_index_name_has_one_definition()?;
+    scene.a_redefined_index_ends_its_watches()?;
     let arguments = [
         "get",
         "pods",
@@ -50,8 +50,8 @@ struct Scene<'a> {
     team: &'a str,
 }
 
-/// Type and name of each event but bookmarks.
-fn told(watch: &Watch) -> Vec<(String, String)> {
+/// Type and name of each event except bookmarks.
+fn changes(watch: &Watch) -> Vec<(String, String)> {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let events = watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK");
     events.map(|it| (text(&it["type"]), text(&it["object"]["metadata"]["name"]))).collect()
@@ -75,7 +75,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn lists_are_those_of_labels_and_fields(&self) -> Outcome {
+    fn lists_match_labels_and_fields(&self) -> Outcome {
         let pods = self.pods();
         for (ours, theirs) in [
             ("fieldSelector=index.kubewarm.io/by-node%3Dn1", "fieldSelector=spec.nodeName%3Dn1"),
@@ -96,7 +96,7 @@ impl Scene<'_> {
                 assert_eq!(mine.json()["items"], other.json()["items"], "{ours}");
             }
         }
-        // What nobody declares here is no field for either server.
+        // Both servers reject a field that no profile declares here.
         for field in ["index.kubewarm.io/by-nothing", "index.kubewarm.io/tone", "by-app"] {
             let path = format!("{pods}?fieldSelector={field}%3Dx");
             let (mine, other) =
@@ -107,7 +107,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn of_several_values_any_counts(&self) -> Outcome {
+    fn any_of_several_values_matches(&self) -> Outcome {
         let team = self.team;
         self.world.cluster.apply(&format!(
             "{{apiVersion: example.com/v1, kind: Part, metadata: {{name: hinge, namespace: {team}}}, \
@@ -129,7 +129,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn pages_hold_what_the_list_holds(&self) -> Outcome {
+    fn pages_contain_the_whole_list(&self) -> Outcome {
         let base = format!("{}?fieldSelector=index.kubewarm.io/tone!%3Ddark", self.settings());
         let whole = names(&self.reads.get(self.token, &base)?.json());
         let (mut found, mut next, mut pages) = (Vec::new(), String::new(), 0);
@@ -146,7 +146,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn watches_tell_what_comes_and_goes(&self) -> Outcome {
+    fn watches_report_what_enters_and_leaves(&self) -> Outcome {
         self.set_tone("hue", "dark")?;
         let base = format!("{}?watch=true", self.settings());
         let streaming =
@@ -164,7 +164,7 @@ impl Scene<'_> {
         )?;
         for tone in ["darker", "dark"] {
             eventually(SOON, || {
-                let (dark, streamed) = (told(&dark).len(), told(&streamed).len());
+                let (dark, streamed) = (changes(&dark).len(), changes(&streamed).len());
                 if dark > 0 && streamed > 0 { Ok(()) } else { Err("nothing yet".into()) }
             })?;
             self.set_tone("hue", tone)?;
@@ -173,7 +173,7 @@ impl Scene<'_> {
             types.iter().map(|it| ((*it).to_owned(), "hue".to_owned())).collect()
         };
         eventually(SOON, || {
-            let all = [told(&dark), told(&streamed), told(&light)];
+            let all = [changes(&dark), changes(&streamed), changes(&light)];
             let coming = of(&["ADDED", "DELETED", "ADDED"]);
             let expected = [coming.clone(), coming, of(&["ADDED", "DELETED"])];
             if all == expected { Ok(()) } else { Err(format!("{all:?}").into()) }
@@ -185,7 +185,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// A profile of the team's own that calls another label `by-app`.
+    /// A profile in the team's namespace that declares `by-app` for another label.
     fn declare(&self, index: &str) -> Outcome {
         let spec = format!(
             "{{targets: [{{name: pods, resource: pods, indexes: [{index}]}}]}}"
@@ -195,7 +195,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn a_name_means_one_thing(&self) -> Outcome {
+    fn an_index_name_has_one_definition(&self) -> Outcome {
         let by_app = "fieldSelector=index.kubewarm.io/by-app%3Done";
         let own = format!("{}?{by_app}", self.pods());
         let code =
@@ -208,7 +208,8 @@ impl Scene<'_> {
         })?;
         let message = refused["message"].as_str().unwrap_or_default();
         assert!(message.contains("below /profiles/<namespace>/<name>"), "{refused}");
-        // Elsewhere the team's profile has no say, and below their paths each means its own.
+        // The team's profile has no effect on other namespaces. Below each profile's path, its own
+        // definition counts.
         assert_eq!(code(&format!("/api/v1/pods?{by_app}"))?, 200);
         for (profile, expected) in
             [(format!("{NAMESPACE}/everything"), 1), (format!("{}/indexing", self.team), 0)]
@@ -223,11 +224,11 @@ impl Scene<'_> {
         })
     }
 
-    fn an_index_that_becomes_another_ends_its_watches(&self) -> Outcome {
+    fn a_redefined_index_ends_its_watches(&self) -> Outcome {
         let by_rank = format!("{}?fieldSelector=index.kubewarm.io/by-rank!%3DNever", self.pods());
         let path = format!("{by_rank}&watch=true&resourceVersion=0");
         let watch = self.reads.watch(self.token, &path, "*/*")?;
-        let all = eventually(SOON, || match told(&watch).len() {
+        let all = eventually(SOON, || match changes(&watch).len() {
             0 => Err("nothing yet".into()),
             some => Ok(some),
         })?;
@@ -236,8 +237,8 @@ impl Scene<'_> {
         assert!(!watch.is_over() && all > 0);
         self.declare("{name: by-rank, fieldPath: spec.restartPolicy}")?;
         eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
-        assert!(!plain.is_over(), "what selects by no index goes on");
-        // Whoever comes back is answered by the new one, whether or not it is built.
+        assert!(!plain.is_over(), "a watch without an index has ended");
+        // A client that reconnects is answered by the new index, even while it is being built.
         let mine = self.reads.get(self.token, &by_rank)?;
         let path = by_rank.replace("index.kubewarm.io/by-rank", "spec.restartPolicy");
         let other = self.api.get(self.token, &path)?;

@@ -1,4 +1,4 @@
-//! Kinds that come and go while kubewarm runs.
+//! CustomResourceDefinitions that are created and deleted while kubewarm runs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::{Outcome, PARTS, World};
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
-fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_notice() -> Outcome {
+fn a_new_kind_is_warmed_a_deleted_one_is_reported_and_others_are_unaffected() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("team")?;
     let operator = Operator::start(&world)?;
@@ -37,7 +37,8 @@ fn a_kind_that_appears_is_warmed_one_that_goes_is_said_and_the_others_do_not_not
     let before = settings()?;
     for round in ["created", "re-created"] {
         world.cluster.apply(PARTS)?;
-        // Only now is it known that parts are namespaced, and so what to grant.
+        // kubewarm must first read from discovery that parts are namespaced. Then it prints the
+        // roles.
         profile.await_that(SOON, |profile| {
             let manifests = profile.pointer("/status/access/manifests")?.as_str()?;
             manifests.contains("- parts").then_some(())

@@ -1,4 +1,4 @@
-//! From the first profile to the end of the process.
+//! The quickstart, and the end of the process during a first list.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::world::{Outcome, World, eventually, file};
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
-fn the_quickstart_becomes_ready_and_reads_well() -> Outcome {
+fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let quickstart = file("deploy/examples/quickstart.yaml");
@@ -31,8 +31,8 @@ fn the_quickstart_becomes_ready_and_reads_well() -> Outcome {
     let mut lines = table.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
     let cells: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    // No ServiceAccount is named; nothing else is empty.
-    assert_eq!(header.len(), cells.len() + 1, "an empty cell:\n{table}");
+    // Only the column of the ServiceAccount is empty.
+    assert_eq!(header.len(), cells.len() + 1, "an empty column:\n{table}");
     assert_eq!(cells.get(..2), Some(&[name, "True"][..]), "{table}");
 
     assert_eq!(operator.ask("/livez")?.0, 200);
@@ -49,7 +49,7 @@ fn the_quickstart_becomes_ready_and_reads_well() -> Outcome {
     Ok(())
 }
 
-/// A kind whose objects are stored as v1 and converted to v2 by a webhook at `port`.
+/// A kind that is stored as v1 and converted to v2 by a webhook at `port`.
 fn converted(port: u16) -> String {
     let schema = "schema: {openAPIV3Schema: {type: object}}";
     format!(
@@ -73,10 +73,11 @@ spec:
 }
 
 #[test]
-fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome {
+fn sigterm_during_the_warm_up_ends_in_time_and_releases_the_lease() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("slow")?;
-    // Connections are taken and never answered: the list lasts for 10 s.
+    // The webhook accepts connections and never answers, so the list takes the webhook's timeout of
+    // 10 s.
     let silent = TcpListener::bind("127.0.0.1:0")?;
     world.cluster.apply(&converted(silent.local_addr()?.port()))?;
     let part = format!(
@@ -85,7 +86,7 @@ fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome
     );
     eventually(SOON, || Ok(world.cluster.apply(&part)?))?;
 
-    // Granted beforehand, so that the first list is the one that hangs.
+    // Granted in advance, so that the first list hangs.
     let resource = "--resource=slowparts.example.com";
     let account = format!("--serviceaccount={NAMESPACE}:kubewarm");
     let role = ["create", "role", "parts", "--verb=list,watch", resource, "-n", &namespace];
@@ -109,7 +110,7 @@ fn sigterm_during_the_warm_up_ends_in_time_and_gives_the_lease_away() -> Outcome
         let holder = lease.pointer("/spec/holderIdentity").and_then(Value::as_str);
         holder.unwrap_or_default().to_owned()
     };
-    assert_ne!(holder(&world.get(NAMESPACE, "lease", "kubewarm")?), "", "nobody leads");
+    assert_ne!(holder(&world.get(NAMESPACE, "lease", "kubewarm")?), "", "no pod holds it");
 
     operator.process.request_end()?;
     let status = operator.process.wait(Duration::from_secs(5))?;

@@ -1,4 +1,5 @@
-//! Limits on a real API server: what is too large stops, and nobody else notices.
+//! Limits on a real API server: kubewarm stops what exceeds a limit and does not affect anything
+//! else.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,19 +14,18 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
-/// They take some 2.3 MiB.
+/// Objects that take about 2.3 MiB in all.
 const MANY: usize = 2_500;
 const TARGETS: &str = "targets: [{name: big, resource: configmaps}, \
                        {name: small, resource: services}]";
 
-/// Whether a cell is that of the `ConfigMaps` of a namespace.
+/// Returns whether the informer is for the `ConfigMaps` of the namespace.
 fn is_big(cell: &Value, namespace: &str) -> bool {
     cell["namespace"] == namespace && cell["resource"] == "configmaps"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_notices() -> Outcome
-{
+async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("limits")?;
     fill(&world, &namespace, CONFIG_MAPS).await?;
@@ -36,24 +36,24 @@ async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_n
     let profile = Profile::apply(&world, &namespace, "limited", &limited)?;
     let at = ("WithinLimits", "False", "ObjectsExceeded");
     let seen = profile.await_target("big", at, PATIENCE)?;
-    let told = problems(&seen, "big").join("\n");
-    let reached = told.split("stopped at ").nth(1).and_then(|rest| rest.split(' ').next());
-    let reached: usize = reached.ok_or_else(|| told.clone())?.parse()?;
-    assert!((101..200).contains(&reached), "{told}");
-    assert!(told.contains("spec.limits.maxObjects"), "{told}");
+    let text = problems(&seen, "big").join("\n");
+    let reached = text.split("stopped at ").nth(1).and_then(|rest| rest.split(' ').next());
+    let reached: usize = reached.ok_or_else(|| text.clone())?.parse()?;
+    assert!((101..200).contains(&reached), "{text}");
+    assert!(text.contains("spec.limits.maxObjects"), "{text}");
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["informers"]["limited"], 1);
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
     let mut found = cells(&operator)?;
     found.retain(|cell| is_big(cell, &namespace));
-    assert_eq!(found, [] as [Value; 0], "its cell is gone");
+    assert_eq!(found, [] as [Value; 0], "the informer still exists");
     let rejections = ["limit=\"objects\""];
     assert!(
         Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &rejections)
             > 0.0
     );
 
-    // Another profile's cell of the same kind is its own business.
+    // The limit does not affect another profile's informer of the same kind.
     let other = Profile::apply(&world, &namespace, "unlimited", &format!("{{{TARGETS}}}"))?;
     other.await_condition("Ready", "True", None, PATIENCE)?;
     let seen = profile.read()?;
@@ -67,7 +67,8 @@ async fn a_kind_beyond_its_limit_is_stopped_while_it_is_listed_and_nobody_else_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_enough() -> Outcome {
+async fn a_kind_beyond_its_memory_limit_is_stopped_and_the_recommended_limit_is_enough() -> Outcome
+{
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("limits")?;
@@ -76,15 +77,15 @@ async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_en
     let profile = Profile::apply(world, &namespace, "heavy", &spec("1Mi"))?;
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
-    let told = message(&seen, "WithinLimits");
+    let text = message(&seen, "WithinLimits");
     for part in
         ["target \"big\"", "stopped at ", "spec.limits.maxMemory allows the whole profile 1Mi"]
     {
-        assert!(told.contains(part), "{part:?} is not in {told:?}");
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 
-    let enough = number_before(told, "Mi would be enough")?;
+    let enough = number_before(text, "Mi would be enough")?;
     Profile::apply(world, &namespace, "heavy", &spec(&format!("{enough}Mi")))?;
     profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
     profile.await_condition("Ready", "True", None, PATIENCE)?;
@@ -92,12 +93,12 @@ async fn a_kind_that_takes_too_much_memory_is_stopped_and_the_memory_named_is_en
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -> Outcome {
+async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     let world = World::lease()?;
     let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
     fill(&world, &greedy, MANY).await?;
     fill(&world, &modest, CONFIG_MAPS).await?;
-    // 1.65 MiB for a namespace; without that, both would fit.
+    // A namespace gets 1.65 MiB. With the whole limit, both kinds would fit.
     let limits = ["--memory-limit", "11Mi", "--namespace-share", "20"];
     let operator = Operator::start_with(&world, &limits)?;
     Operator::grant_reading(&world)?;
@@ -108,9 +109,9 @@ async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -
     let profile = Profile::apply(&world, &greedy, "greedy", &spec)?;
     profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
     let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
-    let told = problems(&seen, "big").join("\n");
+    let text = problems(&seen, "big").join("\n");
     let share = "the profiles of one namespace may take 2Mi together (--namespace-share of the memory for stores)";
-    assert!(told.contains(share) && told.contains("Mi would be enough"), "{told}");
+    assert!(text.contains(share) && text.contains("Mi would be enough"), "{text}");
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
 
     let after = other.read()?;
@@ -122,15 +123,15 @@ async fn a_namespace_that_takes_more_than_its_share_leaves_the_others_theirs() -
         Ok::<_, Failure>(found.iter().map(|cell| cell["objects"].as_u64()).collect::<Vec<_>>())
     };
     assert_eq!(held(&greedy)?, []);
-    // And the ConfigMap that every namespace has.
+    // One more object is the ConfigMap that every namespace contains.
     assert_eq!(held(&modest)?, [Some(CONFIG_MAPS as u64 + 1)]);
     Ok(())
 }
 
-/// What 3,200 idle informers may add to the process.
+/// Limit for the memory that 3,200 idle informers may add to the process, in KiB.
 const GROWTH_KIB: u64 = 64 << 10;
 
-/// A hundred profiles of 32 targets each, that select nothing.
+/// A hundred profiles with 32 targets each. Their selectors match no object.
 fn crowd(namespace: &str) -> Result<String, Failure> {
     let mut all = String::new();
     for n in 0..100 {
@@ -155,7 +156,7 @@ spec: {{targets: ["
 }
 
 #[test]
-fn idle_informers_of_one_namespace_take_no_more_than_its_share_and_hold_up_no_start() -> Outcome {
+fn idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start() -> Outcome {
     let world = World::lease()?;
     let (crowded, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
     Operator::grant_reading(&world)?;
@@ -165,8 +166,8 @@ fn idle_informers_of_one_namespace_take_no_more_than_its_share_and_hold_up_no_st
     other.await_condition("Ready", "True", None, PATIENCE)?;
     let before = Kept::read(&operator)?;
     world.cluster.apply(&crowd(&crowded)?)?;
-    // Of 3,200 the namespace may have 1,000, and its part of the memory holds 192. Who comes last has none; who that
-    // is depends on the order of arrival.
+    // A namespace may have 1,000 informers, and the memory of this one is enough for 192. The
+    // others are left out in order of arrival.
     let is_full = || {
         let metric = Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &[]);
         let most = f64::from(1_000 - 192);
@@ -185,6 +186,6 @@ fn idle_informers_of_one_namespace_take_no_more_than_its_share_and_hold_up_no_st
     let again = Operator::start_with(&world, &limits)?;
     eventually(PATIENCE, || match again.ask("/readyz")? {
         (200, _) => Ok(()),
-        (code, told) => Err(format!("{code}: {told}").into()),
+        (code, text) => Err(format!("{code}: {text}").into()),
     })
 }

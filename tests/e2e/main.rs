@@ -1,4 +1,5 @@
-//! kubewarm on a real API server. Never skipped: what is missing (Go, to build the server) is said.
+//! End-to-end tests on a real API server. They are never skipped: without Go, which builds the
+//! server, they fail.
 
 mod abuse;
 mod access;

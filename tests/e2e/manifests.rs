@@ -1,8 +1,8 @@
-//! What the API server says to the profiles that must be refused, and to the shipped examples.
+//! The API server's answers to invalid profiles and to the shipped examples.
 
 use crate::world::{Failure, Outcome, World, file, yaml_files};
 
-/// What a file expects of the server, and its documents.
+/// The expected message of a file, and its documents.
 struct Case {
     expected: String,
     documents: Vec<String>,
@@ -15,7 +15,7 @@ impl Case {
         Ok(Self { expected, documents: text.split("\n---\n").map(str::to_owned).collect() })
     }
 
-    /// What the server says to the last document, after the ones before it.
+    /// Applies the documents and returns the API server's answer to the last one.
     fn answer(&self, world: &World) -> Result<String, Failure> {
         let Some((last, before)) = self.documents.split_last() else {
             return Err("no document".into());
@@ -60,7 +60,8 @@ fn the_shipped_manifests_apply_cleanly() -> Outcome {
     for path in [operator, policy].into_iter().chain(yaml_files("deploy/examples")?) {
         let path = path.to_string_lossy();
         world.cluster.run(["apply", "-f", &path])?;
-        // kubectl calls a profile `configured` for the defaults that it does not know.
+        // kubectl prints `configured` because of defaults that it does not see, so the test
+        // compares generations.
         let before = generations(world)?;
         world.cluster.run(["apply", "-f", &path])?;
         assert_eq!(before, generations(world)?, "applying {path} again changed a profile");
@@ -68,11 +69,11 @@ fn the_shipped_manifests_apply_cleanly() -> Outcome {
     Ok(())
 }
 
-/// The profiles that people can copy, and how often their spec was changed.
+/// The generations of the shipped profiles.
 fn generations(world: &World) -> Result<String, Failure> {
     let columns = "custom-columns=:.metadata.namespace,:.metadata.name,:.metadata.generation";
     let profiles = world.cluster.run(["get", "cprof", "--all-namespaces", "-o", columns])?;
-    // The other tests of this control plane come and go in namespaces of their own.
+    // Other tests use this control plane too, in their own namespaces.
     let shipped = |line: &&str| line.starts_with("kubewarm-system ") || line.starts_with("shop ");
     Ok(profiles.lines().filter(shipped).collect::<Vec<_>>().join("\n"))
 }

@@ -1,14 +1,14 @@
-//! Whom a token is meant for: with `--audience` those for kubewarm count, and the API server's do not.
+//! Token audiences: with `--audience`, kubewarm accepts tokens for that audience only.
 
 use serde_json::Value;
 
 use crate::api::Server;
 use crate::world::{Failure, Outcome, World};
 
-/// Whom tokens are for that kubewarm takes, if it is told so.
+/// The audience that kubewarm accepts if it runs with `--audience`.
 pub(crate) const AUDIENCE: &str = "kubewarm.example.com";
 
-/// A token of an account that is for these; for the API server, if they are none.
+/// A token of an account for these audiences, or for the API server if there are none.
 pub(crate) fn token(
     world: &World,
     (namespace, account): (&str, &str),
@@ -20,8 +20,8 @@ pub(crate) fn token(
     Ok(world.cluster.run(command)?.trim().to_owned())
 }
 
-/// Of an account that may read `path`, at kubewarm with `--audience` and at the API server.
-pub(crate) fn is_who_takes_it(
+/// Compares kubewarm with `--audience` and the API server. The account may read `path`.
+pub(crate) fn check_audience(
     world: &World,
     reads: &Server,
     account: (&str, &str),
@@ -39,8 +39,8 @@ pub(crate) fn is_who_takes_it(
         for (server, code) in [(reads, ours), (&api, theirs)] {
             let reply = server.get(&token, path)?;
             assert_eq!(reply.code, code, "{audiences:?}: {reply:?}");
-            let told = (code == 401).then(|| reply.json());
-            assert!(told.is_none_or(|told: Value| told == unauthorized.json()), "{reply:?}");
+            let expected = (code == 401).then(|| reply.json());
+            assert!(expected.is_none_or(|it: Value| it == unauthorized.json()), "{reply:?}");
         }
     }
     Ok(())

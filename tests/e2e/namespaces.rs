@@ -1,4 +1,4 @@
-//! kubewarm for some namespaces, with an identity that holds nothing but Roles.
+//! kubewarm with `--watch-namespaces`, whose account has only Roles.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const LIMIT: Duration = Duration::from_mins(1);
 const PODS: &str = "{targets: [{name: pods, resource: pods}]}";
-/// What only a ClusterRole could allow.
+/// Targets that need a ClusterRole.
 const WIDE: &str = "{targets: [
   {name: all, resource: pods, scope: {type: AllNamespaces}},
   {name: nodes, resource: nodes, scope: {type: Cluster}},
   {name: chosen, resource: pods,
    scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {a: b}}}}]}";
 
-/// A kind with a field that the API server selects by, and with a column.
+/// A kind with a selectable field and a printer column.
 const PAINTS: &str = "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: paints.example.com}
@@ -40,7 +40,7 @@ spec:
 ";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// The shipped rights for these namespaces, and nothing else.
+/// Applies the shipped Roles for these namespaces.
 fn grant_roles(world: &World, namespaces: &str) -> Result<(), Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["rbac", "--operator", "--watch-namespaces", namespaces]);
@@ -50,14 +50,14 @@ fn grant_roles(world: &World, namespaces: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The `ClusterRoles` and their bindings that name kubewarm.
+/// The `ClusterRoles` and `ClusterRoleBindings` that name kubewarm.
 fn cluster_roles(world: &World) -> Result<Vec<String>, Failure> {
     let kinds = "clusterroles,clusterrolebindings";
     let names = world.cluster.run(["get", kinds, "--output=name"])?;
     Ok(names.lines().filter(|name| name.contains("kubewarm")).map(str::to_owned).collect())
 }
 
-/// Grants what the status asks for, and waits until that is enough.
+/// Applies the manifests in the status, and waits until the profile is ready.
 fn make_ready(profile: &Profile<'_>) -> Outcome {
     profile.await_manifests()?;
     profile.grant()?;
@@ -79,7 +79,7 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     let (shop, other) = (world.namespace("shop")?, world.namespace("other")?);
     grant_roles(&world, &format!("{NAMESPACE},{shop}"))?;
 
-    // One namespace is not granted, one does not exist: neither holds the others up.
+    // One namespace has no Role and one does not exist. The other namespaces must work.
     let watched = format!("{NAMESPACE},{shop},{other},nowhere");
     let flag = ["--watch-namespaces", &watched];
     let operator = Operator::launch(&world, "pod-a", &flag)?;
@@ -88,12 +88,12 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     let status = profile.read()?;
     assert_eq!(status.pointer("/status/access/method"), Some(&"Probe".into()), "{status:#}");
 
-    // Of the operator's namespace, one that names others, watched or not.
+    // A profile in the operator's namespace that names other namespaces, watched or not.
     let two = format!("{{type: Namespaces, namespaces: [{shop}, {other}]}}");
     let two = PODS.replace("}]}", &format!(", scope: {two}}}]}}"));
     make_ready(&Profile::apply(&world, NAMESPACE, "two", &two)?)?;
 
-    // A profile with an account of its own: kubewarm mints its tokens by a Role, too.
+    // A profile with its own account. A Role permits the requests for tokens.
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &shop])?;
     let account = PODS.replacen('{', "{serviceAccountName: reader, ", 1);
     make_ready(&Profile::apply(&world, &shop, "account", &account)?)?;
@@ -120,25 +120,25 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     let is_named = |line: &str| line.contains("cacheprofiles") && line.contains(&other);
     assert!(log.lines().any(is_named), "{log}");
 
-    // A profile where nobody may look has no status; once the Role is there, it is found.
+    // A profile has no status while kubewarm may not list profiles there. kubewarm finds it after
+    // the grant.
     let late = Profile::apply(&world, &other, "late", PODS)?;
     assert!(late.read()?.get("status").is_none());
     grant_roles(&world, &other)?;
     late.await_that(LIMIT, |profile| profile.get("status").map(drop))?;
     make_ready(&late)?;
 
-    // The lease and the Events need no more than Roles either.
+    // Roles are enough for the lease and the Events.
     assert_eq!(leader(&world)?, "pod-a");
     let events = world.cluster.run(["get", "events.events.k8s.io", "-n", &shop, "-o", "name"])?;
     assert!(!events.is_empty(), "no Event");
 
-    // What is revoked is noticed without leave to ask for anything.
+    // kubewarm notices a revoked permission without a permission to send reviews.
     world.cluster.run(["delete", "rolebinding", "--all", "-n", &shop])?;
     grant_roles(&world, &shop)?;
     profile.await_condition("Authorized", "False", None, LIMIT)?;
     assert_eq!(cluster_roles(&world)?, Vec::<String>::new());
 
-    // Another replica takes over.
     let _second = Operator::launch(&world, "pod-b", &flag)?;
     assert!(operator.process.term()?.success());
     eventually(LIMIT, || match &*leader(&world)? {
@@ -148,7 +148,7 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
 }
 
 #[test]
-fn what_nobody_may_list_any_more_keeps_its_profiles_and_holds_up_no_other() -> Outcome {
+fn a_namespace_that_cannot_be_listed_any_more_keeps_its_profiles_and_delays_no_other() -> Outcome {
     let world = World::with_roles()?;
     let (shop, other) = (world.namespace("shop")?, world.namespace("other")?);
     let watched = format!("{shop},{other}");
@@ -157,7 +157,7 @@ fn what_nobody_may_list_any_more_keeps_its_profiles_and_holds_up_no_other() -> O
     let kept = Profile::apply(&world, &other, "kept", PODS)?;
     make_ready(&kept)?;
     world.cluster.run(["delete", "rolebinding", "kubewarm:operator", "-n", &other])?;
-    // A watch outlives its role, but not its connection.
+    // An open watch continues after its Role is deleted, so the restart closes the connection.
     world.cluster.apiserver().kill()?;
     world.cluster.apiserver().start()?;
     eventually(LIMIT, || {
@@ -174,9 +174,9 @@ fn what_nobody_may_list_any_more_keeps_its_profiles_and_holds_up_no_other() -> O
     Ok(())
 }
 
-/// No Role lets kubewarm see a definition, and so it knows of the kind what discovery says.
+/// Roles cannot grant the `CustomResourceDefinition`, so kubewarm only uses discovery for the kind.
 #[test]
-fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
+fn custom_resources_are_served_after_their_group_is_configured() -> Outcome {
     let world = World::with_roles()?;
     world.cluster.apply(PAINTS)?;
     world.cluster.run(["wait", "--for=condition=Established", "crd/paints.example.com"])?;
@@ -199,7 +199,7 @@ fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
     })?;
 
     let watched = ["--watch-namespaces", &*format!("{NAMESPACE},{shop}")];
-    let served = Served::start_as_it_may(&world, "pod-a", &watched)?;
+    let served = Served::start_as_granted(&world, "pod-a", &watched)?;
     let spec = "{targets: [{name: paints, group: example.com, resource: paints}]}";
     let profile = Profile::apply(&world, &shop, "paints", spec)?;
     make_ready(&profile)?;
@@ -211,7 +211,7 @@ fn custom_resources_are_answered_once_their_group_is_named() -> Outcome {
     assert!(served.operator.process.term()?.success());
 
     let named = [&watched[..], &["--serve-aggregated-groups=example.com"]].concat();
-    let served = Served::start_as_it_may(&world, "pod-b", &named)?;
+    let served = Served::start_as_granted(&world, "pod-b", &named)?;
     let reads = served.server()?;
     let list = eventually(LIMIT, || {
         let reply = reads.get(&token, &all)?;

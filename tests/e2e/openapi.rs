@@ -1,11 +1,11 @@
-//! OpenAPI documents are the API server's own: without `--forward` the read address has none.
+//! Without `--forward` the read address serves no OpenAPI documents.
 
 use serde_json::json;
 
 use crate::api::{Served, Server, api_kubectl};
 use crate::world::{Outcome, World};
 
-/// They are answered as any path that is not served.
+/// The answer is the same as for any unknown path.
 pub(crate) fn is_not_served(
     world: &World,
     served: &Served,
@@ -21,18 +21,21 @@ pub(crate) fn is_not_served(
     }
     assert_eq!(api.get(token, "/openapi/v3")?.code, 200);
     assert_eq!(reads.ask("GET", "/openapi/v3", &[])?.code, 401);
-    // What needs them says that they are not there; what reads objects does not ask for them.
+    // `kubectl explain` needs the documents and fails. Reads of objects do not need them.
     let explain = ["explain", "configmaps"];
     let output = served.kubectl(world, token)?.args(explain).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("could not find the requested"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && stderr.contains("could not find the requested"),
+        "{stderr}"
+    );
     assert!(api_kubectl(world, token)?.args(explain).output()?.status.success());
     let described = ["describe", "clusterrole", "cluster-admin"];
     let waited = ["wait", "--for=jsonpath={.metadata.name}=default", "namespace/default"];
     for arguments in [&waited[..], &described] {
         let output = served.kubectl(world, token)?.args(arguments).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}");
     }
     Ok(())
 }

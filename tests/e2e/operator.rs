@@ -1,4 +1,4 @@
-//! kubewarm itself, as the built binary and as a ServiceAccount with the shipped rights.
+//! Starts kubewarm as the built binary, with a ServiceAccount that has the shipped permissions.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,11 +11,11 @@ use testbed::Process;
 
 use crate::world::{Failure, World, file};
 
-/// The namespace of the operator.
+/// The operator's namespace.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
-/// What precedes the bound address in the log.
+/// The log message that contains the bound address.
 const LISTENING: &str = "admin listening";
-/// Rights to read everything, for tests that are not about rights.
+/// Permissions to read everything, for tests that do not test permissions.
 const READER: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: reader}
@@ -28,20 +28,20 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
 subjects: [{kind: ServiceAccount, name: kubewarm, namespace: kubewarm-system}]
 ";
 
-/// An operator that runs.
+/// A running operator.
 pub(crate) struct Operator {
     pub(crate) process: Process,
 }
 
-/// A control plane with an operator that may read everything, for the tests that disturb nobody:
-/// namespaces of their own, and nothing else of the cluster changed.
+/// A control plane with an operator that may read everything. Tests that use it must stay in their
+/// own namespaces and change nothing else in the cluster.
 pub(crate) struct Running {
     pub(crate) world: World,
     pub(crate) operator: Operator,
 }
 
 impl Running {
-    /// The one of all tests.
+    /// The instance that all tests share.
     pub(crate) fn shared() -> Result<&'static Self, Failure> {
         static SHARED: OnceLock<Result<Running, String>> = OnceLock::new();
         let start = || {
@@ -56,42 +56,42 @@ impl Running {
 }
 
 impl Operator {
-    /// Starts one that may do what `deploy/operator-rbac.yaml` grants, and nothing else.
+    /// Starts an operator with only the permissions of `deploy/operator-rbac.yaml`.
     pub(crate) fn start(world: &World) -> Result<Self, Failure> {
         Self::start_as(world, "kubewarm")
     }
 
-    /// The same, with more arguments.
+    /// The same with more arguments.
     pub(crate) fn start_with(world: &World, more: &[&str]) -> Result<Self, Failure> {
         Self::grant_rights(world)?;
         Self::launch(world, "kubewarm", more)
     }
 
-    /// The same, in a pod of this name.
+    /// The same with this pod name.
     pub(crate) fn start_as(world: &World, pod: &str) -> Result<Self, Failure> {
         Self::grant_rights(world)?;
         Self::launch(world, pod, &[])
     }
 
-    /// Applies the shipped rights, and the namespace that the operator works in.
+    /// Creates the operator's namespace and applies the shipped permissions.
     pub(crate) fn grant_rights(world: &World) -> Result<(), Failure> {
         let rights = file("deploy/operator-rbac.yaml");
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
         Ok(())
     }
 
-    /// Starts one with the rights that its ServiceAccount has by now.
+    /// Starts an operator with the current permissions of its ServiceAccount.
     pub(crate) fn launch(world: &World, pod: &str, more: &[&str]) -> Result<Self, Failure> {
         let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
         Self::run(world, pod, &kubeconfig, more)
     }
 
-    /// Starts one as the administrator of the control plane, whose credential is a client certificate.
+    /// Starts an operator with the administrator's client certificate.
     pub(crate) fn start_as_administrator(world: &World) -> Result<Self, Failure> {
         Self::run(world, "kubewarm", world.cluster.kubeconfig(), &[])
     }
 
-    /// Starts one that reaches the API server by this.
+    /// Starts an operator with this kubeconfig.
     pub(crate) fn run(
         world: &World,
         pod: &str,
@@ -101,7 +101,7 @@ impl Operator {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
             .env("HOSTNAME", pod)
-            // Those who read say where.
+            // Tests of the read API set their own address.
             .env("KUBEWARM_API_ADDR", "")
             .arg("run")
             .arg("--kubeconfig")
@@ -114,25 +114,25 @@ impl Operator {
         Ok(Self { process })
     }
 
-    /// Lets the operator read everything that the cluster has.
+    /// Grants the operator permission to read everything in the cluster.
     pub(crate) fn grant_reading(world: &World) -> Result<(), Failure> {
         world.cluster.apply(READER)?;
         Ok(())
     }
 
-    /// Asks the admin server: the code and the body.
+    /// Sends a GET request to the admin server, and returns status code and body.
     pub(crate) fn ask(&self, path: &str) -> Result<(u16, String), Failure> {
         self.ask_with(path, "")
     }
 
-    /// The same, with these headers, each with the end of its line.
+    /// The same with headers. Each header ends with a line end.
     pub(crate) fn ask_with(&self, path: &str, headers: &str) -> Result<(u16, String), Failure> {
         let log = self.process.log();
         ask_with(admin_address(&log).ok_or("no address in the log")?, path, headers)
     }
 }
 
-/// Asks an admin server: the code and the body.
+/// Sends a GET request to an admin server, and returns status code and body.
 pub(crate) fn ask(address: &str, path: &str) -> Result<(u16, String), Failure> {
     ask_with(address, path, "")
 }
@@ -151,14 +151,15 @@ fn ask_with(address: &str, path: &str, headers: &str) -> Result<(u16, String), F
     Ok((code.parse()?, body))
 }
 
-/// The newest address in a log of JSON lines: restarts bind anew.
+/// The last address in a log of JSON lines, because the operator binds a new port after each
+/// restart.
 pub(crate) fn admin_address(log: &str) -> Option<&str> {
     let line = log.lines().rev().find(|line| line.contains(LISTENING))?;
     let (_, rest) = line.split_once(r#""addr":""#)?;
     rest.split_once('"').map(|(address, _)| address)
 }
 
-/// The text of a chunked body: each chunk follows a line with its length in hexadecimal.
+/// Decodes a chunked body. Each chunk follows a line with its length in hexadecimal.
 fn unchunk(mut body: &str) -> Result<String, Failure> {
     let mut text = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {

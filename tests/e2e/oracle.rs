@@ -1,4 +1,4 @@
-//! What the tables hold in the end is what the API server has, whatever was written meanwhile.
+//! After concurrent writes, each store contains exactly the objects of the API server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +19,10 @@ use crate::writers::{KINDS, Kind, write};
 
 const SOON: Duration = Duration::from_mins(1);
 const WRITERS: usize = 16;
-/// Writes that the server has taken, in the end.
+/// The total number of writes that the API server accepts.
 const WRITES: usize = 3_000;
 const NAMESPACE: &str = "oracle";
-/// Between two comparisons of one table: as often as a profile may have it.
+/// The pause between two consistency checks of a store: the minimum that a profile may set.
 const COMPARED: Duration = Duration::from_secs(1);
 
 fn spec(kind: Kind) -> Result<CellSpec, Failure> {
@@ -42,7 +42,7 @@ fn spec(kind: Kind) -> Result<CellSpec, Failure> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says() -> Outcome {
+async fn after_thousands_of_writes_and_a_restart_every_store_matches_a_list() -> Outcome {
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     world.cluster.apply(PARTS)?;
@@ -100,12 +100,12 @@ async fn after_thousands_of_writes_and_a_restart_every_table_is_what_a_list_says
         let checked = counted.consistency_checks.with_label_values(&[MetricOutcome::Success]);
         let count_equal = || checked.get() - counted.consistency_differences.get();
         let before = count_equal();
-        // Of what stands still now, beside those of what was being written.
+        // These checks run without writes. The earlier ones ran during the writes.
         eventually(SOON, || {
             let equal = count_equal();
             if equal > before + 1 { Ok(()) } else { Err(format!("{equal} were equal").into()) }
         })?;
-        assert!(before > 0, "no table of {} was equal while it was written", kind.plural);
+        assert!(before > 0, "no store of {} was equal during the writes", kind.plural);
         assert_eq!(counted.consistency_differences.get(), 0, "{}", kind.plural);
     }
     stop.cancel();

@@ -1,5 +1,5 @@
-//! API servers that go, come back, and come back older: what is held is served meanwhile, and what
-//! was missed is delivered and counted.
+//! API servers that restart or return with older data. kubewarm serves its stores meanwhile, then
+//! delivers and counts what it missed.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
-/// Two cells.
+/// A profile with two informers.
 const SETTINGS: &str = "{targets: [{name: settings, resource: configmaps},
   {name: accounts, resource: serviceaccounts}]}";
 
-/// What series of the metrics are about.
+/// The label of the compared series.
 const CONFIGMAPS: &str = r#"resource="configmaps""#;
 
-/// `ConfigMaps` of these names, as one list.
+/// A list of `ConfigMaps` with these names.
 fn config_maps(namespace: &str, names: impl IntoIterator<Item = String>) -> String {
     let item = |name| {
         format!(
@@ -28,7 +28,7 @@ fn config_maps(namespace: &str, names: impl IntoIterator<Item = String>) -> Stri
     format!("{{apiVersion: v1, kind: List, items: [{}]}}", items.join(", "))
 }
 
-/// A profile of a namespace's `ConfigMaps` that is Ready.
+/// Applies a profile for a namespace's `ConfigMaps`, and waits until it is ready.
 fn warm<'a>(world: &'a World, namespace: &'a str) -> Result<Profile<'a>, Failure> {
     let profile = Profile::apply(world, namespace, "settings", SETTINGS)?;
     profile.await_manifests()?;
@@ -37,7 +37,8 @@ fn warm<'a>(world: &'a World, namespace: &'a str) -> Result<Profile<'a>, Failure
     Ok(profile)
 }
 
-/// When the condition `Warm` last changed: the same before and after means it never was False.
+/// The transition time of the condition `Warm`. If it stays the same, the condition never became
+/// False.
 fn warm_since(profile: &Value) -> Option<&str> {
     let conditions = profile.pointer("/status/conditions").and_then(Value::as_array)?;
     let warm = conditions.iter().find(|condition| condition["type"] == "Warm")?;
@@ -59,7 +60,7 @@ fn count(operator: &Operator, metric: &str, label: &str) -> Result<f64, Failure>
 }
 
 #[test]
-fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Outcome {
+fn changes_missed_during_a_restart_cost_one_relist_and_are_detected_by_uid() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("team")?;
     let names = ["deleted", "replaced", "kept"].map(str::to_owned);
@@ -69,7 +70,7 @@ fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Out
     let before = profile.read()?;
 
     operator.process.freeze()?;
-    // Unrelated writes move the version on, so that the new watch cache begins above the old one.
+    // Unrelated writes raise the version, so that the new watch cache starts after the old one.
     world.cluster.apply(&config_maps("default", (0..50).map(|n| format!("unrelated-{n}"))))?;
     world.cluster.apiserver().restart()?;
     for name in ["deleted", "replaced"] {
@@ -93,16 +94,16 @@ fn what_was_missed_during_a_restart_costs_one_relist_and_is_told_by_uid() -> Out
 }
 
 #[test]
-fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
+fn a_restored_etcd_is_detected_and_its_lost_objects_are_removed() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("team")?;
     let operator = Operator::start(&world)?;
     let profile = warm(&world, &namespace)?;
     let snapshot = world.cluster.folder().join("snapshot");
     world.cluster.snapshot(&snapshot)?;
-    // More than a restarting control plane writes by itself.
+    // Creates more versions than a restarting control plane writes.
     world.cluster.apply(&config_maps(&namespace, (0..200).map(|n| format!("undone-{n}"))))?;
-    // The status says it once a minute, the metrics at once.
+    // The status counts objects once a minute, the metrics at once.
     let held = |wanted: fn(f64) -> bool| {
         eventually(SOON, || {
             let objects = count(&operator, "kubewarm_objects", CONFIGMAPS)?;
@@ -122,7 +123,7 @@ fn an_etcd_that_was_restored_is_noticed_and_its_past_purged() -> Outcome {
     eventually(SOON, || {
         let events =
             ["get", "events.events.k8s.io", "-n", &namespace, "-o", "jsonpath={.items[*].reason}"];
-        let said = world.cluster.run(events)?;
-        if said.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(said.into()) }
+        let reasons = world.cluster.run(events)?;
+        if reasons.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(reasons.into()) }
     })
 }

@@ -1,4 +1,4 @@
-//! Callers by their own tokens: the API server decides what each may, as whom, and for how long.
+//! `--auth=caller-token`: kubewarm sends each caller's own token to the API server, which decides.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Within which a revoked right ends: decisions count for 10 s.
+/// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(30);
-/// The API server itself takes a token for good for 10 s, and is asked again after as long.
+/// Timeout for a deleted account. The API server accepts its token for 10 s, and kubewarm's
+/// decision counts as long.
 const GONE: Duration = Duration::from_secs(40);
 
-/// Whom the reader may act as.
+/// The user that the reader may impersonate.
 const ANOTHER: &str = "john";
 
-/// Who reads a namespace's `ConfigMaps`.
+/// A reader of a namespace's `ConfigMaps`.
 struct Scene<'a> {
     world: &'a World,
     api: Server,
@@ -25,7 +26,7 @@ struct Scene<'a> {
     own: String,
 }
 
-/// The API server is asked with the caller's token and nothing else.
+/// Checks that the API server decides with the caller's token only.
 pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
     let (api, reads) = (Server::api(world)?, served.server()?);
     let team = world.namespace("team")?;
@@ -40,7 +41,7 @@ pub(crate) fn decide(world: &World, served: &Served) -> Outcome {
     let_read(world, (team, "reader"), Some(team))?;
     eventually(SOON, || await_code(200, &reads.get(token, own)?))?;
     assert_eq!(reads.get("bad", own)?.code, 401);
-    whom_to_act_as(&scene)?;
+    check_impersonated_user(&scene)?;
     for_how_long(&scene)
 }
 
@@ -49,13 +50,13 @@ fn await_code(code: u16, reply: &Reply) -> Outcome {
 }
 
 impl Scene<'_> {
-    /// Asks a server as somebody else.
+    /// Sends a request that impersonates `user`.
     fn acting(&self, server: &Server, user: &str, path: &str) -> Result<Reply, Failure> {
         let bearer = format!("Bearer {}", self.token);
         server.ask("GET", path, &[("authorization", &bearer), ("impersonate-user", user)])
     }
 
-    /// A watch of whoever may by now.
+    /// Opens a watch and waits until it is permitted.
     fn watch(&self, token: &str) -> Result<Watch, Failure> {
         let path = format!("{}?watch=1", self.own);
         let watch = eventually(SOON, || {
@@ -72,8 +73,8 @@ impl Scene<'_> {
     }
 }
 
-/// Whoever acts as somebody else reads what that one may, whatever it may itself.
-fn whom_to_act_as(scene: &Scene<'_>) -> Outcome {
+/// A caller that impersonates a user reads with the permissions of that user only.
+fn check_impersonated_user(scene: &Scene<'_>) -> Outcome {
     let Scene { world, api, reads, team, token, own } = scene;
     for server in [reads, api] {
         assert_eq!(scene.acting(server, "system:admin", own)?.code, 403);
@@ -96,7 +97,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {team}}}]
 "
     ))?;
     for path in [own, &red] {
-        // First the API server, which may not have heard of the role yet.
+        // The API server comes first, because it applies a new role only after a moment.
         let theirs = eventually(SOON, || {
             let theirs = scene.acting(api, ANOTHER, path)?;
             let is_about = theirs.text.contains(&format!(r#"User \"{ANOTHER}\" cannot"#));
@@ -118,7 +119,8 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {team}}}]
     Ok(())
 }
 
-/// Until its right is revoked, or it is an account no more; whom it acts as has rights of its own.
+/// Access ends with a revoked permission or a deleted account. An impersonated user has its own
+/// permissions.
 fn for_how_long(scene: &Scene<'_>) -> Outcome {
     let Scene { world, api, reads, team, token, own } = scene;
     let watch = scene.watch(token)?;
@@ -144,7 +146,7 @@ fn for_how_long(scene: &Scene<'_>) -> Outcome {
     assert_eq!(refused.json(), api.get(token, own)?.json());
     assert_eq!(unknown.json(), api.get(&gone, own)?.json());
     assert!(!other.is_over());
-    // By its own token it is answered as itself, and by the same as who it acts as.
+    // With its own identity the same token has different permissions.
     assert_eq!(scene.acting(reads, ANOTHER, own)?.code, 200);
     assert_eq!(reads.get(token, own)?.code, 403);
     Ok(())

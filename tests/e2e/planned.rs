@@ -1,4 +1,4 @@
-//! Profiles that are only planned: what is forecast, and what warming them then takes.
+//! Profiles in the mode Plan: the forecast must match what warming needs afterwards.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// A sample is packed, and a dictionary trained for it, without optimisation.
+/// Timeout. Compression and dictionary training are slow in an unoptimised build.
 const SOON: Duration = Duration::from_mins(5);
-/// More than a forecast looks at.
+/// More objects than a forecast reads.
 const OBJECTS: usize = 1_500;
 
 fn spec(mode: &str, namespace: &str) -> String {
@@ -28,7 +28,7 @@ fn spec(mode: &str, namespace: &str) -> String {
     )
 }
 
-/// `ConfigMaps` of about 2 KB that have much, but not all, in common; half of them blue.
+/// `ConfigMaps` of about 2 KB whose contents are similar but not equal. Half of them are blue.
 fn fill(world: &World, namespace: &str) -> Outcome {
     for chunk in 0..OBJECTS / 250 {
         let mut text = String::new();
@@ -44,7 +44,7 @@ fn fill(world: &World, namespace: &str) -> Outcome {
                 let odd = (number + 1).wrapping_mul(0x9e37_79b9).rotate_left(line) % 99_991;
                 writeln!(
                     text,
-                    "  key-{line}: a value that all of them have, but for its end {odd:x}"
+                    "  key-{line}: a value that all of them have up to its last part {odd:x}"
                 )?;
             }
         }
@@ -53,7 +53,7 @@ fn fill(world: &World, namespace: &str) -> Outcome {
     Ok(())
 }
 
-/// The exit code of `kubewarm plan`, and what it said.
+/// The exit code of `kubewarm plan` and its output.
 fn kubewarm_plan(
     kubeconfig: &Path,
     args: &[&str],
@@ -70,8 +70,9 @@ fn number(plan: &Value, field: &str) -> Result<u64, Failure> {
 }
 
 #[test]
-fn what_was_forecast_is_what_warming_takes() -> Outcome {
-    // Of its own: a dictionary is trained from what comes first, and elsewhere that is other tests'.
+fn the_forecast_matches_what_warming_needs() -> Outcome {
+    // A separate control plane. A dictionary is trained from the first objects, and others' objects
+    // would change it.
     let world = &World::lease()?;
     let operator = &Operator::start(world)?;
     Operator::grant_reading(world)?;
@@ -89,7 +90,7 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     assert_eq!(watched(operator)?.len(), 0, "nothing is watched");
     let plan = planned.pointer("/status/plan").ok_or("no plan")?;
     assert!(plan["time"].is_string(), "{plan:#}");
-    // The namespace's own kube-root-ca.crt is one of them.
+    // One object is the namespace's own kube-root-ca.crt.
     let objects = u64::try_from(OBJECTS + OBJECTS / 2 + 1)?;
     assert_eq!((number(plan, "informers")?, number(plan, "objects")?), (2, objects), "{plan:#}");
     assert_eq!(number(plan, "requests")?, 2, "{plan:#}");
@@ -107,35 +108,35 @@ fn what_was_forecast_is_what_warming_takes() -> Outcome {
     assert_eq!(warm["status"]["objects"].as_u64(), Some(objects));
     let requests = f64::from(u32::try_from(number(plan, "requests")?)?);
     assert!((listed(operator)? - before - requests).abs() < 0.5, "{plan:#}");
-    // Only loosely, on a machine that others use.
+    // A loose bound, because the machine may be busy.
     let forecast = number(plan, "timeToWarmMilliseconds")?;
     assert!(forecast <= 2_000 + millis * 10, "{forecast} ms forecast, {millis} ms");
 
-    // The status rounds to 1 MiB; the command does not.
-    let (code, said, told) = kubewarm_plan(
+    // The status rounds to 1 MiB, the command does not.
+    let (code, stdout, stderr) = kubewarm_plan(
         world.cluster.kubeconfig(),
         &["planned", "-n", NAMESPACE, "--live", "--output=json"],
     )?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    let live: Value = serde_json::from_str(&said)?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let live: Value = serde_json::from_str(&stdout)?;
     let total = &live["total"];
     assert_eq!(number(total, "objects")?, objects, "{live:#}");
     assert_eq!(number(total, "missingPermissions")?, 0, "{live:#}");
     let forecast = number(total, "bytes")?;
-    // Packing follows the list, and longer after it on a busy machine.
+    // Compression runs after the list, and takes longer on a busy machine.
     eventually(SOON, || {
         let bytes: u64 = watched(operator)?.iter().filter_map(|cell| cell["bytes"].as_u64()).sum();
         let is_near = forecast * 5 >= bytes * 4 && forecast * 4 <= bytes * 5;
         if is_near { Ok(()) } else { Err(format!("{forecast} of {bytes} bytes").into()) }
     })?;
     let mebibytes = |text: &Value| text.as_str()?.strip_suffix("Mi")?.parse::<u64>().ok();
-    let said = mebibytes(&plan["memory"]).ok_or("no memory")?;
-    assert!(said.abs_diff(forecast.div_ceil(1 << 20)) <= 1, "{said}Mi, {forecast} bytes");
+    let shown = mebibytes(&plan["memory"]).ok_or("no memory")?;
+    assert!(shown.abs_diff(forecast.div_ceil(1 << 20)) <= 1, "{shown}Mi, {forecast} bytes");
     Ok(())
 }
 
 #[test]
-fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome {
+fn a_forecast_counts_missing_permissions_without_reading_objects() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("closed")?;
     let _operator = Operator::start(&world)?;
@@ -153,27 +154,28 @@ fn what_may_not_be_read_is_counted_and_nothing_else_is_asked_of_it() -> Outcome 
         }
     };
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
-    // List and watch, of two kinds.
+    // Two kinds, each with list and watch.
     let refused = profile.await_that(SOON, missing(4))?;
     let conditions = refused.pointer("/status/conditions").ok_or("no conditions")?.to_string();
     assert!(conditions.contains("4 permissions are missing"), "{conditions}");
     assert!(conditions.contains("at least 2 informers"), "{conditions}");
-    // The command says the same: what kubewarm has found, and what others see.
+    // The command reports the same with kubewarm's permissions and with the user's.
     let kubeconfig = world.cluster.kubeconfig();
-    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    assert!(said.contains("4 permissions are missing"), "{said}");
-    let (code, said, told) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm_plan(kubeconfig, &["closed", "-n", &namespace])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("4 permissions are missing"), "{stdout}");
+    let (code, stdout, stderr) =
+        kubewarm_plan(kubeconfig, &["closed", "-n", &namespace, "--live"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     let line = format!(
         "✗ system:serviceaccount:{NAMESPACE}:kubewarm may not list, watch pods in namespace \
          {namespace}\n"
     );
-    assert!(said.contains(&line), "{said}");
+    assert!(stdout.contains(&line), "{stdout}");
 
     profile.await_manifests()?;
     profile.grant()?;
-    // Without an edit, and long before the ten minutes are over.
+    // The profile recovers without an edit, long before the ten minutes of the next check.
     profile.await_that(SOON, missing(0))?;
     profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
     Ok(())
@@ -202,16 +204,16 @@ spec:
         ),
     )?;
     let file = path.to_string_lossy();
-    let (code, said, told) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    assert!(said.contains("only a cluster knows which namespaces found would find"), "{said}");
+    let (code, stdout, stderr) = kubewarm_plan(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("only a cluster knows which namespaces found would find"), "{stdout}");
 
     let live = ["-f", &file, "--live", "--output=json"];
-    let (code, said, told) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    let live: Value = serde_json::from_str(&said)?;
+    let (code, stdout, stderr) = kubewarm_plan(world.cluster.kubeconfig(), &live)?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let live: Value = serde_json::from_str(&stdout)?;
     let outlook = &live[0];
-    // Both targets are the one cell of kube-root-ca.crt.
+    // Both targets share the informer with kube-root-ca.crt.
     let total = &outlook["total"];
     assert_eq!(number(total, "informers")?, 1, "{live:#}");
     assert_eq!(number(total, "missingPermissions")?, 0, "{live:#}");

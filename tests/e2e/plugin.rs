@@ -1,4 +1,4 @@
-//! What `check` and `status --target` say of a real API server and a running operator.
+//! Output of `check` and `status --target` with a real API server and a running operator.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::world::{Failure, Outcome, World};
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Exit code, what was printed, and what was told beside it.
+/// Exit code, standard output and standard error.
 type Said = (Option<i32>, String, String);
 
 fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<Said, Failure> {
@@ -24,21 +24,21 @@ fn kubewarm(kubeconfig: &Path, args: &[&str]) -> Result<Said, Failure> {
 }
 
 #[track_caller]
-fn assert_lines(said: &str, lines: &[&str]) {
+fn assert_lines(stdout: &str, lines: &[&str]) {
     for line in lines {
-        assert!(said.lines().any(|said| said.starts_with(line)), "no line {line:?} in\n{said}");
+        assert!(stdout.lines().any(|it| it.starts_with(line)), "no line {line:?} in\n{stdout}");
     }
 }
 
 #[test]
-fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
+fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
     let world = World::shared()?;
     let install = ["check", "--pre", "--operator-namespace", "nowhere"];
-    let (code, said, told) = kubewarm(world.cluster.kubeconfig(), &install)?;
-    assert_eq!(code, Some(0), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm(world.cluster.kubeconfig(), &install)?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
     let server = world.cluster.server_url();
     assert_lines(
-        &said,
+        &stdout,
         &[
             &format!("✔ {server} answers, version v1.36"),
             "✔ knows you as admin",
@@ -50,13 +50,13 @@ fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
             "nothing is wrong",
         ],
     );
-    assert!(world.cluster.run(["get", "namespace", "nowhere"]).is_err(), "it was only asked for");
+    assert!(world.cluster.run(["get", "namespace", "nowhere"]).is_err(), "check created it");
 
-    let nobody = world.cluster.user_kubeconfig("nobody-in-particular", None)?;
-    let (code, said, told) = kubewarm(&nobody, &install)?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let plain = world.cluster.user_kubeconfig("plain-user", None)?;
+    let (code, stdout, stderr) = kubewarm(&plain, &install)?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "✗ you may not create CustomResourceDefinition cacheprofiles.kubewarm.io: ",
             "    kubewarm crd | kubectl apply --server-side -f - # as an administrator",
@@ -66,21 +66,21 @@ fn before_an_installation_check_says_what_whoever_asks_may_create() -> Outcome {
         ],
     );
     let without = [&install[..], &["--watch-namespaces", "nowhere"]].concat();
-    let (_, said, _) = kubewarm(&nobody, &without)?;
-    assert!(!said.contains("ClusterRole"), "{said}");
+    let (_, stdout, _) = kubewarm(&plain, &without)?;
+    assert!(!stdout.contains("ClusterRole"), "{stdout}");
     Ok(())
 }
 
 #[test]
-fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
+fn an_unreachable_api_server_is_a_failed_check() -> Outcome {
     let world = World::shared()?;
     let text = std::fs::read_to_string(world.cluster.kubeconfig())?;
     let elsewhere = tempfile::NamedTempFile::new()?;
     std::fs::write(&elsewhere, text.replace(&world.cluster.server_url(), "https://127.0.0.1:9"))?;
-    let (code, said, told) = kubewarm(elsewhere.path(), &["check"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm(elsewhere.path(), &["check"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "✗ https://127.0.0.1:9 does not answer",
             "    kubectl cluster-info",
@@ -91,13 +91,13 @@ fn an_api_server_that_is_not_there_is_a_failed_check() -> Outcome {
 }
 
 #[test]
-fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome {
+fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     let world = World::lease()?;
     let admin = world.cluster.kubeconfig();
-    let (code, said, told) = kubewarm(admin, &["check"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "✔ cacheprofiles.kubewarm.io/v1alpha1 is served by the definition of this version",
             "✗ no replica has led yet",
@@ -113,11 +113,11 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
         "{targets: [{name: settings, resource: configmaps}]}",
     )?;
     profile.await_condition("Ready", "False", Some("PermissionsMissing"), SOON)?;
-    let (code, said, told) = kubewarm(admin, &["check"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     let rbac = format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "✔ kubewarm leads, and said so ",
             "✔ system:serviceaccount:kubewarm-system:kubewarm may do the ",
@@ -132,30 +132,30 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
 
     explained(&world, &profile)?;
 
-    let (code, diff, told) =
+    let (code, diff, stderr) =
         kubewarm(admin, &["rbac", "web", "-n", &namespace, "--diff", "--generation=1"])?;
-    assert_eq!(code, Some(0), "{diff}{told}");
+    assert_eq!(code, Some(0), "{diff}{stderr}");
     let (_, manifests, _) = kubewarm(admin, &["rbac", "web", "-n", &namespace, "--generation=1"])?;
     world.cluster.apply(&manifests)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let (code, said, told) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    assert_lines(&said, &[&format!("✔ web -n {namespace} is ready, 1/1 targets are warm")]);
-    let (code, said, _) =
+    let (code, stdout, stderr) = kubewarm(admin, &["check", "web", "-n", &namespace])?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_lines(&stdout, &[&format!("✔ web -n {namespace} is ready, 1/1 targets are warm")]);
+    let (code, stdout, _) =
         kubewarm(admin, &["status", "web", "-n", &namespace, "--target", "settings"])?;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with(&format!("web -n {namespace} --target settings  warm\n")), "{said}");
+    assert_eq!(code, Some(0), "{stdout}");
+    assert!(stdout.starts_with(&format!("web -n {namespace} --target settings  warm\n")), "{stdout}");
 
-    // Less than the operator needs, an older definition, and nobody who leads.
+    // The operator lacks a permission, the definition is older, and no replica holds the lease.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
     let older = r#"[{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]"#;
     world.cluster.run(["patch", "crd/cacheprofiles.kubewarm.io", "--type=json", "-p", older])?;
     operator.process.kill()?;
     std::thread::sleep(Duration::from_secs(16));
-    let (code, said, told) = kubewarm(admin, &["check"])?;
-    assert_eq!(code, Some(1), "{said}{told}");
+    let (code, stdout, stderr) = kubewarm(admin, &["check"])?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "✗ the CustomResourceDefinition is of another version than this kubewarm: it differs at \
              additionalPrinterColumns",
@@ -169,16 +169,16 @@ fn what_is_wrong_is_found_explained_and_healed_by_what_was_printed() -> Outcome 
     Ok(())
 }
 
-/// `status --target`, of a profile that may not read what it names.
+/// `status --target` for a profile without the permissions that it needs.
 fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     let (admin, namespace) = (world.cluster.kubeconfig(), profile.namespace);
     let subject = "system:serviceaccount:kubewarm-system:kubewarm";
     let of = |target| ["status", "web", "-n", namespace, "--target", target];
-    let (code, said, told) = kubewarm(admin, &of("settings"))?;
-    assert_eq!(code, Some(1), "{said}{told}");
-    assert!(said.starts_with(&format!("web -n {namespace} --target settings  not warm\n")), "{said}");
+    let (code, stdout, stderr) = kubewarm(admin, &of("settings"))?;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.starts_with(&format!("web -n {namespace} --target settings  not warm\n")), "{stdout}");
     assert_lines(
-        &said,
+        &stdout,
         &[
             "  cells         0 of 1 synced: 1 forbidden; 0 objects",
             "  Warm          False, Forbidden, for ",
@@ -196,8 +196,8 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
             &format!("    kubewarm rbac web -n {namespace} --diff --generation=1 &&"),
         ],
     );
-    let (code, _, told) = kubewarm(admin, &of("nothing"))?;
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("has no target nothing; it has settings"), "{told}");
+    let (code, _, stderr) = kubewarm(admin, &of("nothing"))?;
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("has no target nothing; it has settings"), "{stderr}");
     Ok(())
 }

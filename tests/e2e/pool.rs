@@ -1,4 +1,4 @@
-//! The control planes that run at a time: a bounded number, some of which one test after another uses.
+//! A bounded pool of control planes. Several tests use the same one in succession.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,14 +12,15 @@ use testbed::ControlPlane;
 
 use crate::world::Failure;
 
-/// More would starve each other on two cores. Two of them are shared and stay.
+/// The most control planes at once on two cores. Two of them are shared and stay.
 const LIMIT: usize = 8;
 
-/// Kinds without a namespace that tests write, and `namespaces` first: with each goes what it contains.
+/// Cluster-scoped kinds that tests write. `namespaces` comes first, because it deletes the contents
+/// too.
 const KINDS: &str = "namespaces,clusterroles,clusterrolebindings,customresourcedefinitions,\
     validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,\
     prioritylevelconfigurations,nodes,persistentvolumes";
-/// What tests write into the namespaces that every cluster has.
+/// Kinds that tests write into the namespaces that every cluster has.
 const CONTENTS: &str = "cacheprofiles,configmaps,secrets,roles,rolebindings,serviceaccounts,pods,\
     services,deployments,resourcequotas";
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];
@@ -32,9 +33,9 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool { running: 0, idle: Vec::new() });
 static CHANGED: Condvar = Condvar::new();
 
-/// A control plane that counts among those that run.
+/// A control plane that counts against the limit.
 pub(crate) struct Plane {
-    // Absent only while it is dropped.
+    // `None` only while the value is dropped.
     held: Option<Held>,
 }
 
@@ -43,7 +44,7 @@ enum Held {
     Leased(Leased),
 }
 
-/// A control plane that is used again, and what it had when it was new.
+/// A reusable control plane, and the objects and files that it had at first.
 struct Leased {
     cluster: ControlPlane,
     objects: BTreeSet<String>,
@@ -51,11 +52,11 @@ struct Leased {
 }
 
 impl Plane {
-    /// One that ends with the test.
+    /// Starts a control plane that ends with the test.
     pub(crate) fn alone(
         boot: impl FnOnce() -> Result<ControlPlane, Failure>,
     ) -> Result<Self, Failure> {
-        // One that is idle gives way.
+        // At the limit, an idle control plane is stopped first.
         drop(enter(|pool| if pool.running >= LIMIT { pool.idle.pop() } else { None }));
         match boot() {
             Ok(cluster) => Ok(Self { held: Some(Held::Alone(cluster)) }),
@@ -66,7 +67,7 @@ impl Plane {
         }
     }
 
-    /// One that the next test uses, too.
+    /// Returns a control plane that the next test can use again.
     pub(crate) fn lease(
         boot: impl FnOnce() -> Result<ControlPlane, Failure>,
     ) -> Result<Self, Failure> {
@@ -97,14 +98,15 @@ impl Deref for Plane {
 impl Drop for Plane {
     fn drop(&mut self) {
         match self.held.take() {
-            // A test that failed may have left anything.
+            // A failed test may have left anything behind, so its control plane is not used again.
             Some(Held::Leased(leased)) if !thread::panicking() => {
                 thread::spawn(move || {
                     if leased.reset().is_ok() {
                         POOL.lock().idle.push(leased);
                         CHANGED.notify_all();
                     } else {
-                        // It cannot be cleaned, as where a pod waits for its node.
+                        // The control plane cannot be cleaned, for instance because a pod waits for
+                        // its node.
                         drop(leased);
                         end();
                     }
@@ -118,7 +120,7 @@ impl Drop for Plane {
     }
 }
 
-/// Waits until one more may run. Counts it, unless `choose` takes one that runs already.
+/// Waits until one more control plane may run, and counts it unless `choose` returns an idle one.
 fn enter(choose: impl FnOnce(&mut Pool) -> Option<Leased>) -> Option<Leased> {
     let mut pool = POOL.lock();
     CHANGED.wait_while(&mut pool, |pool| pool.running >= LIMIT && pool.idle.is_empty());
@@ -139,7 +141,7 @@ impl Leased {
         Ok(Self { cluster, objects, files })
     }
 
-    /// Deletes what was not there when it was new.
+    /// Deletes all objects and files that did not exist at first.
     fn reset(&self) -> Result<(), Failure> {
         let found = objects(&self.cluster)?;
         for object in found.difference(&self.objects) {
@@ -179,7 +181,7 @@ fn objects(cluster: &ControlPlane) -> Result<BTreeSet<String>, Failure> {
     Ok(found)
 }
 
-/// The files in a control plane's folder, and those in its folder of logs.
+/// The files in a control plane's folder and in its folder of logs.
 fn files(folder: &Path) -> Result<BTreeSet<OsString>, Failure> {
     let mut found = BTreeSet::new();
     for (folder, prefix) in [(folder.to_owned(), ""), (folder.join("log"), "log")] {

@@ -1,4 +1,4 @@
-//! A CacheProfile as a test sees it: applied, waited for, and read.
+//! Helpers for tests to apply, await and read a CacheProfile.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ spec: {spec}
         Ok(Self { world, namespace, name })
     }
 
-    /// The object, as the API server has it.
+    /// The object on the API server.
     pub(crate) fn read(&self) -> Result<Value, Failure> {
         let Self { namespace, name, .. } = self;
         self.world.read(&format!(
@@ -40,7 +40,7 @@ spec: {spec}
         ))
     }
 
-    /// Grants what the status asks for, as an administrator would.
+    /// Applies the manifests in the status, as an administrator would.
     pub(crate) fn grant(&self) -> Result<(), Failure> {
         for field in ["manifests", "manifestsElevated"] {
             let pointer = format!("/status/access/{field}");
@@ -52,7 +52,7 @@ spec: {spec}
         Ok(())
     }
 
-    /// Waits until the status names the roles it needs.
+    /// Waits until the status contains the manifests.
     pub(crate) fn await_manifests(&self) -> Result<(), Failure> {
         eventually(Duration::from_secs(30), || {
             let profile = self.read()?;
@@ -84,7 +84,7 @@ spec: {spec}
         })
     }
 
-    /// Waits until the profile is as `holds` wants it.
+    /// Waits until `holds` returns a value for the profile.
     pub(crate) fn await_that(
         &self,
         limit: Duration,
@@ -97,7 +97,7 @@ spec: {spec}
     }
 }
 
-/// Whether a condition of a status says this.
+/// Returns `Some` if a condition has this status and, if given, this reason.
 fn condition(holder: &Value, kind: &str, status: &str, reason: Option<&str>) -> Option<()> {
     let conditions = holder.get("conditions")?.as_array()?;
     let found = conditions.iter().any(|condition| {
@@ -108,20 +108,20 @@ fn condition(holder: &Value, kind: &str, status: &str, reason: Option<&str>) -> 
     found.then_some(())
 }
 
-/// The message of a condition of the profile; empty if there is none.
+/// The message of a condition of the profile, or an empty string.
 pub(crate) fn message<'a>(profile: &'a Value, kind: &str) -> &'a str {
     let conditions = profile.pointer("/status/conditions").and_then(Value::as_array);
     let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
     found.and_then(|condition| condition["message"].as_str()).unwrap_or_default()
 }
 
-/// When a condition of the profile last changed: the same before and after means that it never did.
+/// The transition time of a condition. If it stays the same, the condition did not change.
 pub(crate) fn since<'a>(profile: &'a Value, kind: &str) -> Option<&'a Value> {
     let mut conditions = profile.pointer("/status/conditions")?.as_array()?.iter();
     conditions.find(|condition| condition["type"] == kind)?.get("lastTransitionTime")
 }
 
-/// What the status says about a target.
+/// The status of one target.
 pub(crate) fn target<'a>(profile: &'a Value, name: &str) -> Option<&'a Value> {
     let targets = profile.pointer("/status/targets")?.as_array()?;
     targets.iter().find(|target| target["name"] == name)
@@ -140,9 +140,9 @@ pub(crate) fn problems(profile: &Value, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The number in front of `unit` in what is said of a limit.
-pub(crate) fn number_before(told: &str, unit: &str) -> Result<u64, Failure> {
-    let before = told.split(unit).next().filter(|before| before.len() < told.len());
+/// The number before `unit` in a message about a limit.
+pub(crate) fn number_before(text: &str, unit: &str) -> Result<u64, Failure> {
+    let before = text.split(unit).next().filter(|before| before.len() < text.len());
     let number = before.and_then(|before| before.rsplit(' ').next());
-    Ok(number.ok_or_else(|| format!("no{unit} in {told}"))?.parse()?)
+    Ok(number.ok_or_else(|| format!("no{unit} in {text}"))?.parse()?)
 }

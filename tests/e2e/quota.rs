@@ -1,4 +1,4 @@
-//! More profiles in one namespace than are read, and the quota that refuses them.
+//! More profiles in one namespace than kubewarm accepts, and a `ResourceQuota` that rejects them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,18 +10,17 @@ use crate::profile::{Profile, message};
 use crate::world::{Outcome, World, eventually, file};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Those that are read, and two more.
+/// The limit of 100 profiles in a namespace, and two more.
 const PROFILES: usize = 102;
 const SPEC: &str = "{targets: [{name: settings, resource: configmaps}]}";
 
 #[test]
-fn profiles_beyond_the_bound_of_their_namespace_are_told_and_cost_nobody_else_anything() -> Outcome
-{
+fn profiles_beyond_the_namespace_limit_are_reported_and_affect_no_other_namespace() -> Outcome {
     let world = World::lease()?;
     let (crowd, calm) = (world.namespace("crowd")?, world.namespace("calm")?);
     Operator::grant_reading(&world)?;
     let mut all = String::new();
-    // The operator starts after them, and lists them by name.
+    // The operator starts after the profiles exist, so it lists them by name.
     for n in 0..PROFILES {
         write!(
             all,
@@ -43,9 +42,9 @@ spec: {SPEC}
         of(name).await_condition("Ready", "True", None, SOON)?;
     }
     for name in ["p100", "p101"] {
-        let told = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
-        let told = message(&told, "Accepted");
-        assert!(told.contains("left out: ") && told.contains("100 profiles with 4 MiB"), "{told}");
+        let text = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
+        let text = message(&text, "Accepted");
+        assert!(text.contains("left out: ") && text.contains("100 profiles with 4 MiB"), "{text}");
     }
     let own = cells(&operator)?.into_iter().filter(|cell| cell["resource"] == "cacheprofiles");
     let own: Vec<_> = own.collect();
@@ -60,7 +59,7 @@ spec: {SPEC}
     Ok(())
 }
 
-/// The YAML on the page that holds `text`.
+/// The YAML block of the page that contains `text`.
 fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
     let page = fs::read_to_string(file(page))?;
     let mut blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
@@ -69,7 +68,7 @@ fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
 }
 
 #[test]
-fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome {
+fn the_documented_quota_makes_the_api_server_reject_profile_101() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("quota")?;
     let quota = documented("docs/security.md", "kind: ResourceQuota")?;
@@ -77,8 +76,8 @@ fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome
         "{name: cacheprofiles}",
         &format!("{{name: cacheprofiles, namespace: {namespace}}}"),
     );
-    // The controller of quotas counts a kind once it has found it, within half a minute. It looks again at
-    // a quota that is older than that only minutes later.
+    // The quota controller discovers a new kind within half a minute, but it updates an old quota
+    // only minutes later. So each attempt creates the quota again.
     eventually(SOON, || {
         world.cluster.run(["delete", "resourcequota", "--all", "-n", &namespace])?;
         world.cluster.apply(&quota)?;
@@ -104,7 +103,7 @@ spec: {{mode: Paused, targets: [{{name: settings, resource: configmaps}}]}}
     };
     world.cluster.apply(&profiles(0..100))?;
     let refused = world.cluster.apply(&profiles(100..101));
-    let refused = refused.err().ok_or("the 101st was taken")?.to_string();
+    let refused = refused.err().ok_or("profile 101 was accepted")?.to_string();
     assert!(refused.contains("exceeded quota: cacheprofiles"), "{refused}");
     world.cluster.run(["delete", "cprof", "p007", "-n", &namespace])?;
     eventually(SOON, || Ok(world.cluster.apply(&profiles(100..101)).map(drop)?))

@@ -1,4 +1,4 @@
-//! What `rbac` prints, and what it says would change, on a real API server.
+//! Output of `kubewarm rbac` and its differences, with a real API server.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::world::{Failure, Outcome, World};
 const PODS_AND_SECRETS: &str = "{targets: [{name: pods, resource: pods},
   {name: keys, resource: secrets, projection: {type: Metadata}}]}";
 
-/// The exit code of `kubewarm rbac`, and what it said.
+/// The exit code of `kubewarm rbac` and its output.
 fn rbac(kubeconfig: &Path, args: &[&str]) -> Result<(Option<i32>, String, String), Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.arg("rbac").args(args).arg("--kubeconfig").arg(kubeconfig);
@@ -28,7 +28,7 @@ fn manifest(world: &World, name: &str, text: &str) -> Result<String, Failure> {
 }
 
 #[test]
-fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
+fn a_file_and_the_status_give_the_same_bytes() -> Outcome {
     let running = Running::shared()?;
     let world = &running.world;
     let namespace = world.namespace("offline")?;
@@ -44,16 +44,16 @@ fn a_file_and_the_status_come_to_the_same_bytes() -> Outcome {
     let head = "apiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\n";
     let text = format!("{head}metadata: {{name: web, namespace: {namespace}}}\n");
     let file = manifest(world, "web.yaml", &format!("{text}spec: {PODS_AND_SECRETS}\n"))?;
-    // Without --diff a file needs no cluster at all.
-    let (code, printed, told) = rbac(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
-    assert_eq!((code, &*printed), (Some(0), &*status), "{told}");
-    let (code, printed, told) = rbac(world.cluster.kubeconfig(), &["web", "-n", &namespace])?;
-    assert_eq!((code, &*printed), (Some(0), &*status), "{told}");
+    // Without --diff, a file needs no cluster.
+    let (code, printed, stderr) = rbac(Path::new("/no/such/kubeconfig"), &["-f", &file])?;
+    assert_eq!((code, &*printed), (Some(0), &*status), "{stderr}");
+    let (code, printed, stderr) = rbac(world.cluster.kubeconfig(), &["web", "-n", &namespace])?;
+    assert_eq!((code, &*printed), (Some(0), &*status), "{stderr}");
     Ok(())
 }
 
 #[test]
-fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
+fn the_difference_names_gains_and_losses_and_sets_the_exit_code() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("diff")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
@@ -66,28 +66,29 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
     );
     let secrets = gains.replace("pods", "secrets").replace('\n', " [elevated]\n");
 
-    let (code, said, told) = diff(&[])?;
+    let (code, stdout, stderr) = diff(&[])?;
     let head = format!("web -n {namespace} (generation 1): by applying its manifests\n");
-    assert_eq!((code, &*said), (Some(1), &*format!("{head}{gains}{secrets}")), "{told}");
+    assert_eq!((code, &*stdout), (Some(1), &*format!("{head}{gains}{secrets}")), "{stderr}");
 
-    // What an administrator does: the reviewed generation, and only that.
-    let (code, said, told) = diff(&["--generation=1"])?;
-    assert_eq!((code, said.contains(&gains)), (Some(0), true), "{told}");
+    // An administrator applies the reviewed generation.
+    let (code, stdout, stderr) = diff(&["--generation=1"])?;
+    assert_eq!((code, stdout.contains(&gains)), (Some(0), true), "{stderr}");
     let (_, printed, _) = rbac(kubeconfig, &["web", "-n", &namespace, "--generation=1"])?;
     world.cluster.apply(&printed)?;
-    let (code, said, told) = diff(&[])?;
-    assert_eq!(code, Some(0), "{said}{told}");
-    assert!(said.ends_with("nothing would change\n"), "{said}");
+    let (code, stdout, stderr) = diff(&[])?;
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.ends_with("nothing would change\n"), "{stdout}");
 
-    // Somebody adds a rule by hand, and binds the role to somebody else, by an evil name.
+    // A user adds a rule by hand, and binds the role to another user whose name contains control
+    // characters.
     let role = format!("kubewarm:{namespace}:web");
     let added = r#"[{"op": "add", "path": "/rules/-", "value":
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["delete"]}}]"#;
     world.cluster.run(["patch", "role", &role, "-n", &namespace, "--type=json", "-p", added])?;
     let (role_flag, user) = (format!("--role={role}"), "--user=mallory\u{1b}[2J");
     world.cluster.run(["create", "rolebinding", "mine", &role_flag, user, "-n", &namespace])?;
-    let (code, said, told) = diff(&[])?;
-    assert_eq!(code, Some(1), "{told}");
+    let (code, stdout, stderr) = diff(&[])?;
+    assert_eq!(code, Some(1), "{stderr}");
     let lost = format!(
         "- system:serviceaccount:{NAMESPACE}:kubewarm loses delete on deployments.apps in namespace \
          {namespace}\n"
@@ -96,23 +97,26 @@ fn the_difference_says_who_gains_and_loses_and_ends_with_a_code() -> Outcome {
         "= mallory\\u{{1b}}[2J keeps list, watch on pods in namespace {namespace} by RoleBinding \
          {namespace}/mine, which the profile does not need\n"
     );
-    assert!(said.contains(&lost) && said.contains(&kept) && !said.contains('+'), "{said}");
+    assert!(stdout.contains(&lost) && stdout.contains(&kept) && !stdout.contains('+'), "{stdout}");
 
-    // Edited between the review and the apply.
+    // The profile is edited between the review and the apply.
     let spec = r#"{"spec": {"targets": [{"name": "pods", "resource": "pods"},
         {"name": "more", "resource": "services"}]}}"#;
     world.cluster.run(["patch", "cprof/web", "-n", &namespace, "--type=merge", "-p", spec])?;
     for more in [&["--diff"][..], &[]] {
         let args = [&["web", "-n", &namespace, "--generation=1"], more].concat();
-        let (code, said, told) = rbac(kubeconfig, &args)?;
-        assert_eq!((code, &*said), (Some(2), ""), "{told}");
-        assert!(told.contains("is of generation 2, not 1"), "{told}");
+        let (code, stdout, stderr) = rbac(kubeconfig, &args)?;
+        assert_eq!((code, &*stdout), (Some(2), ""), "{stderr}");
+        assert!(stderr.contains("is of generation 2, not 1"), "{stderr}");
     }
-    // The spec no longer wants secrets; their role is left over until somebody deletes it.
-    let (_, said, _) = diff(&[])?;
+    // The spec no longer contains secrets. Their role stays until a user deletes it.
+    let (_, stdout, _) = diff(&[])?;
     let left =
         format!("by RoleBinding {namespace}/{role}:elevated, which the profile does not need");
-    assert!(said.contains(&left) && said.contains(&gains.replace("pods", "services")), "{said}");
+    assert!(
+        stdout.contains(&left) && stdout.contains(&gains.replace("pods", "services")),
+        "{stdout}"
+    );
     Ok(())
 }
 
@@ -129,15 +133,15 @@ fn a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied() -> Outco
         let subresource = "--subresource=status";
         let target = ["patch", "cprof/web", "-n", &namespace, subresource, "--type=merge", "-p"];
         world.cluster.run(target.into_iter().chain([&*access]))?;
-        let (code, said, told) = rbac(world.cluster.kubeconfig(), &args)?;
-        assert_eq!(code, expected, "{said}{told}");
-        assert_eq!(said.contains("do not apply status.access"), expected == Some(2), "{said}");
+        let (code, stdout, stderr) = rbac(world.cluster.kubeconfig(), &args)?;
+        assert_eq!(code, expected, "{stdout}{stderr}");
+        assert_eq!(stdout.contains("do not apply status.access"), expected == Some(2), "{stdout}");
     }
     Ok(())
 }
 
 #[test]
-fn who_reads_is_not_taken_from_a_status() -> Outcome {
+fn the_subject_is_not_taken_from_a_status() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("usurped")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
@@ -147,19 +151,19 @@ fn who_reads_is_not_taken_from_a_status() -> Outcome {
     world.cluster.run(target.into_iter().chain(["-p", &access]))?;
     for more in [&["--diff"][..], &["--generation=1"]] {
         let args = [&["web", "-n", &namespace], more].concat();
-        let (code, said, told) = rbac(world.cluster.kubeconfig(), &args)?;
-        assert_eq!((code, &*said), (Some(2), ""), "{told}");
-        assert!(told.contains(usurper) && told.contains("--subject"), "{told}");
-        let (code, said, told) =
+        let (code, stdout, stderr) = rbac(world.cluster.kubeconfig(), &args)?;
+        assert_eq!((code, &*stdout), (Some(2), ""), "{stderr}");
+        assert!(stderr.contains(usurper) && stderr.contains("--subject"), "{stderr}");
+        let (code, stdout, stderr) =
             rbac(world.cluster.kubeconfig(), &[&args[..], &["--subject", usurper]].concat())?;
-        assert_ne!(code, Some(2), "{told}");
-        assert!(said.contains("usurped"), "{said}");
+        assert_ne!(code, Some(2), "{stderr}");
+        assert!(stdout.contains("usurped"), "{stdout}");
     }
     Ok(())
 }
 
 #[test]
-fn who_may_not_read_roles_is_told_which() -> Outcome {
+fn a_user_who_cannot_read_roles_sees_which_permission_is_missing() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("unseen")?;
     Profile::apply(world, &namespace, "web", PODS_AND_SECRETS)?;
@@ -172,14 +176,14 @@ fn who_may_not_read_roles_is_told_which() -> Outcome {
     };
     may("profiles", "get", "cacheprofiles.kubewarm.io")?;
     let diff = || rbac(&viewer, &["web", "-n", &namespace, "--diff"]);
-    let (code, _, told) = diff()?;
-    assert_eq!(code, Some(2), "{told}");
+    let (code, _, stderr) = diff()?;
+    assert_eq!(code, Some(2), "{stderr}");
     let what = format!("could not read roles.rbac.authorization.k8s.io in namespace {namespace}");
-    assert!(told.contains(&what), "{told}");
+    assert!(stderr.contains(&what), "{stderr}");
     may("roles", "list", "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io")?;
-    let (code, said, told) = diff()?;
-    assert_eq!(code, Some(1), "{told}");
-    assert!(said.contains("? you may not list roles of other namespaces\n"), "{said}");
-    assert!(said.contains("? you may not list clusterroles\n"), "{said}");
+    let (code, stdout, stderr) = diff()?;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stdout.contains("? you may not list roles of other namespaces\n"), "{stdout}");
+    assert!(stdout.contains("? you may not list clusterroles\n"), "{stdout}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Readers with some rights each: whatever the verb, the path and the selectors, they are shown what the API server
-//! shows them, and refused in its words.
+//! Readers with different permissions. For every verb, path and selector kubewarm returns the API
+//! server's answer or its refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -10,28 +10,28 @@ use serde_json::{Deserializer, Value};
 use crate::api::{Reply, Server, account};
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// As long as decisions count, and what a busy machine takes.
-const DECIDED_ANEW: Duration = Duration::from_secs(30);
+/// Timeout for changed decisions: decisions count for 10 s, the rest is for a busy machine.
+const DECISION_REFRESH: Duration = Duration::from_secs(30);
 const ANY: &str = "*/*";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// A list as a watch.
+/// A streaming list.
 const STREAMED: &str = "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 const WATCH: &str = "watch=1&timeoutSeconds=1&resourceVersion=0";
 
-/// Both servers, and two namespaces with alike contents; `profile` keeps everything warm that is asked for here.
+/// Both servers and two namespaces with equal contents. `profile` declares every kind that these
+/// tests read.
 pub(crate) struct Place<'a> {
     pub(crate) world: &'a World,
     pub(crate) api: &'a Server,
     pub(crate) reads: &'a Server,
-    /// `namespace/name`.
     pub(crate) profile: &'a str,
     pub(crate) a: &'a str,
     pub(crate) b: &'a str,
 }
 
-/// What an account may, in the namespace `a` or everywhere.
+/// The permissions of an account, in the namespace `a` or everywhere.
 struct Rights {
     account: &'static str,
     is_everywhere: bool,
@@ -49,8 +49,8 @@ const fn everywhere(account: &'static str, rules: &'static str) -> Rights {
 const GET: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [get]}";
 const LIST: &str = "{apiGroups: ['*'], resources: ['*'], verbs: [list]}";
 const READERS: &[Rights] = &[
-    // May nothing with objects.
-    here("nobody", "{apiGroups: [''], resources: [pods/log], verbs: ['*']}"),
+    // Has no permission on objects.
+    here("denied", "{apiGroups: [''], resources: [pods/log], verbs: ['*']}"),
     here("getter", GET),
     here("lister", LIST),
     here("watcher", "{apiGroups: ['*'], resources: ['*'], verbs: [watch]}"),
@@ -75,10 +75,10 @@ const READERS: &[Rights] = &[
     ),
 ];
 
-/// A path with its query, and the form that is accepted.
+/// A path with its query, and the `Accept` header.
 type Request = (String, &'static str);
 
-/// What both servers answer alike.
+/// Requests for which both servers must give the same answer.
 fn requests(a: &str, b: &str) -> Vec<Request> {
     let (own, other) = (format!("/api/v1/namespaces/{a}"), format!("/api/v1/namespaces/{b}"));
     let custom = format!("/apis/example.com/v1/namespaces/{a}");
@@ -132,7 +132,7 @@ fn requests(a: &str, b: &str) -> Vec<Request> {
         all.push((format!("{custom}/{path}"), ANY));
     }
     all.push((format!("/apis/example.com/v1/widgets?{WATCH}"), ANY));
-    // By name, by everything but the name, and as what is watched.
+    // Reads by name, by a selector of the name, and by watch.
     all.push((format!("{own}/secrets/hidden"), METADATA));
     all.push((format!("{own}/secrets/none"), METADATA));
     all.push((format!("{own}/secrets"), METADATA_LIST));
@@ -146,7 +146,7 @@ fn requests(a: &str, b: &str) -> Vec<Request> {
     all
 }
 
-/// What is written so that one reader of a path may take it for something else than another.
+/// Paths that two parsers could read differently.
 fn oddities(a: &str, b: &str) -> Vec<Request> {
     let (own, other) = (format!("/api/v1/namespaces/{a}"), format!("/api/v1/namespaces/{b}"));
     let parts = "/apis/example.com/v1";
@@ -211,7 +211,7 @@ fn oddities(a: &str, b: &str) -> Vec<Request> {
     paths.into_iter().chain(queries).map(|path| (path, ANY)).collect()
 }
 
-/// What somebody is shown: namespace and name of each object, or what is said instead.
+/// The answer to a reader: namespace and name of each object, or code and body of an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
     Objects(BTreeSet<String>),
@@ -231,25 +231,26 @@ impl Shown {
             return Self::Said(reply.code, reply.json());
         }
         let mut names = BTreeSet::new();
-        let mut tell = |object: &Value| {
+        let mut add = |object: &Value| {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
             names.insert(format!("{}/{}", text("namespace"), text("name")));
         };
         for value in Deserializer::from_str(&reply.text).into_iter().flatten() {
             let value: Value = value;
             match (value["items"].as_array(), value["rows"].as_array(), &value["type"]) {
-                (Some(items), _, _) => items.iter().for_each(&mut tell),
-                (_, Some(rows), _) => rows.iter().for_each(|row| tell(&row["object"])),
+                (Some(items), _, _) => items.iter().for_each(&mut add),
+                (_, Some(rows), _) => rows.iter().for_each(|row| add(&row["object"])),
                 (_, _, Value::String(kind)) if kind == "BOOKMARK" => {}
-                (_, _, Value::String(_)) => tell(&value["object"]),
-                (_, _, _) => tell(&value),
+                (_, _, Value::String(_)) => add(&value["object"]),
+                (_, _, _) => add(&value),
             }
         }
         Self::Objects(names)
     }
 }
 
-/// Makes the accounts with their rights, all of whom may read `profile`; answers their tokens.
+/// Creates the accounts with their permissions and returns their tokens. All of them may read
+/// `profile`.
 fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure> {
     let Place { world, profile, a, .. } = place;
     let mut tokens = BTreeMap::new();
@@ -270,7 +271,7 @@ fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure>
         ));
     };
     for Rights { account: name, is_everywhere, rules } in READERS {
-        // Others who are called alike may have other rights.
+        // A prefix, because other accounts with these names have other permissions.
         let own = format!("some-{name}");
         let subject = format!("{{kind: ServiceAccount, name: {own}, namespace: {a}}}");
         grant(&own, (!is_everywhere).then_some(a), rules, &subject);
@@ -287,7 +288,8 @@ fn appoint(place: &Place<'_>) -> Result<BTreeMap<&'static str, String>, Failure>
     Ok(tokens)
 }
 
-/// What one reader is shown by each server, and by kubewarm below the path of a profile; one after the other.
+/// The answers of kubewarm, of kubewarm below the profile's path, and of the API server to one
+/// reader.
 fn all_shown(
     place: &Place<'_>,
     token: &str,
@@ -303,20 +305,20 @@ fn all_shown(
         shown.collect()
     };
     thread::scope(|scope| {
-        let asked = [(place.reads, ""), (place.reads, &*below), (place.api, "")];
-        let asking = asked.map(|(server, before)| scope.spawn(move || ask(server, before)));
+        let sources = [(place.reads, ""), (place.reads, &*below), (place.api, "")];
+        let asking = sources.map(|(server, before)| scope.spawn(move || ask(server, before)));
         let mut shown = asking.map(|it| it.join().map_err(|_| "a thread ended".to_owned()));
         let mut next = |at: usize| std::mem::replace(&mut shown[at], Err(String::new()))?;
         Ok([next(0)?, next(1)?, next(2)?])
     })
 }
 
-pub(crate) fn are_shown_what_they_may_read(place: &Place<'_>) -> Outcome {
+pub(crate) fn get_what_they_may_read(place: &Place<'_>) -> Outcome {
     let tokens = appoint(place)?;
-    let told: Vec<_> = thread::scope(|scope| {
+    let results: Vec<_> = thread::scope(|scope| {
         let asking = tokens.iter().map(|(name, token)| {
             let same = move || {
-                let same = eventually(DECIDED_ANEW, || Ok(answered_alike(place, token)?));
+                let same = eventually(DECISION_REFRESH, || Ok(answered_alike(place, token)?));
                 same.map_err(|error| format!("{name}: {error}"))
             };
             (*name, scope.spawn(same))
@@ -324,15 +326,15 @@ pub(crate) fn are_shown_what_they_may_read(place: &Place<'_>) -> Outcome {
         let asking: Vec<_> = asking.collect();
         asking.into_iter().map(|(name, it)| (name, it.join())).collect()
     });
-    for (name, joined) in told {
+    for (name, joined) in results {
         let codes = joined.map_err(|_| format!("{name}: a thread ended"))??;
         assert!(codes[&403] > 0, "{name} may do everything: {codes:?}");
-        assert_eq!(codes.contains_key(&200), name != "nobody", "{name}: {codes:?}");
+        assert_eq!(codes.contains_key(&200), name != "denied", "{name}: {codes:?}");
     }
-    whoever_may_not_learns_nothing(place, &tokens)
+    a_caller_without_permission_learns_nothing(place, &tokens)
 }
 
-/// How often the API server answers with each code, if kubewarm does the same.
+/// Counts the API server's status codes, and fails if kubewarm's answers differ.
 fn answered_alike(place: &Place<'_>, token: &str) -> Result<BTreeMap<u16, usize>, String> {
     let mut all = requests(place.a, place.b);
     let alike = all.len();
@@ -360,34 +362,34 @@ fn answered_alike(place: &Place<'_>, token: &str) -> Result<BTreeMap<u16, usize>
     if different.is_empty() { Ok(codes) } else { Err(different.join("\n")) }
 }
 
-/// Neither what there is, nor what is kept warm, nor what others may.
-fn whoever_may_not_learns_nothing(
+/// A refusal reveals neither whether an object exists, nor what is warm, nor others' permissions.
+fn a_caller_without_permission_learns_nothing(
     place: &Place<'_>,
     tokens: &BTreeMap<&'static str, String>,
 ) -> Outcome {
     let Place { reads, api, a, .. } = place;
     let one = |kind: &str, name: &str| format!("/api/v1/namespaces/{a}/{kind}/{name}");
-    for reader in ["nobody", "of-hidden", "of-red-everywhere", "lister"] {
+    for reader in ["denied", "of-hidden", "of-red-everywhere", "lister"] {
         let token = &tokens[reader];
-        let said = |kind: &str, name: &str| -> Result<String, Failure> {
+        let refusal = |kind: &str, name: &str| -> Result<String, Failure> {
             let reply = reads.get(token, &one(kind, name))?;
             assert_eq!(reply.code, 403, "{reader}: {reply:?}");
             Ok(reply.text.replace(kind, "KIND").replace(name, "NAME"))
         };
-        let of_one_that_is = said("configmaps", "blue")?;
+        let expected = refusal("configmaps", "blue")?;
         for (kind, name) in [("configmaps", "none"), ("limitranges", "none"), ("nothings", "none")]
         {
-            assert_eq!(said(kind, name)?, of_one_that_is, "{reader}: {kind}/{name}");
+            assert_eq!(refusal(kind, name)?, expected, "{reader}: {kind}/{name}");
         }
     }
-    // What was just decided about another is not about this one, nor is a name that anybody may write.
+    // A decision for one reader does not apply to another, and headers of a proxy have no effect.
     let path = one("configmaps", "red");
     for _ in 0..3 {
-        for (reader, code) in [("tenant", 200), ("nobody", 403), ("getter", 200), ("lister", 403)] {
+        for (reader, code) in [("tenant", 200), ("denied", 403), ("getter", 200), ("lister", 403)] {
             assert_eq!(reads.get(&tokens[reader], &path)?.code, code, "{reader}");
         }
     }
-    let bearer = format!("Bearer {}", tokens["nobody"]);
+    let bearer = format!("Bearer {}", tokens["denied"]);
     let tenant = format!("system:serviceaccount:{a}:some-tenant");
     let headers = [
         ("authorization", &*bearer),

@@ -1,4 +1,4 @@
-//! Reads from the cache: what kubewarm answers is what the API server answers, to whom it would.
+//! Reads from the cache return the API server's answers, with the API server's authorization.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -21,11 +21,12 @@ use crate::room;
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Within which a revoked right ends: decisions count for 10 s.
+/// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
-/// Within which numbers of objects are in a status, twice over.
-const TOLD: Duration = Duration::from_mins(2);
-/// Whatever the whole cluster is asked for is served from the operator's namespace, beside [`replay::TARGETS`].
+/// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
+const WRITTEN: Duration = Duration::from_mins(2);
+/// Targets for reads of the whole cluster, in the operator's namespace, in addition to
+/// [`replay::TARGETS`].
 const EVERYTHING: &str = "
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
    indexes: [{name: tone, fieldPath: data.tone}]},
@@ -37,7 +38,7 @@ const EVERYTHING: &str = "
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep},
    indexes: [{name: hole, fieldPath: 'spec.holes[*].at'}]},
   {name: secrets, resource: secrets, scope: {type: AllNamespaces}, projection: {type: Metadata}},";
-/// What stands in the namespaces `a` and `b`.
+/// The objects in the namespaces `a` and `b`.
 fn contents(a: &str, b: &str) -> String {
     let settings = [
         ("red", "app: web, tier: '1'"),
@@ -76,7 +77,7 @@ fn contents(a: &str, b: &str) -> String {
     format!("{{apiVersion: v1, kind: List, items: [{}]}}", all.join(", "))
 }
 
-/// A cluster with contents, and an operator that serves all of them to the account `reader`.
+/// A cluster with objects, and an operator that serves all of them to the account `reader`.
 struct Scene {
     world: World,
     served: Served,
@@ -112,20 +113,25 @@ impl Scene {
 }
 
 #[test]
-fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
+fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
     let scene = Scene::start()?;
     let Scene { api, reads, token, .. } = &scene;
     replay(&Players { api, reads, token }, &scene.a)?;
     lists_and_watches_are_in_one_order(&scene)?;
-    what_only_a_cache_says(&scene)?;
-    pages_are_of_one_moment(&scene)?;
+    only_the_cache_sends_these_headers_and_errors(&scene)?;
+    pages_have_one_version(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_not_served(&scene.world, &scene.served, (api, reads), token)?;
-    abuse::hurts_nobody(&scene.served, token, &scene.a)?;
-    nobody_reads_more_than_they_may(&scene)?;
-    decisions::outlast_refused_cells(&scene.world, &scene.served, (reads, token), &scene.a)?;
-    readers::are_shown_what_they_may_read(&readers::Place {
+    abuse::check_other_clients_are_unaffected(&scene.served, token, &scene.a)?;
+    no_caller_reads_more_than_its_permissions(&scene)?;
+    decisions::decisions_outlast_refused_informers(
+        &scene.world,
+        &scene.served,
+        (reads, token),
+        &scene.a,
+    )?;
+    readers::get_what_they_may_read(&readers::Place {
         world: &scene.world,
         api,
         reads,
@@ -133,24 +139,24 @@ fn reads_are_answered_as_the_api_server_would_to_whom_it_would() -> Outcome {
         a: &scene.a,
         b: &scene.b,
     })?;
-    how_long_reads_took_is_in_the_status(&scene)
+    the_status_contains_read_latencies(&scene)
 }
 
-/// With what else is written there: of times alone nothing is. The pages above have changed the numbers of objects,
-/// which are written within a minute.
-fn how_long_reads_took_is_in_the_status(scene: &Scene) -> Outcome {
+/// kubewarm writes latencies only with another change of the status. The earlier tests changed the
+/// object counts, which kubewarm writes within a minute.
+fn the_status_contains_read_latencies(scene: &Scene) -> Outcome {
     let profile = Profile { world: &scene.world, namespace: NAMESPACE, name: "everything" };
     let took = |profile: &Value| {
         let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
         Some((took["p50"].as_u64()?, took["p99"].as_u64()?))
     };
-    let told = profile.await_that(TOLD, |profile| took(profile).map(drop))?;
-    let (half, most) = took(&told).ok_or("no times")?;
+    let timed = profile.await_that(WRITTEN, |profile| took(profile).map(drop))?;
+    let (half, most) = took(&timed).ok_or("no times")?;
     assert!(half <= most, "{half} ms, {most} ms");
     Ok(())
 }
 
-/// Of `zone` and `zone-a`, as etcd has their keys.
+/// The order of `zone` and `zone-a` follows etcd's keys.
 fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, .. } = scene;
     let path = "/api/v1/configmaps?labelSelector=app%3Dzoned";
@@ -161,17 +167,17 @@ fn lists_and_watches_are_in_one_order(scene: &Scene) -> Outcome {
         let watch = server.watch(token, &watch, "*/*")?;
         eventually(SOON, || {
             let objects = watch.events().into_iter().map(|mut event| event["object"].take());
-            let told = names(&json!({"items": objects.collect::<Vec<_>>()}));
-            if told.len() == order.len() {
-                assert_eq!(told, order);
+            let seen = names(&json!({"items": objects.collect::<Vec<_>>()}));
+            if seen.len() == order.len() {
+                assert_eq!(seen, order);
             }
-            if told == order { Ok(()) } else { Err(format!("{told:?}").into()) }
+            if seen == order { Ok(()) } else { Err(format!("{seen:?}").into()) }
         })?;
     }
     Ok(())
 }
 
-fn what_only_a_cache_says(scene: &Scene) -> Outcome {
+fn only_the_cache_sends_these_headers_and_errors(scene: &Scene) -> Outcome {
     let Scene { reads, token, a, .. } = scene;
     let reply = reads.get(token, &format!("/api/v1/namespaces/{a}/configmaps"))?;
     let age: u64 = reply.header("kubewarm-freshness-milliseconds").parse()?;
@@ -195,7 +201,7 @@ fn what_only_a_cache_says(scene: &Scene) -> Outcome {
     }
     let whole = reads.get(token, &format!("/api/v1/namespaces/{a}/secrets/hidden"))?;
     assert_eq!(whole.code, 406, "{whole:?}");
-    // Documents that clients keep are asked for once.
+    // A client requests a discovery document that it has already stored.
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let bearer = format!("Bearer {token}");
     for path in ["/api", "/apis"] {
@@ -240,7 +246,7 @@ pub(crate) fn names(list: &Value) -> Vec<String> {
     items.map(name).collect()
 }
 
-fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
+fn pages_have_one_version(scene: &Scene) -> Outcome {
     let Scene { world, reads, token, a, .. } = scene;
     let many = (0..120).map(|n| {
         format!(
@@ -252,7 +258,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
     let base = format!("/api/v1/namespaces/{a}/configmaps");
     let whole = eventually(SOON, || {
         let whole = reads.get(token, &base)?.json();
-        if names(&whole).len() >= 126 { Ok(whole) } else { Err("not all are there".into()) }
+        if names(&whole).len() >= 126 { Ok(whole) } else { Err("some objects are missing".into()) }
     })?;
     let mut found = Vec::new();
     let mut next = String::new();
@@ -270,7 +276,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
             Some(token) if !token.is_empty() => token.clone_into(&mut next),
             Some(_) | None => break,
         }
-        // What happens meanwhile is not in the pages that follow.
+        // Later changes are not in the pages that follow.
         let gone = format!("page-{:03}", 100 + remaining.len());
         world.cluster.run(["delete", "configmap", &gone, "-n", a])?;
         eventually(SOON, || match reads.get(token, &format!("{base}/{gone}"))?.code {
@@ -286,8 +292,8 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
     assert_eq!((versions.len(), remaining.len()), (1, 3), "{versions:?} {remaining:?}");
     assert!(remaining[0].is_some() && remaining[2].is_none(), "{remaining:?}");
 
-    // Changes of more than 1 MiB fill the event log of a table this small. The refusal has a token for the rest at the
-    // newest version.
+    // Changes of more than 1 MiB fill the event log of such a small store. The error contains a
+    // continue token for the newest version.
     let first = reads.get(token, &format!("{base}?limit=3"))?.json();
     let next = first["metadata"]["continue"].as_str().ok_or("no token")?;
     let mut random = fastrand::Rng::with_seed(1);
@@ -321,7 +327,7 @@ fn pages_are_of_one_moment(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 pub(crate) fn printed(command: &mut Command, arguments: &[&str]) -> Result<String, Failure> {
     let output = command.args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -396,17 +402,17 @@ fn kubectl_reads_from_the_cache(scene: &Scene) -> Outcome {
     );
     let mut missing = served.kubectl(world, token)?;
     let output = missing.args(["get", "cm", "none", "-n", a]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(r#"Error from server (NotFound): configmaps "none" not found"#),
-        "{said}"
+        stderr.contains(r#"Error from server (NotFound): configmaps "none" not found"#),
+        "{stderr}"
     );
     Ok(())
 }
 
-fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
+fn no_caller_reads_more_than_its_permissions(scene: &Scene) -> Outcome {
     let Scene { world, api, reads, a, b, .. } = scene;
-    let nobody = account(world, a, "nobody")?;
+    let denied = account(world, a, "denied")?;
     let tenant = account(world, a, "tenant")?;
     let_read(world, (a, "tenant"), Some(a))?;
     let elsewhere = [
@@ -418,7 +424,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         format!("/api/v1/namespaces/{b}/configmaps/red"),
         format!("/api/v1/namespaces/{b}/configmaps/none"),
         format!("/api/v1/namespaces/{b}/pods"),
-        // What is not declared: nobody learns that.
+        // A refusal does not reveal that no profile declares the kind.
         format!("/api/v1/namespaces/{b}/limitranges"),
         "/apis/apps/v1/deployments".to_owned(),
         "/api/v1/namespaces".to_owned(),
@@ -428,17 +434,17 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     ];
     let own = format!("/api/v1/namespaces/{a}/configmaps");
     for path in &elsewhere {
-        for token in [&nobody, &tenant] {
+        for token in [&denied, &tenant] {
             let (ours, theirs) = (reads.get(token, path)?, api.get(token, path)?);
             assert_eq!(ours.code, 403, "{path}: {ours:?}");
             assert_eq!(ours.json(), theirs.json(), "{path}");
         }
     }
-    let (ours, theirs) = (reads.get(&nobody, &own)?, api.get(&nobody, &own)?);
+    let (ours, theirs) = (reads.get(&denied, &own)?, api.get(&denied, &own)?);
     assert_eq!((ours.code, ours.json()), (403, theirs.json()));
     assert_eq!(reads.get(&tenant, &own)?.code, 200);
 
-    // Another's token for the rest of a list is a position and a version, and nothing else.
+    // A continue token of another caller is a position and a version. It grants nothing.
     let all = reads.get(&scene.token, "/api/v1/configmaps?limit=1")?.json();
     let next = all["metadata"]["continue"].as_str().ok_or("no token")?;
     let last =
@@ -456,7 +462,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         assert_eq!(foreign, None, "{path}: {}", reply.text);
         assert!([200, 400, 410].contains(&reply.code), "{path}: {reply:?}");
     }
-    // Nor does any way of writing a path lead elsewhere.
+    // No spelling of a path leads to another namespace.
     for path in [
         format!("/api/v1/namespaces/{a}/../{b}/configmaps"),
         format!("/api/v1/namespaces/{a}%2F..%2F{b}/configmaps"),
@@ -473,7 +479,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     let other = format!("/profiles/{NAMESPACE}/none/api/v1/namespaces/{a}/configmaps");
     assert_eq!(reads.get(&scene.token, &other)?.code, 421);
 
-    // Who it is, is said by one token and by nothing else.
+    // Only the token identifies the caller. Other headers have no effect.
     let bearer = format!("Bearer {}", scene.token);
     let (other, bearer) = (format!("Bearer {tenant}"), bearer.as_str());
     for (headers, code) in [
@@ -490,7 +496,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
     let (bad, same) = (reads.get("bad", &own)?, api.get("bad", &own)?);
     assert_eq!((bad.code, bad.json()), (401, same.json()));
 
-    // A right that is revoked ends.
+    // Access ends after the permission is revoked.
     let name = format!("read-{a}-tenant");
     world.cluster.run(["delete", "rolebinding", &name, "-n", a])?;
     eventually(REVOKED, || match reads.get(&tenant, &own)?.code {
@@ -498,8 +504,8 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
         code => Err(format!("{code}").into()),
     })?;
     let log = scene.served.operator.process.log();
-    for token in [&scene.token, &tenant, &nobody] {
-        assert!(!log.contains(token.as_str()), "no token is logged");
+    for token in [&scene.token, &tenant, &denied] {
+        assert!(!log.contains(token.as_str()), "a token is logged");
     }
     assert!(!log.contains("sesame"));
     let (_, metrics) = scene.served.operator.ask("/metrics")?;
@@ -514,7 +520,7 @@ fn nobody_reads_more_than_they_may(scene: &Scene) -> Outcome {
 }
 
 #[test]
-fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_empty() -> Outcome {
+fn reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &["--audience", meant::AUDIENCE])?;
     let reads = served.server()?;
@@ -547,9 +553,9 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
         let reply = reads.get(&token, &path)?;
         assert_eq!((reply.code, &reply.json()["reason"]), (429, &json!("TooManyRequests")));
         assert!(!reply.header("retry-after").is_empty(), "{reply:?}");
-        assert!(began.elapsed() > Duration::from_secs(4), "it is waited for");
+        assert!(began.elapsed() > Duration::from_secs(4), "kubewarm did not wait for the store");
     }
-    room::who_waits_leaves_some(&served, (&token, &another), &own)?;
+    room::waiting_requests_are_limited_per_caller(&served, (&token, &another), &own)?;
     profile.grant()?;
     let list = eventually(SOON, || {
         let reply = reads.get(&token, &own)?;
@@ -557,13 +563,13 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     })?;
     assert!(names(&list).contains(&format!("{team}/red")), "{list}");
     assert_eq!(reads.get(&token, &format!("{own}/none"))?.code, 404);
-    meant::is_who_takes_it(&world, &reads, (&team, "reader"), &own)?;
-    // A tenant's profile answers in its namespace, and below its own path.
+    meant::check_audience(&world, &reads, (&team, "reader"), &own)?;
+    // A tenant's profile serves reads of its namespace, and reads below the profile's path.
     let by_profile = format!("/profiles/{team}/mine{own}");
     assert_eq!(reads.get(&token, &by_profile)?.code, 200);
-    what_no_profile_keeps_is_never_gone(&reads, &token, (&team, &elsewhere))?;
+    undeclared_objects_are_never_reported_as_missing(&reads, &token, (&team, &elsewhere))?;
 
-    // Narrowed under its reader, who never sees that it were gone.
+    // The profile is narrowed while its reader polls. No answer may report the object as missing.
     let narrow = "{targets: [{name: settings, resource: configmaps, \
                   labelSelector: {matchLabels: {app: web}}}]}";
     Profile::apply(&world, &team, "mine", narrow)?;
@@ -581,9 +587,9 @@ fn what_is_not_warm_is_waited_for_and_what_is_not_declared_any_more_is_never_emp
     Ok(())
 }
 
-/// Of a kind that a profile keeps in the namespace `team` alone: neither of the other namespace, which has some, nor
-/// of all of them together is it said that there were none, or no more than what is kept.
-fn what_no_profile_keeps_is_never_gone(
+/// The profile holds the kind only in the namespace `team`. kubewarm must not answer for the other
+/// namespace, nor for all namespaces together.
+fn undeclared_objects_are_never_reported_as_missing(
     reads: &Server,
     token: &str,
     (team, elsewhere): (&str, &str),
@@ -592,9 +598,9 @@ fn what_no_profile_keeps_is_never_gone(
     let all = "/api/v1/configmaps";
     let objects = [format!("{other}/red"), format!("{other}/none")];
     let lists = [all, &other].into_iter().flat_map(|path| {
-        let asked =
+        let queries =
             ["limit=500", "resourceVersion=0", "watch=true", "watch=true&resourceVersion=0"];
-        let with = asked.map(|query| format!("{path}?{query}"));
+        let with = queries.map(|query| format!("{path}?{query}"));
         [path.to_owned()].into_iter().chain(with)
     });
     let of_team = [
@@ -613,18 +619,18 @@ fn what_no_profile_keeps_is_never_gone(
 }
 
 #[test]
-fn callers_are_asked_about_with_their_own_tokens() -> Outcome {
+fn access_is_decided_with_the_callers_own_token() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &["--auth", "caller-token"])?;
     Operator::grant_reading(&world)?;
-    // What delegated reviews take is not needed.
+    // This mode needs no permission for delegated reviews.
     world.cluster.run(["delete", "clusterrolebinding", "kubewarm:read-api"])?;
     own_tokens::decide(&world, &served)
 }
 
-/// Were it the operator's certificate that the API server goes by, everybody could do everything.
+/// If the operator's certificate counted for the caller, every caller could do everything.
 #[test]
-fn callers_are_asked_about_without_the_operators_certificate() -> Outcome {
+fn access_is_decided_without_the_operators_certificate() -> Outcome {
     let world = World::lease()?;
     let served = Served::start_as_administrator(&world, &["--auth", "caller-token"])?;
     own_tokens::decide(&world, &served)

@@ -1,4 +1,4 @@
-//! Definitions that are edited while their objects are warm.
+//! CustomResourceDefinitions that are edited while their objects are warm.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::world::{Failure, Outcome, World, eventually};
 const SOON: Duration = Duration::from_mins(1);
 const PARTS: &[&str] = &[r#"resource="parts""#];
 const SETTINGS: &[&str] = &[r#"resource="configmaps""#];
-/// Long enough to be seen in the size of a table.
+/// A default that is long enough to be visible in the size of a store.
 const DEFAULT: &str = "Lorem ipsum dolor sit amet consetetur sadipscing elitr sed diam nonumy eirmod \
                        tempor invidunt ut labore et dolore magna aliquyam erat sed diam voluptua";
 
-/// What is edited of the definition.
+/// The edits of the definition.
 #[derive(Clone, Copy, Default)]
 struct Edits {
     default: bool,
@@ -22,7 +22,7 @@ struct Edits {
     second_version: bool,
 }
 
-/// A definition of parts. Of its versions `v1beta1` and `v1`, discovery prefers the latter.
+/// The definition of parts with the versions `v1beta1` and `v1`. Discovery prefers `v1`.
 fn definition(edits: Edits) -> String {
     let default = if edits.default { format!(", default: {DEFAULT:?}") } else { String::new() };
     let column = if edits.column {
@@ -63,28 +63,28 @@ fn objects(namespace: &str) -> String {
     (0..20).map(part).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Applies the definition until the kind is served, then the objects.
+/// Applies the definition until the API server serves the kind, then the objects.
 fn prepare(world: &World, namespace: &str) -> Outcome {
     world.cluster.apply(&definition(Edits::default()))?;
     eventually(SOON, || Ok(world.cluster.apply(&objects(namespace))?))?;
     Ok(())
 }
 
-/// Lists and watches of a resource that were begun.
+/// Counts the lists and watches of a resource.
 fn requests(operator: &Operator, labels: &[&str]) -> Result<(f64, f64), Failure> {
     let figures = Exposition::read(operator)?;
     let sum = |metric| figures.sum(metric, labels);
     Ok((sum("kubewarm_upstream_list_pages_total"), sum("kubewarm_upstream_watch_starts_total")))
 }
 
-/// Waits for this many relists because of the definition.
+/// Waits for this many relists with the reason that the definition changed.
 fn await_relists(operator: &Operator, least: f64) -> Outcome {
     eventually(SOON, || {
         let figures = Exposition::read(operator)?;
         let labels = [PARTS, &[r#"reason="redefined""#]].concat();
         let relists = figures.sum("kubewarm_upstream_relists_total", &labels);
         let active = figures.sum("kubewarm_upstream_watches", PARTS);
-        // The next edit must find a watch.
+        // A watch must be open before the next edit.
         if relists >= least && active >= 1.0 {
             return Ok(());
         }
@@ -93,7 +93,7 @@ fn await_relists(operator: &Operator, least: f64) -> Outcome {
 }
 
 #[test]
-fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() -> Outcome {
+fn an_edited_crd_is_read_again_and_a_new_version_warms_while_the_old_serves() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("team")?;
     prepare(&world, &namespace)?;
@@ -145,6 +145,6 @@ fn an_edited_definition_is_read_anew_and_a_new_version_warms_beside_the_old() ->
     })?;
     let after = profile.await_condition("Ready", "True", None, SOON)?;
     assert_eq!(since(&warm, "Warm"), since(&after, "Warm"), "{after:#}");
-    assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was disturbed");
+    assert_eq!(others, requests(&operator, SETTINGS)?, "another kind was affected");
     Ok(())
 }

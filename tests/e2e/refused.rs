@@ -1,4 +1,5 @@
-//! What discovery and the bounds refuse, in the words that a user sees, and how many lists run at once.
+//! Profiles that discovery or a limit rejects, with the messages for users. Also the limit of
+//! parallel lists.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,33 +11,33 @@ use crate::requests::{Request, overlap, requests};
 use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Cells of a crowd, and the most of all profiles of one namespace.
+/// Informers of one profile, and the limit for all profiles of one namespace.
 const CROWD: usize = 500;
 const TOGETHER: usize = 1_000;
-/// Cells that each list the same objects.
+/// Informers that each list the same objects.
 const LISTS: usize = 8;
-/// How many of them may list at once.
+/// The limit of parallel lists.
 const AT_ONCE: usize = 2;
 
-/// What `Accepted` says of a profile that has one target.
+/// Returns the message of `Accepted` for a profile with one target.
 fn refused(spec: &str, name: &str, reason: &str) -> Result<String, Failure> {
     let Running { world, .. } = Running::shared()?;
     let profile = Profile::apply(world, NAMESPACE, name, spec)?;
     let target = ("Accepted", "False", reason);
     profile.await_target("t", target, SOON)?;
-    let told = profile.await_condition("Ready", "False", Some("InvalidSpec"), SOON)?;
+    let found = profile.await_condition("Ready", "False", Some("InvalidSpec"), SOON)?;
     world.cluster.run(["delete", "cprof", name, "-n", NAMESPACE])?;
-    Ok(message(&told, "Accepted").to_owned())
+    Ok(message(&found, "Accepted").to_owned())
 }
 
 #[test]
 fn a_kind_that_cannot_be_listed_is_refused_with_the_verbs_that_it_has() -> Outcome {
     let spec = "{targets: [{name: t, group: authentication.k8s.io, \
                 resource: tokenreviews, scope: {type: Cluster}}]}";
-    let told = refused(spec, "unlistable", "NotListable")?;
+    let found = refused(spec, "unlistable", "NotListable")?;
     let expected = "targets[t].resource: tokenreviews.authentication.k8s.io cannot be kept \
                     warm, it has no verb list (its verbs: create); remove the target";
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     Ok(())
 }
 
@@ -64,7 +65,7 @@ fn a_scope_that_does_not_fit_the_kind_is_refused_with_the_one_that_does() -> Out
     Ok(())
 }
 
-/// A paused profile of 10 targets, each of which names 50 namespaces.
+/// A paused profile with 10 targets. Each target names 50 namespaces.
 fn crowd(account: &str) -> String {
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let mut targets = String::new();
@@ -80,12 +81,12 @@ fn crowd(account: &str) -> String {
 }
 
 #[test]
-fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
+fn a_target_beyond_the_informer_limit_is_rejected_with_the_count() -> Outcome {
     let world = World::lease()?;
     let tenant = world.namespace("tenant")?;
     let _operator = Operator::start(&world)?;
-    // An account whose tokens kubewarm may not mint costs no request a cell. Of one that is not there the
-    // profiles would be refused, and take no room.
+    // kubewarm may not request tokens for this account, so the informers send no requests. A
+    // missing account would make the profiles invalid, and they would not count against the limit.
     world.cluster.run(["create", "serviceaccount", "reader", "-n", &tenant])?;
     let crowd = crowd("reader");
     for n in 0..TOGETHER / CROWD {
@@ -98,12 +99,12 @@ fn the_target_that_is_too_many_is_refused_with_what_was_taken() -> Outcome {
     let one = "{targets: [{name: t, resource: configmaps}]}";
     let late = Profile::apply(&world, &tenant, "b", one)?;
     late.await_target("t", ("Accepted", "False", "TooManyInformers"), SOON)?;
-    let told = late.await_condition("Accepted", "False", Some("TooManyInformers"), SOON)?;
+    let found = late.await_condition("Accepted", "False", Some("TooManyInformers"), SOON)?;
     let expected = format!(
         "targets[t]: the profiles of namespace {tenant:?} have {TOGETHER} cells, and may have \
          {TOGETHER} together; remove targets or profiles there"
     );
-    assert_eq!(message(&told, "Accepted"), expected);
+    assert_eq!(message(&found, "Accepted"), expected);
 
     world.cluster.run(["delete", "cprof", "a0", "-n", &tenant])?;
     late.await_target("t", ("Accepted", "True", "Resolved"), SOON)?;
@@ -141,7 +142,7 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     );
     let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    // The log is written behind the answers.
+    // The audit log is written after the answers.
     eventually(SOON, || {
         let requests = requests(&std::fs::read_to_string(world.cluster.audit_log())?);
         let is_one = |it: &&Request| it.is_whole_list() && it.resource == "configmaps";

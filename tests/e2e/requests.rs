@@ -1,4 +1,4 @@
-//! What the operator asked an API server for, by its audit log.
+//! The operator's requests in the audit log of an API server.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::operator::NAMESPACE;
 
-/// A request of the operator's that the API server answered.
+/// An answered request of the operator.
 pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
@@ -15,16 +15,17 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it reads everything of a cell: not the single object that shows the newest version.
+    /// Returns whether the request lists all objects of an informer, unlike the read of one
+    /// object's version.
     pub(crate) fn is_whole_list(&self) -> bool {
         self.verb == "list"
     }
 }
 
-/// What the operator asked for, from a part of the audit log.
+/// Parses the operator's requests in a part of the audit log.
 pub(crate) fn requests(log: &str) -> Vec<Request> {
     let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // Verification and probes go on by their own clocks, whatever happens.
+    // Access checks and freshness checks run independently of the test, so they are left out.
     let is_check = |uri: &str| {
         let is_list = uri.contains("limit=1&") || uri.ends_with("limit=1");
         let is_short = uri.rsplit_once("timeoutSeconds=").is_some_and(|(_, time)| time.len() == 1);
@@ -50,13 +51,13 @@ pub(crate) fn requests(log: &str) -> Vec<Request> {
             received,
             answered,
         };
-        // A watch is logged when it begins and when it ends: the first is what was asked.
+        // The log contains a watch twice. The first entry has the time of the request.
         requests.entry(text("/auditID").to_owned()).or_insert(request);
     }
     requests.into_values().collect()
 }
 
-/// Most of `requests` that were under way at once.
+/// The largest number of `requests` that ran at the same time.
 pub(crate) fn overlap(requests: &[&Request]) -> usize {
     let at = |one: &&Request| {
         requests.iter().filter(|r| r.received <= one.received && one.received < r.answered).count()

@@ -1,4 +1,4 @@
-//! More at once than one caller may have: whoever has as much is told to come later, and nobody else is.
+//! Limits for one caller: kubewarm answers 429 to a caller at its limit, and serves other callers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,32 +10,34 @@ use crate::api::{Reply, Served, Watch};
 use crate::world::{Failure, Outcome, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
-/// More requests than one caller may have under way (100).
+/// More requests than the 100 that one caller may have at once.
 const CROWD: usize = 120;
 const AGAIN: Duration = Duration::from_millis(100);
-/// Requests that are sent on with one token.
+/// The limit of forwarded requests for one token.
 const SENT_ON: usize = 256;
-/// Of these, what an earlier test may not have given back yet.
+/// Requests of an earlier test that may still count against this limit.
 const LEFT: usize = 10;
-/// Answered at once, to anybody.
+/// A path that kubewarm answers at once, to every caller.
 const SHORT: &str = "/version";
 
-/// The same words as from the API server, which are not those of a cell that is not warm.
+/// Checks that the answer has the API server's message, which differs from the message for a cold
+/// store.
 fn assert_busy(reply: &Reply) {
     let status = reply.json();
-    let told = (reply.code, &status["reason"], &status["message"]);
+    let error = (reply.code, &status["reason"], &status["message"]);
     let busy = json!("Too many requests, please try again later.");
-    assert_eq!(told, (429, &json!("TooManyRequests"), &busy), "{reply:?}");
+    assert_eq!(error, (429, &json!("TooManyRequests"), &busy), "{reply:?}");
     assert_eq!(reply.header("retry-after"), "1", "{reply:?}");
 }
 
-/// Of `token` and `other`, two callers who may read `waited`: that is waited for, for some seconds.
-pub(crate) fn who_waits_leaves_some(
+/// `token` and `other` belong to two callers who may read `waited`. A read of it waits some
+/// seconds.
+pub(crate) fn waiting_requests_are_limited_per_caller(
     served: &Served,
     (token, other): (&str, &str),
     waited: &str,
 ) -> Outcome {
-    // Connections of the crowd's are no others'.
+    // The many requests need connections of their own.
     let (crowd, reads) = (served.server()?, served.server()?);
     let is_over = AtomicBool::new(false);
     let looked = thread::scope(|scope| {
@@ -64,9 +66,10 @@ pub(crate) fn who_waits_leaves_some(
     })
 }
 
-/// Of `token` and `other`, two callers, the first of whom may watch `sent_on`, which is not warm, and read `warm`, which
-/// is. What is sent on for somebody is bounded, and takes up nothing else.
-pub(crate) fn who_has_much_sent_on_leaves_some(
+/// The owner of `token` may watch `sent_on`, which kubewarm forwards, and read `warm` from the
+/// cache. The limit of forwarded requests applies to that caller only and leaves its other reads
+/// alone.
+pub(crate) fn forwarded_requests_are_limited_per_caller(
     served: &Served,
     (token, other): (&str, &str),
     (sent_on, warm): (&str, &str),
@@ -85,7 +88,7 @@ pub(crate) fn who_has_much_sent_on_leaves_some(
     assert!((SENT_ON - LEFT..=SENT_ON).contains(&open.len()), "{} watches", open.len());
     assert_busy(&reads.get(token, sent_on)?);
     assert_eq!(reads.get(token, warm)?.code, 200);
-    // It is the API server's answer.
+    // This answer comes from the API server.
     assert_eq!(reads.get(other, sent_on)?.code, 403);
     assert!(open.iter().all(|watch| !watch.is_over()), "a watch was cut off");
     drop(open);

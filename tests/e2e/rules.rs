@@ -1,4 +1,5 @@
-//! Every rule of the printed manifests: without it, exactly the cells break that it is for.
+//! Every rule of the printed manifests is necessary: without it, exactly the informers that need it
+//! are blocked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +11,14 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// The next review, at most 22 s later, two real requests 3 s apart, and the write of the status.
+/// Timeout: the next review after at most 22 s, two requests 3 s apart, and the write of the
+/// status.
 const SOON: Duration = Duration::from_secs(45);
-/// By then every place has been reviewed again.
+/// The time after which kubewarm has reviewed every namespace again.
 const REVIEWED: Duration = Duration::from_secs(26);
 const READY: Duration = Duration::from_mins(1);
-/// Needs a rule of each sort: of named and of selected namespaces, of all of them, of the cluster,
-/// and an elevated one.
+/// A spec that needs every sort of rule: for named, selected and all namespaces, for cluster-scoped
+/// kinds, and an elevated one.
 fn spec(near: &str, far: &str) -> String {
     format!(
         "{{targets: [
@@ -47,7 +49,7 @@ fn documents(profile: &Value) -> Result<Vec<Value>, Failure> {
     Ok(all)
 }
 
-/// Where the rules of `role` apply; empty is the whole cluster.
+/// The namespaces in which the rules of `role` apply. An empty name stands for the whole cluster.
 fn places(role: &Value, all: &[Value]) -> Vec<String> {
     let kind = role["kind"].as_str().unwrap_or_default();
     let bindings = all.iter().filter(|one| {
@@ -61,8 +63,8 @@ fn places(role: &Value, all: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// `namespace/resource` of each cell that is fenced.
-fn fenced(operator: &Operator) -> Result<BTreeSet<String>, Failure> {
+/// `namespace/resource` of each blocked informer.
+fn blocked(operator: &Operator) -> Result<BTreeSet<String>, Failure> {
     let all = cells(operator)?.into_iter().filter(|cell| cell["state"] == "Fenced");
     let name = |cell: Value| {
         let text = |field: &str| cell[field].as_str().unwrap_or_default().to_owned();
@@ -71,7 +73,7 @@ fn fenced(operator: &Operator) -> Result<BTreeSet<String>, Failure> {
     Ok(all.map(name).collect())
 }
 
-/// The same of each rule that the status misses.
+/// `namespace/resource` of each rule that the status reports as missing.
 fn missing(profile: &Value) -> BTreeSet<String> {
     let places = profile.pointer("/status/access/missing").and_then(Value::as_array);
     let names = |place: &Value| -> Vec<String> {
@@ -84,7 +86,7 @@ fn missing(profile: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcome {
+fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome {
     let world = World::lease()?;
     let (near, far, web) =
         (world.namespace("near")?, world.namespace("far")?, world.namespace("web")?);
@@ -93,7 +95,8 @@ fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcom
     let operator = Operator::start(&world)?;
     let profile = Profile::apply(&world, NAMESPACE, "all", &spec(&near, &far))?;
     profile.await_manifests()?;
-    // Only who may list namespaces learns which one is selected, and what that takes.
+    // kubewarm needs permission to list namespaces before the status contains the roles for
+    // selected ones.
     profile.grant()?;
     profile.await_that(READY, |found| {
         let printed = found.pointer("/status/access/manifests")?.as_str()?;
@@ -103,16 +106,17 @@ fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcom
     let ready = profile.await_condition("Ready", "True", None, READY)?;
 
     let all = documents(&ready)?;
-    let mut tried = BTreeSet::new();
+    let mut tested = BTreeSet::new();
     for role in &all {
         let rules = role["rules"].as_array().cloned().unwrap_or_default();
         for (at, rule) in rules.iter().enumerate() {
             let mut broken = role.clone();
             broken["rules"].as_array_mut().ok_or("no rules")?.remove(at);
-            // The rule that was taken out before is back with this.
+            // This also restores the rule that was removed before.
             world.cluster.apply(&broken.to_string())?;
             let mut wanted = BTreeSet::new();
-            // `get` tells a namespace that is gone from one that is closed; nothing is read by it.
+            // kubewarm uses `get` only to distinguish a missing namespace from a forbidden one. No
+            // informer needs it.
             let is_get = texts(rule, "verbs") == ["get"];
             if !is_get {
                 for place in places(role, &all) {
@@ -121,7 +125,7 @@ fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcom
                 }
             }
             eventually(SOON, || {
-                let found = fenced(&operator)?;
+                let found = blocked(&operator)?;
                 if found == wanted {
                     Ok(())
                 } else {
@@ -130,19 +134,19 @@ fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcom
             })?;
             if is_get {
                 std::thread::sleep(REVIEWED);
-                assert!(fenced(&operator)?.is_empty(), "{rule}");
-                tried.insert("get namespaces".to_owned());
+                assert!(blocked(&operator)?.is_empty(), "{rule}");
+                tested.insert("get namespaces".to_owned());
             } else {
                 profile.await_that(SOON, |found| (missing(found) == wanted).then_some(()))?;
                 profile.await_condition("Authorized", "False", Some("AccessRevoked"), SOON)?;
-                tried.extend(wanted);
+                tested.extend(wanted);
             }
         }
         world.cluster.apply(&role.to_string())?;
     }
-    eventually(SOON, || match fenced(&operator)? {
+    eventually(SOON, || match blocked(&operator)? {
         still if still.is_empty() => Ok(()),
-        still => Err(format!("{still:?} stay fenced").into()),
+        still => Err(format!("{still:?} stay blocked").into()),
     })?;
     profile.await_condition("Ready", "True", None, READY)?;
     let every = json!([
@@ -157,6 +161,6 @@ fn each_rule_of_the_manifests_is_for_the_cells_that_break_without_it() -> Outcom
         "get namespaces",
     ]);
     let every: BTreeSet<String> = serde_json::from_value(every)?;
-    assert_eq!(tried, every, "a rule is missing, or one is too much");
+    assert_eq!(tested, every, "the tested rules differ from the expected ones");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the API server itself makes of the resource definition: no operator runs here.
+//! The API server's treatment of the `CustomResourceDefinition`, without an operator.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn the_definition_is_accepted_without_a_complaint() -> Outcome {
 }
 
 #[test]
-fn explain_is_the_manual_of_every_field() -> Outcome {
+fn explain_describes_every_field() -> Outcome {
     let world = World::shared()?;
     for (path, words) in EXPLAINED {
         let text = world.cluster.run(["explain", path])?;

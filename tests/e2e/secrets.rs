@@ -1,4 +1,4 @@
-//! Secrets that kubewarm holds, and everything it says about itself.
+//! kubewarm's output and memory never reveal the contents of the Secrets that it stores.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,7 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// The password and what the API server writes for it.
+/// The password, and its base64 form on the API server.
 const PAYLOADS: [&str; 2] = ["correct-horse-battery", "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"];
 const SPEC: &str = "{targets: [
   {name: names, resource: secrets, projection: {type: Metadata}},
@@ -29,13 +29,13 @@ stringData: {{password: {password}}}
 }
 
 #[test]
-fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
+fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start_with(&world, &["--log", "trace"])?;
     Operator::grant_reading(&world)?;
     world.cluster.apply(&secret("listed", "a"))?;
     let profile = Profile::apply(&world, NAMESPACE, "keys", SPEC)?;
-    // The status counts objects once a minute only.
+    // The status counts objects only once a minute.
     let held = |count: u64| {
         eventually(Duration::from_mins(1), || {
             let mut cells = cells(&operator)?;
@@ -45,13 +45,13 @@ fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
         })
     };
     profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
-    // By watches too: added, changed, deleted.
+    // Objects also arrive by watch: added, changed and deleted.
     world.cluster.apply(&secret("watched", "a"))?;
     held(2)?;
     world.cluster.apply(&secret("watched", "b"))?;
     world.cluster.run(["delete", "secret", "listed", "-n", NAMESPACE])?;
 
-    let said = [
+    let texts = [
         operator.process.log(),
         operator.ask("/debug/cells")?.1,
         operator.ask("/readyz?verbose")?.1,
@@ -59,10 +59,10 @@ fn the_payload_of_a_secret_is_nowhere_in_what_kubewarm_says() -> Outcome {
         world.cluster.run(["get", "events.events.k8s.io", "-A", "-o", "yaml"])?,
         world.cluster.run(["get", "cprof", "-A", "-o", "yaml"])?,
     ];
-    for (at, text) in said.iter().enumerate() {
+    for (at, text) in texts.iter().enumerate() {
         assert!(!text.is_empty(), "{at}");
         for payload in PAYLOADS {
-            assert!(!text.contains(payload), "{at} holds {payload}");
+            assert!(!text.contains(payload), "{at} contains {payload}");
         }
     }
     Ok(())
@@ -77,17 +77,17 @@ impl Drop for Running {
     }
 }
 
-/// Nobody: kubewarm never runs as root, of whom the kernel protects nothing.
-const NOBODY: u32 = 65_534;
+/// An unprivileged user. kubewarm never runs as root, whose access the kernel does not restrict.
+const UNPRIVILEGED_UID: u32 = 65_534;
 
 #[test]
-fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> Outcome {
+fn the_operators_memory_cannot_be_dumped_and_its_process_metrics_work() -> Outcome {
     let folder = tempfile::tempdir()?;
     let open = |path: &std::path::Path| {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
     };
     open(folder.path())?;
-    // Where the build's folder is closed to others, so is the binary in it.
+    // A copy, because the build folder may be closed to other users.
     let binary = folder.path().join("kubewarm");
     fs::copy(env!("CARGO_BIN_EXE_kubewarm"), &binary)?;
     open(&binary)?;
@@ -104,7 +104,7 @@ fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> O
         let mut command = Command::new(&binary);
         command.args(args).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
         if is_root {
-            command.uid(NOBODY);
+            command.uid(UNPRIVILEGED_UID);
         }
         Ok(Running(command.spawn()?))
     };
@@ -112,7 +112,7 @@ fn the_memory_of_the_operator_is_closed_to_dumps_and_it_still_sees_itself() -> O
     let address = ["--admin-addr", "127.0.0.1:0", "--api-addr=", "--log-format", "json"];
     let run = start(&[&["run", "--kubeconfig", &kubeconfig][..], &address].concat())?;
     let proc = format!("/proc/{}", run.0.id());
-    // Of a process that may be dumped, its user owns these.
+    // These files belong to the user only while the process can be dumped.
     eventually(Duration::from_secs(10), || {
         let owner = fs::metadata(format!("{proc}/environ"))?.uid();
         let text = fs::read_to_string(&log)?;

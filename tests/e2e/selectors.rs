@@ -1,4 +1,4 @@
-//! What selects: namespaces by label, objects by label and field, metadata, and the mode.
+//! Selectors for namespaces and objects, metadata targets and profile modes.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::world::{Failure, Outcome, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Waits until the cells of a resource, as `show` shows each, are these.
-fn await_cells(
+/// Waits until `show` returns these texts for the informers of a resource.
+fn await_informers(
     operator: &Operator,
     resource: &str,
     show: impl Fn(&Value) -> String,
@@ -33,7 +33,7 @@ fn text(cell: &Value, field: &str) -> String {
     cell[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// Namespace, state and objects of a cell.
+/// Namespace, state and object count of an informer.
 fn place(cell: &Value) -> String {
     format!("{} {} {}", text(cell, "namespace"), text(cell, "state"), cell["objects"])
 }
@@ -45,7 +45,7 @@ fn config_map(namespace: &str, name: &str, more: &str) -> String {
 }
 
 #[test]
-fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome {
+fn namespaces_that_gain_or_lose_the_label_gain_or_lose_their_informers() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
     let spec = "{targets: [{name: quotas, resource: resourcequotas,
@@ -58,7 +58,7 @@ fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome 
     let label = |name: &str, label: &str| world.cluster.run(["label", "namespace", name, label]);
     let watched = |names: &[&String]| {
         let wanted: Vec<_> = names.iter().map(|name| format!("{name} Watching 0")).collect();
-        await_cells(operator, "resourcequotas", place, &wanted)
+        await_informers(operator, "resourcequotas", place, &wanted)
     };
     let [first, second, third] = &names;
     label(first, "cached=yes")?;
@@ -75,15 +75,14 @@ fn namespaces_that_gain_and_lose_a_label_gain_and_lose_their_cells() -> Outcome 
     let left = watched(&[first])?;
     for field in ["syncedTime", "lastRelist", "warmed"] {
         let of = |cells: &[Value]| cells.first().map(|cell| cell[field].clone());
-        assert_eq!(of(&one), of(&left), "the cell that stayed was disturbed");
+        assert_eq!(of(&one), of(&left), "the remaining informer was affected");
     }
     profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 
 #[test]
-fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_authors() -> Outcome
-{
+fn the_server_selects_objects_and_an_unknown_field_stalls_the_profile() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("selected")?;
     let pod = |name: &str, app: &str| {
@@ -124,17 +123,17 @@ fn objects_are_selected_by_the_server_and_a_field_that_it_does_not_know_is_the_a
         fieldSelector: data.key=x}]}";
     let refused = Profile::apply(world, &namespace, "refused", spec)?;
     refused.await_target("settings", ("Accepted", "False", "UnsupportedField"), SOON)?;
-    let said = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
-    let conditions = said.pointer("/status/conditions").map(ToString::to_string);
-    assert!(conditions.is_some_and(|text| text.contains("data.key=x")), "{said:#}");
+    let found = refused.await_condition("Stalled", "True", Some("UnsupportedField"), SOON)?;
+    let conditions = found.pointer("/status/conditions").map(ToString::to_string);
+    assert!(conditions.is_some_and(|text| text.contains("data.key=x")), "{found:#}");
     Ok(())
 }
 
 #[test]
-fn metadata_alone_takes_no_room_for_bodies() -> Outcome {
+fn a_metadata_target_stores_no_bodies() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("metadata")?;
-    // Does not compress.
+    // Random data, which does not compress.
     let large: String = (0..200_000).map(|_| fastrand::alphanumeric()).collect();
     let large = config_map(&namespace, "large", &format!(", data: {{key: {large}}}"));
     let manifests = tempfile::NamedTempFile::new()?;
@@ -182,14 +181,14 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
     )?;
     let edited = profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
     assert_eq!(generation(&edited), Some(1), "{edited:#}");
-    assert_eq!(objects(&first), objects(&edited), "what the old cells hold is what is served");
+    assert_eq!(objects(&first), objects(&edited), "the old informers do not serve");
     let show = |cell: &Value| format!("{} {}", place(cell), text(cell, "labelSelector"));
     let held = cells(operator)?;
     assert!(
         held.iter().any(|cell| text(cell, "namespace") == near
             && text(cell, "state") == "Watching"
             && text(cell, "labelSelector").is_empty()),
-        "the old cell is gone: {held:#?}"
+        "the old informer is gone: {held:#?}"
     );
 
     world.cluster.run(["create", "namespace", far])?;
@@ -206,7 +205,7 @@ fn an_edited_target_is_served_by_its_old_informers_until_the_new_ones_are_synced
 }
 
 #[test]
-fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
+fn a_paused_profile_keeps_its_data_and_resumes_without_a_list() -> Outcome {
     let Running { world, operator } = Running::shared()?;
     let namespace = world.namespace("team")?;
     let range = |name: &str| {
@@ -228,7 +227,7 @@ fn a_paused_profile_keeps_its_data_and_goes_on_where_it_was() -> Outcome {
     let lists = figure("kubewarm_upstream_list_pages_total")?;
     let shown = |state: &str, objects| {
         let wanted = format!("{namespace} {state} {objects}");
-        await_cells(operator, "limitranges", place, &[wanted]).map(drop)
+        await_informers(operator, "limitranges", place, &[wanted]).map(drop)
     };
     shown("Watching", 1)?;
 

@@ -1,4 +1,4 @@
-//! What a real API server makes of the statuses and Events that kubewarm writes.
+//! Statuses and Events that kubewarm writes to a real API server.
 
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// A profile in a namespace of its own.
+/// A profile in its own namespace.
 struct Subject {
     world: &'static World,
     profile: ProfileRef,
@@ -85,7 +85,7 @@ impl Subject {
         compute(&observed, None, clock, &|_| CellView::default())
     }
 
-    /// Every field and every list as large as the schema allows.
+    /// A status with the maximum size of every field and list.
     fn largest_status(&self) -> CacheProfileStatus {
         let mut status = self.first_status();
         for condition in &mut status.conditions {
@@ -163,8 +163,8 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let write = subject.write(&subject.first_status());
     assert_eq!(sink.publish(&write).await, Written::Written);
     let first = subject.object()?;
-    assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "nothing was pruned");
-    // Nobody knows, before anything runs.
+    assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "a field was pruned");
+    // Before the operator runs, the conditions are Unknown.
     let unknown = "--for=condition=Accepted=Unknown";
     let wait = ["wait", unknown, "cprof/sample", "--timeout=10s", "-n"];
     let namespace: &str = &subject.profile.namespace;
@@ -173,10 +173,10 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     assert_eq!(sink.publish(&write).await, Written::Written);
     let again = subject.object()?;
     let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
-    assert_eq!(version(&again), version(&first), "an equal status is no update");
+    assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
-    assert_eq!(sink.publish(&write).await, Written::Gone, "a status creates nothing");
+    assert_eq!(sink.publish(&write).await, Written::Gone, "a status created an object");
     subject.create()?;
     assert_eq!(sink.publish(&write).await, Written::Gone, "another UID");
     Ok(())
@@ -189,7 +189,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     let large = subject.largest_status();
     assert_eq!(sink.publish(&subject.write(&large)).await, Written::Written);
     let stored = &subject.object()?["status"];
-    assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "nothing was pruned");
+    assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "a field was pruned");
     assert_eq!(
         stored["access"],
         json!({
@@ -201,7 +201,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     );
     let small = subject.first_status();
     assert_eq!(sink.publish(&subject.write(&small)).await, Written::Written);
-    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "nothing was left");
+    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
     Ok(())
 }
 
@@ -218,7 +218,7 @@ async fn an_event_is_found_with_its_profile() -> Outcome {
     };
     subject.sink()?.tell(&notice, Timestamp::now()).await;
     let namespace: &str = &subject.profile.namespace;
-    let told = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
-    assert!(told.contains("NotReady") && told.contains("Warning"), "{told}");
+    let events = subject.world.cluster.run(["events", "--for=cprof/sample", "-n", namespace])?;
+    assert!(events.contains("NotReady") && events.contains("Warning"), "{events}");
     Ok(())
 }

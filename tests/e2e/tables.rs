@@ -1,4 +1,4 @@
-//! Tables from the cache: every kind's rows are those that the API server prints.
+//! Tables from the cache have the rows and columns that the API server prints.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const OBJECTS: &str = include_str!("tables.yaml");
-/// Seconds by which two answers, one after the other, may differ in an age.
+/// Seconds by which the ages in two successive answers may differ.
 const TOLERANCE: i64 = 20;
-/// Most targets of a profile.
+/// The most targets of a profile.
 const MAX_TARGETS: usize = 30;
 
-/// Kinds for which the API server has no printer, and one of another version than the file's.
+/// Kinds without a printer in the API server, and one kind in another version than the file's.
 const MORE: &[&str] = &[
     "limitranges",
     "roles.rbac.authorization.k8s.io",
@@ -34,7 +34,7 @@ const MORE: &[&str] = &[
     "plains.example.com",
 ];
 
-/// One kind with columns of every type, and one without any.
+/// A kind with printer columns of every type, and a kind without columns.
 const GADGETS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -95,13 +95,13 @@ const CUSTOM: &str = r#"
    status: {conditions: [{type: Odd, status: "False", n: 1}, {type: Ready, status: "True", n: 2}]}}]}
 "#;
 
-/// A pod that the quota lets in.
+/// A pod that the `ResourceQuota` admits.
 const LATE: &str = "
 {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: NAMESPACE, labels: {app: web}},
  spec: {automountServiceAccountToken: false, containers: [{name: a, image: example.com/a,
         resources: {requests: {cpu: 1m}, limits: {memory: 1Mi}}}]}}";
 
-/// What is in the status of some, as nobody here would write it.
+/// Statuses for some objects, which no controller in this cluster writes.
 fn statuses() -> Vec<(&'static str, &'static str, Value)> {
     let ended = json!({"exitCode": 3, "reason": "Error", "startedAt": "2026-01-01T00:00:00Z",
                        "finishedAt": "2026-01-01T00:00:10Z"});
@@ -161,9 +161,8 @@ fn statuses() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// A kind that is compared.
+/// A compared kind.
 struct Kind {
-    /// `resource.group`.
     name: String,
     group: String,
     version: String,
@@ -190,14 +189,14 @@ impl Kind {
     }
 }
 
-/// Columns as they are shipped, by `resource.group`.
+/// The shipped columns, by `resource.group`.
 fn shipped() -> Result<BTreeMap<String, Value>, Failure> {
     Ok(serde_json::from_str(&std::fs::read_to_string(file(
         "crates/kubewarm-wire/src/tables/columns.json",
     ))?)?)
 }
 
-/// The kinds that have columns of their own here, and some that have none, as the server has them.
+/// The kinds with shipped columns and the kinds in `MORE`, from discovery.
 fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
     let mut names: Vec<_> = shipped()?.into_keys().filter(|name| name != "metadata").collect();
     names.extend(MORE.iter().map(|&name| name.to_owned()));
@@ -231,7 +230,7 @@ fn kinds(api: &Server, token: &str) -> Result<Vec<Kind>, Failure> {
     Ok(kinds)
 }
 
-/// Seconds of an age.
+/// Parses an age into seconds.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.strip_suffix(" ago)").and_then(|it| it.split_once('(')).map_or(text, |it| it.1);
     let mut total = 0;
@@ -255,7 +254,7 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
     (!text.is_empty() && number.is_empty()).then_some(total)
 }
 
-/// Whether two cells say the same, a moment apart.
+/// Compares two values of a row. Ages may differ slightly.
 fn is_same(ours: &Value, theirs: &Value) -> bool {
     let age = |cell: &Value| cell.as_str().and_then(seconds);
     match (age(ours), age(theirs)) {
@@ -264,8 +263,8 @@ fn is_same(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// Without what the API server's printers change: flow schemas come in their own order, and of daemon
-/// sets an annotation is lost.
+/// Removes what the API server's printers change: the order of `FlowSchemas`, and an annotation of
+/// `DaemonSets`.
 fn as_stored(mut table: Value, path: &str) -> Value {
     let Some(rows) = table["rows"].as_array_mut() else { return table };
     if path.contains("/flowschemas") {
@@ -366,7 +365,7 @@ impl Scene {
 }
 
 #[test]
-fn tables_are_those_that_the_api_server_prints() -> Outcome {
+fn tables_match_the_api_servers_tables() -> Outcome {
     let scene = Scene::start()?;
     let began = ages(&scene, &scene.reads)?;
     let mut different = Vec::new();
@@ -418,10 +417,10 @@ fn tables_are_those_that_the_api_server_prints() -> Outcome {
     assert!(first["metadata"]["remainingItemCount"].is_u64(), "{first}");
     kubectl_prints_the_same(&scene)?;
     ages_grow(&scene, &began)?;
-    watches_tell_the_same(&scene)
+    watched_tables_are_the_same(&scene)
 }
 
-/// Of a pod and of a custom resource that nobody touches: version, and seconds of the age that is shown.
+/// Version and printed age in seconds of a pod and of a custom resource that no controller changes.
 fn ages(scene: &Scene, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
     let Scene { token, space, .. } = scene;
     let paths = [
@@ -441,7 +440,7 @@ fn ages(scene: &Scene, server: &Server) -> Result<Vec<(String, i64)>, Failure> {
     paths.iter().map(age).collect()
 }
 
-/// Though the objects stay as they were since `first`.
+/// The printed ages grow, although the objects are unchanged since `first`.
 fn ages_grow(scene: &Scene, first: &[(String, i64)]) -> Outcome {
     let have_grown = |now: &[(String, i64)]| {
         first.iter().zip(now).all(|((_, before), (_, after))| after - before >= 10)
@@ -452,13 +451,13 @@ fn ages_grow(scene: &Scene, first: &[(String, i64)]) -> Outcome {
     })?;
     let theirs = ages(scene, &scene.api)?;
     for (((before, _), (after, own)), (_, their)) in first.iter().zip(&ours).zip(&theirs) {
-        assert_eq!(before, after, "somebody has touched it");
+        assert_eq!(before, after, "the object has changed");
         assert!((own - their).abs() <= TOLERANCE, "{ours:?}, not {theirs:?}");
     }
     Ok(())
 }
 
-/// What a command prints, with every age the same, and one space where there are several.
+/// Returns the output of a command with every age replaced, and with single spaces.
 fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> {
     let output = command.args(arguments).output()?;
     if !output.status.success() {
@@ -467,7 +466,7 @@ fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> 
     Ok(without_ages(&String::from_utf8(output.stdout)?))
 }
 
-/// With every age the same, and one space where there are several.
+/// Replaces every age and joins repeated spaces.
 pub(crate) fn without_ages(text: &str) -> String {
     let word = |word: &str| match seconds(word.trim_start_matches('(')) {
         Some(_) => "AGE".to_owned(),
@@ -513,9 +512,9 @@ fn kubectl_prints_the_same(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What both servers are to tell alike: all but bookmarks that come when they come, and of the others all but
-/// how far each server is.
-fn told(watch: &Watch) -> Vec<Value> {
+/// The events that both servers must send. Bookmarks are left out, except the end of the initial
+/// events. That one is compared without its version.
+fn events_of(watch: &Watch) -> Vec<Value> {
     let mark = |event: &Value| {
         event["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
             == "true"
@@ -531,21 +530,21 @@ fn told(watch: &Watch) -> Vec<Value> {
     events.filter(|event| event["type"] != "BOOKMARK" || mark(event)).map(comparable).collect()
 }
 
-/// What the API server tells, its columns once: it says them again where another watch of the same form was
-/// the first to have its first event written (`watchEmbeddedEncoder`, apiserver 0.36: a line that is shared does
-/// not count as said).
+/// Keeps the columns only in the first event. The API server repeats them if another watch of the
+/// same form had written its first event before (`watchEmbeddedEncoder` in apiserver 0.36 shares
+/// encoded events).
 fn with_columns_once(theirs: &[Value]) -> Vec<Value> {
     let mut theirs = theirs.to_vec();
     if let Some((first, further)) = theirs.split_first_mut() {
-        let said = &first["object"]["columnDefinitions"];
-        for event in further.iter_mut().filter(|it| it["object"]["columnDefinitions"] == *said) {
+        let columns = &first["object"]["columnDefinitions"];
+        for event in further.iter_mut().filter(|it| it["object"]["columnDefinitions"] == *columns) {
             event["object"]["columnDefinitions"] = Value::Null;
         }
     }
     theirs
 }
 
-/// The first difference of what two watches told.
+/// The first difference between the events of two watches.
 fn first_difference(ours: &[Value], theirs: &[Value]) -> Option<String> {
     let theirs = with_columns_once(theirs);
     let both = ours.iter().zip(&theirs);
@@ -560,7 +559,7 @@ fn first_difference(ours: &[Value], theirs: &[Value]) -> Option<String> {
     different.into_iter().next().or_else(|| (ours.len() != theirs.len()).then(count))
 }
 
-fn watches_tell_the_same(scene: &Scene) -> Outcome {
+fn watched_tables_are_the_same(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, space, .. } = scene;
     let pods = format!("/api/v1/namespaces/{space}/pods");
     let limits = format!("/api/v1/namespaces/{space}/limitranges");
@@ -602,14 +601,14 @@ fn watches_tell_the_same(scene: &Scene) -> Outcome {
     let mut different = Vec::new();
     for (path, ours, theirs) in &pairs {
         let same = eventually(SOON_SAME, || {
-            let (ours, theirs) = (told(ours), told(theirs));
+            let (ours, theirs) = (events_of(ours), events_of(theirs));
             assert!(
                 theirs.iter().all(|event| event["object"]["kind"] == "Table"),
                 "{path}: {theirs:?}"
             );
             match first_difference(&ours, &theirs) {
                 None if !ours.is_empty() => Ok(()),
-                None => Err(format!("{path}: nothing was told").into()),
+                None => Err(format!("{path}: no event was sent").into()),
                 Some(difference) => Err(format!("{path}: {difference}").into()),
             }
         });
@@ -619,7 +618,7 @@ fn watches_tell_the_same(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What `kubectl get -w` shows of what is written meanwhile.
+/// Compares the output of `kubectl get -w` during writes.
 fn kubectl_shows_the_same(scene: &Scene) -> Outcome {
     let Scene { world, served, token, space, .. } = scene;
     let mut watching = Vec::new();

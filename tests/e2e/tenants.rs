@@ -1,4 +1,4 @@
-//! What a tenant can do to others, and learn of them, by what he writes into a profile.
+//! A tenant's influence on other tenants, and what its profiles can reveal about other namespaces.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::profile::{Profile, problems};
 use crate::world::{Outcome, World};
 
 const SOON: Duration = Duration::from_mins(1);
-/// The most problems that a target tells of.
+/// The most problems in a target's status.
 const PROBLEMS: usize = 16;
 
-/// Lets the operator mint the tokens of the account, which may do nothing.
+/// Lets the operator request tokens of the account `blind`, which has no permissions.
 fn blind_account(world: &World, namespace: &str) -> Outcome {
     world.cluster.run(["create", "serviceaccount", "blind", "-n", namespace])?;
     let verb = ["--verb=create", "--resource=serviceaccounts/token", "--resource-name=blind"];
@@ -26,7 +26,7 @@ fn blind_account(world: &World, namespace: &str) -> Outcome {
 }
 
 #[test]
-fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
+fn a_status_reveals_nothing_that_its_reader_may_not_see() -> Outcome {
     let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
@@ -47,18 +47,19 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
         resource: configmaps,
         scope: {type: NamespaceSelector, namespaceSelector: {}}}]}";
     let survey = Profile::apply(&world, &home, "survey", select)?;
-    let said = spy.await_that(SOON, |found| {
-        let told = problems(found, "settings");
-        (told.len() == 2 && told.iter().all(|one| one.contains("Forbidden"))).then_some(())
+    let found = spy.await_that(SOON, |found| {
+        let texts = problems(found, "settings");
+        (texts.len() == 2 && texts.iter().all(|one| one.contains("Forbidden"))).then_some(())
     })?;
-    // The operator could tell them apart. The account cannot, so its profile does not.
-    let told = problems(&said, "settings");
-    let alike = told.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
+    // The operator could distinguish the two namespaces. The account cannot, so the status must
+    // not.
+    let texts = problems(&found, "settings");
+    let alike = texts.iter().map(|one| one.replace(&rival, "X").replace("nowhere", "X"));
     let alike: Vec<_> = alike.collect();
-    assert_eq!(alike.first(), alike.last(), "{told:#?}");
+    assert_eq!(alike.first(), alike.last(), "{texts:#?}");
 
-    let said = survey.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
-    assert!(!said["status"].to_string().contains(&rival), "{said:#}");
+    let found = survey.await_condition("Authorized", "False", Some("PermissionsMissing"), SOON)?;
+    assert!(!found["status"].to_string().contains(&rival), "{found:#}");
     let plain = Profile::apply(&world, &home, "plain", own)?;
     plain.await_condition("Ready", "True", None, SOON)?;
     for profile in [spy, survey, plain] {
@@ -73,7 +74,7 @@ fn a_status_does_not_tell_what_its_reader_may_not_see() -> Outcome {
 }
 
 #[test]
-fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
+fn a_tenant_that_requests_everything_delays_no_other_tenant() -> Outcome {
     let world = World::lease()?;
     let operator = Operator::start(&world)?;
     let (greedy, modest) = (world.namespace("greedy")?, world.namespace("modest")?);
@@ -88,7 +89,8 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
                scope: {{type: Namespaces, namespaces: [{places}]}}}}, "
         )?;
     }
-    // As many cells as a profile may have; and beyond its own namespace without an account, none.
+    // The most informers of one profile. Without an account, a profile has none outside of its
+    // namespace.
     let all = format!("{{serviceAccountName: blind, targets: [{targets}]}}");
     let all = Profile::apply(&world, &greedy, "all", &all)?;
     let operators = Profile::apply(&world, &greedy, "more", &format!("{{targets: [{targets}]}}"))?;
@@ -104,13 +106,13 @@ fn a_tenant_who_asks_for_everything_delays_nobody_else() -> Outcome {
     neighbour.await_condition("Ready", "True", None, SOON)?;
     neighbour.await_condition("Authorized", "True", Some("Verified"), SOON)?;
 
-    let said = all.await_condition("Ready", "False", None, SOON)?;
-    let targets = said.pointer("/status/targets").and_then(Value::as_array);
+    let found = all.await_condition("Ready", "False", None, SOON)?;
+    let targets = found.pointer("/status/targets").and_then(Value::as_array);
     for target in targets.into_iter().flatten() {
-        let told = target["problems"].as_array().map_or(0, Vec::len);
-        assert!(told <= PROBLEMS, "{told} problems: {target:#}");
+        let count = target["problems"].as_array().map_or(0, Vec::len);
+        assert!(count <= PROBLEMS, "{count} problems: {target:#}");
     }
-    assert!(said.to_string().len() < 1 << 20, "a status of {} bytes", said.to_string().len());
+    assert!(found.to_string().len() < 1 << 20, "a status of {} bytes", found.to_string().len());
     assert_eq!(operator.ask("/livez")?.0, 200);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Profiles on a terminal: `status --watch`, where there is a terminal and where there is none, and kubectl.
+//! Profiles on a terminal: `status --watch` with and without a terminal, and kubectl.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ const STATUS: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "WAR
   "a message that is longer than the terminal is wide, so that it takes two lines of it",
   "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
 
-/// A program whose output is read while it runs. It ends with this value.
+/// A program whose output is read while it runs. Dropping the value ends the program.
 struct Running {
     child: Child,
     output: Arc<Mutex<String>>,
@@ -37,7 +37,7 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// What there is once it contains `text`.
+    /// Waits until the output contains `text` and returns all output.
     fn await_text(&self, text: &str) -> Result<String, Failure> {
         eventually(SOON, || {
             let output = self.output.lock().clone();
@@ -52,13 +52,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn say(profile: &Profile<'_>, warm: &str) -> Outcome {
+fn set_status(profile: &Profile<'_>, warm: &str) -> Outcome {
     let status = STATUS.replace("WARM", warm).replace('\n', "");
     let target = ["patch", "cprof/web", "-n", profile.namespace, "--subresource=status"];
     profile.world.cluster.run(target.into_iter().chain(["--type=merge", "-p", &status]))?;
@@ -71,7 +71,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     let namespace = world.namespace("drawn")?;
     let spec = "{targets: [{name: pods, resource: pods}]}";
     let profile = Profile::apply(world, &namespace, "web", spec)?;
-    say(&profile, "0/1")?;
+    set_status(&profile, "0/1")?;
     let watch = format!(
         "{} status web -n {namespace} --watch --kubeconfig {}",
         env!("CARGO_BIN_EXE_kubewarm"),
@@ -79,7 +79,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     );
 
     let mut on_terminal = Command::new("script");
-    // A terminal of its own, 60 columns wide.
+    // A pseudo-terminal that is 60 columns wide.
     let inside = format!("stty cols 60 rows 12; exec {watch}");
     on_terminal.args(["-qec", &inside, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1");
     let terminal = Running::start(on_terminal)?;
@@ -89,7 +89,7 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
     terminal.await_text("0/1 warm")?;
     pipe.await_text("warm=0/1")?;
 
-    say(&profile, "1/1")?;
+    set_status(&profile, "1/1")?;
     let drawn = terminal.await_text("1/1 warm")?;
     assert_eq!(drawn.matches("\u{1b}[2J").count(), 1, "cleared once: {drawn:?}");
     assert!(drawn.matches("\u{1b}[H").count() >= 2, "drawn from the top: {drawn:?}");
@@ -102,9 +102,9 @@ fn a_terminal_is_redrawn_in_place_and_a_pipe_gets_lines() -> Outcome {
             assert!(text.trim_end().chars().count() <= 60, "{text:?}");
         }
     }
-    let told = drawn.replace("\u{1b}[K", "").replace("\r\n", " ");
+    let plain = drawn.replace("\u{1b}[K", "").replace("\r\n", " ");
     assert!(
-        told.split_whitespace().collect::<Vec<_>>().join(" ").contains("takes two lines of it")
+        plain.split_whitespace().collect::<Vec<_>>().join(" ").contains("takes two lines of it")
     );
 
     let printed = pipe.await_text("warm=1/1")?;
@@ -127,9 +127,9 @@ fn kubectl_sorts_profiles_by_objects_and_memory() -> Outcome {
     }
     for field in ["objects", "memory"] {
         let by = format!("--sort-by=.status.{field}");
-        let said = world.cluster.run(["get", "cprof", "-n", &namespace, "--no-headers", &by])?;
-        let names: Vec<_> = said.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(names, ["small", "some", "large"], "{said}");
+        let table = world.cluster.run(["get", "cprof", "-n", &namespace, "--no-headers", &by])?;
+        let names: Vec<_> = table.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["small", "some", "large"], "{table}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Permissions, verified by the real requests: what is missing, what is too much, and what reviews
-//! say otherwise.
+//! Access checks with real requests: missing and excess permissions, and reviews that disagree with
+//! real requests.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message};
 use crate::world::{Outcome, World};
 
-/// From the change of a rule to the status: a review every 20 s, the real request, and the write.
+/// The documented limit from a changed rule to the status: a review every 20 s, the request, and
+/// the write.
 const NOTICED: Duration = Duration::from_secs(30);
-/// From a grant, where roles may not be watched.
+/// The documented limit for a grant without permission to watch roles.
 const READY: Duration = Duration::from_mins(1);
 const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 
@@ -28,7 +29,7 @@ fn spec(kinds: &[(&str, &str)], namespaces: &[String]) -> String {
     format!("{{targets: [{}]}}", kinds.iter().map(target).collect::<Vec<_>>().join(", "))
 }
 
-/// `namespace/group/resource/verb` of each rule below `/status/access/<field>`.
+/// `namespace/group/resource/verb` of each rule in `/status/access/<field>`.
 fn rules(profile: &Value, field: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let each = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
@@ -53,25 +54,25 @@ fn lacks(of: &[String]) -> impl Fn(&Value) -> Option<()> {
     move |profile| (rules(profile, "missing") == of).then_some(())
 }
 
-/// Requests for verification so far, from the audit log.
+/// Counts the requests of access checks in the audit log.
 fn checks(world: &World) -> Result<usize, crate::world::Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let requests: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let is_check = |request: &&Value| {
         let uri = request["requestURI"].as_str().unwrap_or_default();
-        let is_trial = uri.contains("limit=1&") || uri.ends_with("limit=1");
+        let is_check = uri.contains("limit=1&") || uri.ends_with("limit=1");
         let is_glimpse = uri.contains("watch=1") && uri.ends_with("timeoutSeconds=1");
         let is_review =
             uri.contains("/selfsubjectrulesreviews") || uri.contains("/selfsubjectaccessreviews");
         request["user"]["username"] == SUBJECT
             && request["stage"] != "ResponseStarted"
-            && (is_trial || is_glimpse || is_review)
+            && (is_check || is_glimpse || is_review)
     };
     Ok(requests.iter().filter(is_check).count())
 }
 
 #[test]
-fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_printed_yaml() -> Outcome
+fn each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml() -> Outcome
 {
     let world = World::lease()?;
     let names = [world.namespace("team")?, world.namespace("team")?, world.namespace("team")?];
@@ -93,15 +94,15 @@ fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_print
     assert_eq!(verified["status"]["access"]["excessCompleteness"], "Complete");
     assert!(rules(&verified, "excess").is_empty(), "{verified:#}");
 
-    // Each rule by itself, in the role of one namespace.
+    // Removes each rule from the role of one namespace.
     let broken = &names[1];
     let role = "role/kubewarm:kubewarm-system:shop";
     for (at, (group, resource)) in kinds.iter().enumerate() {
         let removed = format!("[{{\"op\": \"remove\", \"path\": \"/rules/{at}\"}}]");
         world.cluster.run(["patch", role, "-n", broken, "--type=json", "-p", &removed])?;
         let of = ["list", "watch"].map(|verb| format!("{broken}/{group}/{resource}/{verb}"));
-        let said = profile.await_that(NOTICED, lacks(&of))?;
-        let text = message(&said, "Authorized");
+        let found = profile.await_that(NOTICED, lacks(&of))?;
+        let text = message(&found, "Authorized");
         let words = ["list and watch", resource, group, broken.as_str(), SUBJECT, "manifests"];
         for word in words {
             assert!(text.contains(word), "{word:?} is missing in {text:?}");
@@ -118,7 +119,7 @@ fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_print
         assert!(repaired.elapsed() <= READY, "{:?}", repaired.elapsed());
     }
 
-    // What nobody needs is too much, and shown where it is the operator's own business.
+    // Unneeded permissions are excess. The status shows them only in the operator's namespace.
     let tenant = Profile::apply(
         &world,
         broken,
@@ -132,13 +133,13 @@ fn each_missing_rule_is_named_breaks_its_cell_alone_and_is_repaired_by_the_print
     let excess: BTreeSet<_> = [format!("{broken}//secrets/list")].into();
     profile.await_that(NOTICED, |profile| (rules(profile, "excess") == excess).then_some(()))?;
     tenant.await_condition("Authorized", "True", None, NOTICED)?;
-    let said = tenant.read()?;
-    assert_eq!(said["status"]["access"].get("excessCompleteness"), None, "{said:#}");
+    let found = tenant.read()?;
+    assert_eq!(found["status"]["access"].get("excessCompleteness"), None, "{found:#}");
     Ok(())
 }
 
 #[test]
-fn verifying_thirty_cells_takes_a_request_each_beside_their_own() -> Outcome {
+fn checking_thirty_informers_takes_one_extra_request_each() -> Outcome {
     let world = World::alone()?;
     let names: Vec<_> = (0..10).map(|_| world.namespace("team")).collect::<Result<_, _>>()?;
     Operator::grant_reading(&world)?;
@@ -148,8 +149,8 @@ fn verifying_thirty_cells_takes_a_request_each_beside_their_own() -> Outcome {
     profile.await_condition("Authorized", "True", Some("Verified"), NOTICED)?;
     std::thread::sleep(Duration::from_secs(30));
     let after = checks(&world)?;
-    // Reviews, at most three in each of the ten namespaces. The cells' own list and watch are the first
-    // trial: sixty requests more, were they not.
+    // Reviews, at most three in each of the ten namespaces. The informers' own list and watch are
+    // their first access check. Otherwise there would be sixty more requests.
     assert!((10..=40).contains(&after), "{after} requests");
     let (_, metrics) = operator.ask("/metrics")?;
     let counted = "kubewarm_access_checks_total{check=\"rules_review\",outcome=\"success\"}";
@@ -158,7 +159,7 @@ fn verifying_thirty_cells_takes_a_request_each_beside_their_own() -> Outcome {
 }
 
 #[test]
-fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
+fn the_real_request_overrides_a_wrong_review() -> Outcome {
     let authorizer = Authorizer::start()?;
     let world = World::with_authorizer(&authorizer)?;
     let names = ["boastful".to_owned(), "modest".to_owned()];
@@ -167,15 +168,15 @@ fn the_real_request_wins_over_reviews_that_lie() -> Outcome {
     }
     let _operator = Operator::start(&world)?;
     let profile = Profile::apply(&world, NAMESPACE, "lies", &spec(&[("", "configmaps")], &names))?;
-    let said = profile.await_that(READY, |profile| {
+    let found = profile.await_that(READY, |profile| {
         let text = message(profile, "Authorized");
         (text.contains("would be allowed") && text.contains("would be refused")).then_some(())
     })?;
     profile.await_condition("Authorized", "False", Some("PermissionsMissing"), NOTICED)?;
-    let missing = rules(&said, "missing");
+    let missing = rules(&found, "missing");
     let refused = ["list", "watch"].map(|verb| format!("boastful//configmaps/{verb}"));
-    assert_eq!(missing, refused.into(), "{said:#}");
-    assert_eq!(said["status"]["access"]["excessCompleteness"], "Incomplete", "{said:#}");
-    assert_eq!(said["status"]["targets"][0]["informers"]["synced"], 1, "{said:#}");
+    assert_eq!(missing, refused.into(), "{found:#}");
+    assert_eq!(found["status"]["access"]["excessCompleteness"], "Incomplete", "{found:#}");
+    assert_eq!(found["status"]["targets"][0]["informers"]["synced"], 1, "{found:#}");
     Ok(())
 }

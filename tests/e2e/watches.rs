@@ -1,5 +1,4 @@
-//! Watches from the cache: what is sent is what the API server sends, event by event, and no client is
-//! ever told what did not happen.
+//! Watches from the cache send the API server's events, and never an event that did not happen.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,29 +17,32 @@ const SOON: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "{freshness: {consistencyCheckPeriodSeconds: 1}, targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
-/// How many seconds a watch lasts whose last bookmark is looked at: that comes 2 s before its end.
+/// The duration of a watch in seconds. Its last bookmark comes 2 s before the end.
 const BRIEF: u64 = 8;
-/// Within which a revoked right ends: decisions count for 10 s.
+/// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(30);
-/// Until a thousand have been told of a few changes: far more than ten times what a debug build takes.
-const TOLD: Duration = Duration::from_mins(1);
-/// What a watch may take that is told nothing: ten times what each does of many over one connection.
+/// Timeout for a few events on a thousand watches: far more than ten times what a debug build
+/// takes.
+const RECEIVED: Duration = Duration::from_mins(1);
+/// Limit for the memory of an idle watch in KiB: ten times the value for many watches over one
+/// connection.
 const IDLE_KIB: u64 = 64;
-/// Ten times what it may take until a thousand have been told of a change, at twenty changes a second: 250 ms.
+/// Limit for the delay of a change on a thousand watches: ten times the 250 ms that are expected at
+/// twenty changes a second.
 const LATE: Duration = Duration::from_millis(2_500);
 const PACE: Duration = Duration::from_millis(50);
 const ANY: &str = "*/*";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// A cluster with contents, and an operator that serves them to the account `reader`.
+/// A cluster with objects, and an operator that serves them to the account `reader`.
 struct Scene {
     world: World,
     served: Served,
     api: Server,
     reads: Server,
     token: String,
-    /// Of one who may write.
+    /// The token of an account that may write.
     writer: String,
     team: String,
 }
@@ -85,12 +87,12 @@ fn setting(namespace: &str, name: &str, app: &str, text: &str) -> String {
     )
 }
 
-/// What both servers are to tell alike, bookmarks aside: these come when they come.
-fn told(watch: &Watch) -> Vec<Value> {
+/// The events that both servers must send. Bookmarks are left out, because their times differ.
+fn changes(watch: &Watch) -> Vec<Value> {
     watch.events().into_iter().filter(|event| event["type"] != "BOOKMARK").collect()
 }
 
-/// The bookmark behind the state that a watch begins with.
+/// The bookmarks that mark the end of the initial events.
 fn marks(watch: &Watch) -> Vec<Value> {
     let is_mark = |it: &Value| {
         it["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == json!("true")
@@ -103,18 +105,18 @@ fn marks(watch: &Watch) -> Vec<Value> {
 }
 
 #[test]
-fn watches_tell_what_the_api_server_tells() -> Outcome {
+fn watches_send_the_api_servers_events() -> Outcome {
     let scene = Scene::start()?;
-    refusals_say_what_to_do(&scene)?;
+    invalid_watches_are_rejected(&scene)?;
     events_are_the_same(&scene)?;
-    whoever_comes_back_is_told_what_happened_since(&scene)?;
+    a_resumed_watch_receives_the_missed_events(&scene)?;
     the_last_bookmark_comes_before_the_end(&scene)?;
     kubectl_watches(&scene)?;
-    rights_that_are_revoked_end_a_watch(&scene)?;
-    a_thousand_cost_little_and_are_told_soon(&scene)?;
-    who_does_not_read_is_closed_and_hurts_nobody(&scene)?;
-    what_is_watched_is_seen_from_outside(&scene)?;
-    tables_are_compared_and_found_equal(&scene)?;
+    a_revoked_permission_ends_a_watch(&scene)?;
+    a_thousand_watches_cost_little_and_receive_events_soon(&scene)?;
+    a_watch_that_is_not_read_is_closed_without_affecting_others(&scene)?;
+    watches_are_visible_in_metrics(&scene)?;
+    consistency_checks_find_no_difference(&scene)?;
     all_end_with_the_process(&scene)
 }
 
@@ -144,10 +146,10 @@ fn kubectl_watches(scene: &Scene) -> Outcome {
 }
 
 fn await_end(watch: &Watch, within: Duration) -> Outcome {
-    eventually(within, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })
+    eventually(within, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })
 }
 
-/// However long they would have gone on: a replica that goes does not wait for them.
+/// A stopping replica ends its watches, whatever their timeout is.
 fn all_end_with_the_process(scene: &Scene) -> Outcome {
     let path = format!("/api/v1/namespaces/{}/configmaps?watch=1", scene.team);
     let watch = scene.reads.watch(&scene.token, &path, ANY)?;
@@ -159,7 +161,7 @@ fn all_end_with_the_process(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
+fn a_revoked_permission_ends_a_watch(scene: &Scene) -> Outcome {
     let Scene { world, reads, team, .. } = scene;
     let tenant = account(world, team, "tenant")?;
     let_read(world, (team, "tenant"), Some(team))?;
@@ -184,7 +186,7 @@ fn rights_that_are_revoked_end_a_watch(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn a_thousand_cost_little_and_are_told_soon(scene: &Scene) -> Outcome {
+fn a_thousand_watches_cost_little_and_receive_events_soon(scene: &Scene) -> Outcome {
     let Scene { world, served, api, writer, team, .. } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
     let token = account(world, team, "many")?;
@@ -206,16 +208,17 @@ fn a_thousand_cost_little_and_are_told_soon(scene: &Scene) -> Outcome {
         assert_eq!(api.write(writer, ("PATCH", &format!("{all}/pace")), &change)?.code, 200);
         sleep((PACE * number).saturating_sub(first.elapsed()));
     }
-    audience.hear(100, LATE)
+    audience.await_events(100, LATE)
 }
 
-/// Beside a thousand who do read, each of whom is told everything, once and in order.
-fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
+/// A thousand other watches receive every event, once and in order.
+fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &Scene) -> Outcome {
     let Scene { world, served, api, reads, token, writer, team } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
     let audience = account(world, team, "audience")?;
     let_read(world, (team, "audience"), Some(team))?;
-    // Not as long as it takes to be closed for taking nothing at all.
+    // The pause is shorter than the time after which kubewarm closes a connection that reads
+    // nothing.
     let pause = Duration::from_secs(45);
     let path = format!("{all}?watch=1&resourceVersion=0");
     let slow: Vec<_> =
@@ -233,7 +236,7 @@ fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
         let object = json!({"metadata": {"name": name}});
         assert_eq!(api.write(writer, ("POST", &all), &object)?.code, 201);
     }
-    // More than lies in the buffers between the two, and than is remembered of so small a table.
+    // More data than the connection's buffers and the event log of such a small store can hold.
     for number in 0..40 {
         last = format!("{number}-{}", random.u64(..));
         let noise: String = (0..200_000).map(|_| random.alphanumeric()).collect();
@@ -243,8 +246,8 @@ fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
             let small = json!({"metadata": {"labels": {"n": random.u64(..).to_string()}}});
             assert_eq!(api.write(writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
         }
-        // No faster than those who read are told by a debug build.
-        audience.hear(2 + 3 * (number + 1), TOLD)?;
+        // Waits for the readers, because a debug build is slow.
+        audience.await_events(2 + 3 * (number + 1), RECEIVED)?;
     }
     for name in ["small", "large"] {
         let path = format!("{all}/{name}");
@@ -254,8 +257,8 @@ fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
         let events = truth.events();
         if events.len() == 124 { Ok(events) } else { Err(format!("{}", events.len()).into()) }
     })?;
-    audience.hear(events.len(), TOLD)?;
-    audience.have_heard(&events)?;
+    audience.await_events(events.len(), RECEIVED)?;
+    audience.check_events(&events)?;
     eventually(SOON, || {
         let events = quick.events();
         let text = events.last().and_then(|event| event["object"]["data"]["text"].as_str());
@@ -264,13 +267,13 @@ fn who_does_not_read_is_closed_and_hurts_nobody(scene: &Scene) -> Outcome {
     })?;
     for watch in &slow {
         await_end(watch, Duration::from_mins(1))?;
-        assert!(watch.events().len() < quick.events().len(), "it was told everything");
+        assert!(watch.events().len() < quick.events().len(), "the slow watch received every event");
     }
     assert!(!quick.is_over());
-    audience.have_heard(&events)
+    audience.check_events(&events)
 }
 
-fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
+fn watches_are_visible_in_metrics(scene: &Scene) -> Outcome {
     let Scene { served, reads, token, team, .. } = scene;
     let path = format!("/api/v1/namespaces/{team}/configmaps?watch=1&resourceVersion=0");
     let watch = reads.watch(token, &path, ANY)?;
@@ -302,7 +305,7 @@ fn what_is_watched_is_seen_from_outside(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// What is written while both are watched.
+/// The writes during the compared watches.
 fn write(scene: &Scene) -> Outcome {
     let Scene { world, team, .. } = scene;
     let cluster = &world.cluster;
@@ -325,7 +328,8 @@ fn write(scene: &Scene) -> Outcome {
     ))?;
     cluster.run(["label", "part", "bolt", "app=web", "-n", team])?;
     cluster.run(["delete", "part", "bolt", "-n", team])?;
-    // The last of each kind, by which it is known that all has been told: by whichever label it is selected, it ends.
+    // The last events of each kind. Every label selector of these watches receives the deletion of
+    // `last`.
     cluster.apply(&setting(team, "last", "api", "0"))?;
     cluster.apply(&setting(team, "last", "web", "0"))?;
     cluster.run(["delete", "configmap", "last", "-n", team])?;
@@ -341,7 +345,7 @@ fn events_are_the_same(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
     let parts = format!("/apis/example.com/v1/namespaces/{team}/parts");
-    // Of the cache: what it has come to, the API server has.
+    // The version comes from the cache, because the API server has each version that the cache has.
     let list = reads.get(token, &settings)?.json();
     let since = list["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned();
     let of_parts = reads.get(token, &parts)?.json();
@@ -375,27 +379,29 @@ fn events_are_the_same(scene: &Scene) -> Outcome {
         pairs.push((format!("{path} ({accept})"), ours, theirs));
     }
     write(scene)?;
-    are_told_alike(&pairs);
+    receive_equal_events(&pairs);
     Ok(())
 }
 
-/// Whether a watch has been told of the end of `last`; where it does not select that, whether of anything.
-fn is_told_all(path: &str, told: &[Value]) -> bool {
+/// Returns whether a watch has received the deletion of `last`, or any event if its selector
+/// excludes `last`.
+fn receives_all_events(path: &str, events: &[Value]) -> bool {
     let selects_last = !path.contains("metadata.name%3Dred");
     let is_end =
         |event: &Value| event["type"] == "DELETED" && event["object"]["metadata"]["name"] == "last";
-    if selects_last { told.iter().any(is_end) } else { !told.is_empty() }
+    if selects_last { events.iter().any(is_end) } else { !events.is_empty() }
 }
 
-/// Both servers' watches of each path.
-fn are_told_alike(pairs: &[(String, Watch, Watch)]) {
+/// Compares both servers' watches of each path.
+fn receive_equal_events(pairs: &[(String, Watch, Watch)]) {
     let mut different = Vec::new();
     for (path, ours, theirs) in pairs {
         let same = eventually(SOON, || {
             let marks_agree = marks(ours).len() == marks(theirs).len();
-            let (ours, theirs) = (told(ours), told(theirs));
-            let are_told_all = is_told_all(path, &ours) && is_told_all(path, &theirs);
-            if ours == theirs && marks_agree && are_told_all {
+            let (ours, theirs) = (changes(ours), changes(theirs));
+            let are_complete =
+                receives_all_events(path, &ours) && receives_all_events(path, &theirs);
+            if ours == theirs && marks_agree && are_complete {
                 return Ok(());
             }
             Err(format!("{path}\n ours: {}\n theirs: {}", json!(ours), json!(theirs)).into())
@@ -413,11 +419,11 @@ fn version(object: &Value) -> Result<u64, Failure> {
     Ok(version.ok_or_else(|| format!("no version: {object}"))?.parse()?)
 }
 
-/// From whichever of the versions on the way it is.
-fn whoever_comes_back_is_told_what_happened_since(scene: &Scene) -> Outcome {
+/// A watch can resume from each version of the past.
+fn a_resumed_watch_receives_the_missed_events(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, writer, team, .. } = scene;
     let all = format!("/api/v1/namespaces/{team}/configmaps");
-    // Of the cache, which is never ahead of the API server.
+    // The version comes from the cache, which is never ahead of the API server.
     let mut versions = vec![version(&reads.get(token, &all)?.json())?];
     let write = |name: &str, method: &str, app: &str| -> Result<Value, Failure> {
         let path = if method == "POST" { all.clone() } else { format!("{all}/{name}") };
@@ -441,7 +447,7 @@ fn whoever_comes_back_is_told_what_happened_since(scene: &Scene) -> Outcome {
         ("PATCH", "south", "api"),
     ] {
         let written = write(name, method, app)?;
-        // An end has no version in its answer.
+        // The answer to a deletion has no version.
         if method != "DELETE" {
             versions.push(version(&written)?);
         }
@@ -468,14 +474,15 @@ fn whoever_comes_back_is_told_what_happened_since(scene: &Scene) -> Outcome {
     for (method, app) in [("POST", "api"), ("PATCH", "web"), ("DELETE", "")] {
         write("last", method, app)?;
     }
-    are_told_alike(&pairs);
-    // Each write since, the ends among them, and the three just now.
-    let events: Vec<_> = pairs.iter().step_by(4).map(|(_, ours, _)| told(ours).len()).collect();
+    receive_equal_events(&pairs);
+    // The writes since each version, including deletions and the last three writes.
+    let events: Vec<_> = pairs.iter().step_by(4).map(|(_, ours, _)| changes(ours).len()).collect();
     assert_eq!(events, [12, 11, 10, 9, 8, 6, 5, 3]);
     Ok(())
 }
 
-/// By which whoever comes back needs no list; who has not asked for bookmarks is told none.
+/// A client can resume from the last bookmark without a list. A watch without `allowWatchBookmarks`
+/// receives none.
 fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
     let Scene { api, reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps");
@@ -484,15 +491,15 @@ fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
     for (path, accept) in
         [(&settings, ANY), (&settings, METADATA), (&parts, ANY), (&parts, METADATA)]
     {
-        // What the API server marks the end of a state with is a bookmark like any other.
+        // In the API server, the bookmark at the end of the initial events has the same form.
         let state = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
         let marked = format!("{path}?watch=true&allowWatchBookmarks=true&{state}");
         let theirs = api.watch(token, &marked, accept)?;
-        let mark = eventually(SOON, || Ok(marks(&theirs).pop().ok_or("no mark")?))?;
+        let mark = eventually(SOON, || Ok(marks(&theirs).pop().ok_or("no bookmark")?))?;
         expected.push((path, accept, without_place(&mark)));
     }
-    // A process that stands still for as long as is left then tells nothing any more.
-    eventually(TOLD, || {
+    // The process may stand still on a busy machine and send no bookmark, so the test tries again.
+    eventually(RECEIVED, || {
         let mut watches = Vec::new();
         for (path, accept, bookmark) in &expected {
             let since = version(&reads.get(token, path)?.json())?;
@@ -508,25 +515,25 @@ fn the_last_bookmark_comes_before_the_end(scene: &Scene) -> Outcome {
         for (watch, silent, since, bookmark, path) in &watches {
             await_end(watch, SOON)?;
             await_end(silent, SOON)?;
-            assert_eq!(told(silent), silent.events(), "{path}: nobody asked for these");
-            assert_eq!(told(silent), told(watch), "{path}");
+            assert_eq!(changes(silent), silent.events(), "{path}: an unrequested bookmark");
+            assert_eq!(changes(silent), changes(watch), "{path}");
             let events = watch.events();
             let mut newest = *since;
             for event in &events {
                 let version = version(&event["object"])?;
-                assert!(version >= newest, "{path}: it goes back: {}", json!(events));
+                assert!(version >= newest, "{path}: the version decreases: {}", json!(events));
                 newest = version;
             }
-            let told = events.iter().rfind(|event| event["type"] == "BOOKMARK");
-            let told = told.ok_or_else(|| format!("{path}: no bookmark: {}", json!(events)))?;
-            assert_eq!(&without_place(told), *bookmark, "{path}");
-            assert_eq!(marks(watch), Vec::<Value>::new(), "{path}: it began with no state");
+            let last = events.iter().rfind(|event| event["type"] == "BOOKMARK");
+            let last = last.ok_or_else(|| format!("{path}: no bookmark: {}", json!(events)))?;
+            assert_eq!(&without_place(last), *bookmark, "{path}");
+            assert_eq!(marks(watch), Vec::<Value>::new(), "{path}: no initial events");
         }
         Ok(())
     })
 }
 
-/// The object of a bookmark without how far it is, and of what it is the end.
+/// The object of a bookmark without its version and annotations.
 fn without_place(bookmark: &Value) -> Value {
     let mut object = bookmark["object"].clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -536,8 +543,8 @@ fn without_place(bookmark: &Value) -> Value {
     object
 }
 
-/// As often as a profile may have it, while all of the above was written.
-fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
+/// The consistency checks ran during all tests above, at the highest rate that a profile may set.
+fn consistency_checks_find_no_difference(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
     let checked = |resource: &str| -> Result<[f64; 2], Failure> {
         let resource = format!("resource=\"{resource}\"");
@@ -549,7 +556,7 @@ fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
     };
     for resource in ["configmaps", "parts"] {
         eventually(SOON, || match checked(resource)? {
-            [0.0..2.0, _] => Err(format!("{resource}: nothing was found equal").into()),
+            [0.0..2.0, _] => Err(format!("{resource}: no comparison was equal").into()),
             _ => Ok(()),
         })?;
         assert!(checked(resource)?[1] < 1.0, "{resource}");
@@ -562,22 +569,22 @@ fn tables_are_compared_and_found_equal(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-fn refusals_say_what_to_do(scene: &Scene) -> Outcome {
+fn invalid_watches_are_rejected(scene: &Scene) -> Outcome {
     let Scene { reads, token, team, .. } = scene;
     let settings = format!("/api/v1/namespaces/{team}/configmaps?watch=1");
     let reply = reads.get(token, &format!("{settings}&resourceVersion=abc"))?;
     assert_eq!(reply.code, 400, "{reply:?}");
-    // What has been forgotten is said by the watch itself.
+    // The watch itself reports a version that is no longer in the event log.
     let path = format!("{settings}&resourceVersion=1&timeoutSeconds=5");
     let watch = reads.watch(token, &path, ANY)?;
     await_end(&watch, SOON)?;
     let events = watch.events();
     let [event] = &events[..] else { return Err(format!("{events:?}").into()) };
     assert_eq!((watch.code, &event["type"]), (200, &json!("ERROR")), "{event}");
-    let said = (&event["object"]["code"], &event["object"]["reason"]);
-    assert_eq!(said, (&json!(410), &json!("Expired")), "{event}");
-    let said = event["object"]["message"].as_str().unwrap_or_default();
-    assert!(said.starts_with("too old resource version: 1 ("), "{said}");
+    let status = (&event["object"]["code"], &event["object"]["reason"]);
+    assert_eq!(status, (&json!(410), &json!("Expired")), "{event}");
+    let text = event["object"]["message"].as_str().unwrap_or_default();
+    assert!(text.starts_with("too old resource version: 1 ("), "{text}");
     let path = format!("{settings}&timeoutSeconds=1&resourceVersion=0");
     let watch = reads.watch(token, &path, METADATA_LIST)?;
     assert_eq!(watch.code, 406);

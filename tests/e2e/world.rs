@@ -1,4 +1,4 @@
-//! Where the tests take place: control planes with the `CacheProfile` resource in them.
+//! Control planes for tests, with the `CacheProfile` resource defined.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::authorizer::Authorizer;
 use crate::client::Reader;
 use crate::pool::Plane;
 
-/// Why a test cannot go on.
+/// An error that ends a test.
 pub(crate) type Failure = Box<dyn Error>;
 
-/// What a test ends with.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A kind that takes any object.
+/// A kind that accepts any object.
 pub(crate) const PARTS: &str = "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: parts.example.com}
@@ -36,52 +36,52 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// The operator, and the accounts that read for it.
+/// The operator, and the accounts that it reads with.
 const AUDITED: &str = "system:serviceaccounts";
 
-/// A control plane that knows `CacheProfiles`. Its audit log has the operator's requests, and the profiles
-/// that were written.
+/// A control plane with the `CacheProfile` resource. Its audit log contains the operator's requests
+/// and the written profiles.
 pub(crate) struct World {
     pub(crate) cluster: Plane,
     namespaces: AtomicU32,
     reader: Reader,
 }
 
-/// Which of the shipped rights the operator has: its requests are compared with these.
+/// The operator's shipped permissions. `tests/e2e_rights.rs` compares the requests with them.
 #[derive(Clone, Copy)]
 enum Rights {
     ClusterWide,
-    /// Those of `--watch-namespaces`.
+    /// The Roles for `--watch-namespaces`.
     Roles,
 }
 
 impl World {
-    /// The control plane of all tests that disturb no other: no restarts, nothing cluster-wide, and
-    /// namespaces of their own.
+    /// The shared control plane. Tests that use it must stay in their own namespaces, and must not
+    /// restart servers or change cluster-wide objects.
     pub(crate) fn shared() -> Result<&'static Self, Failure> {
         static SHARED: OnceLock<Result<World, String>> = OnceLock::new();
         let shared = SHARED.get_or_init(|| Self::alone().map_err(|error| error.to_string()));
         shared.as_ref().map_err(|error| error.as_str().into())
     }
 
-    /// A control plane for one test, which may do anything to it.
+    /// A control plane for one test, without restrictions.
     pub(crate) fn alone() -> Result<Self, Failure> {
         Self::start(ControlPlane::builder(), Rights::ClusterWide)
     }
 
-    /// A control plane for one test at a time: it may change any object, and leaves processes and audit log
-    /// alone. The next test gets it as it was new.
+    /// A control plane for one test at a time. The test may change any object, but must leave
+    /// processes and the audit log alone. Afterwards all its objects are deleted.
     pub(crate) fn lease() -> Result<Self, Failure> {
         let cluster = Plane::lease(|| boot(ControlPlane::builder(), Rights::ClusterWide))?;
         Ok(Self { cluster, namespaces: AtomicU32::new(0), reader: Reader::default() })
     }
 
-    /// One whose operator has no more than Roles.
+    /// A control plane whose operator has only Roles.
     pub(crate) fn with_roles() -> Result<Self, Failure> {
         Self::start(ControlPlane::builder(), Rights::Roles)
     }
 
-    /// One whose API server asks this webhook, too.
+    /// A control plane whose API server also uses this authorization webhook.
     pub(crate) fn with_authorizer(authorizer: &Authorizer) -> Result<Self, Failure> {
         let builder = ControlPlane::builder().with_apiserver_args(authorizer.apiserver_args());
         Self::start(builder, Rights::ClusterWide)
@@ -92,14 +92,14 @@ impl World {
         Ok(Self { cluster, namespaces: AtomicU32::new(0), reader: Reader::default() })
     }
 
-    /// Makes [`PARTS`] a kind that the server knows.
+    /// Defines the kind in [`PARTS`].
     pub(crate) fn define_parts(&self) -> Outcome {
         self.cluster.apply(PARTS)?;
         self.cluster.run(["wait", "--for=condition=Established", "crd/parts.example.com"])?;
         Ok(())
     }
 
-    /// A new namespace whose name begins like this.
+    /// Creates a namespace whose name begins with `prefix`.
     pub(crate) fn namespace(&self, prefix: &str) -> Result<String, Failure> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{prefix}-{number}");
@@ -112,7 +112,7 @@ impl World {
         self.reader.get(&self.cluster, path)
     }
 
-    /// An object, as `kubectl get … -o json` shows it.
+    /// An object, as `kubectl get … -o json` prints it.
     pub(crate) fn get(&self, namespace: &str, kind: &str, name: &str) -> Result<Value, Failure> {
         let text = self.cluster.run(["get", kind, name, "-n", namespace, "--output=json"])?;
         Ok(serde_json::from_str(&text)?)
@@ -129,17 +129,17 @@ fn boot(builder: Builder, rights: Rights) -> Result<ControlPlane, Failure> {
     let cluster = builder.start()?;
     let crd = file("crds/kubewarm.io_cacheprofiles.yaml");
     cluster.run(["create", "-f", &crd.to_string_lossy()])?;
-    // One that is so new that it has no conditions yet is an error for kubectl.
+    // `kubectl wait` fails for a new definition without conditions, so the wait is repeated.
     let established = "--for=condition=Established";
     let wait = ["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"];
     eventually(Duration::from_secs(30), || Ok(cluster.run(wait)?))?;
-    // Discovery and OpenAPI follow a moment later.
+    // Discovery and OpenAPI contain the resource a moment later.
     eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
     Ok(cluster)
 }
 
-/// Where the next API server writes down what the operator asks for. When all have ended,
-/// `tests/e2e_rights.rs` compares it with the shipped rights. Nobody does so after a soak.
+/// The audit log file of the next API server. `tests/e2e_rights.rs` compares it with the shipped
+/// permissions after all tests. After a soak test the file is not used.
 fn record(rights: Rights) -> Result<Option<PathBuf>, Failure> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static FILES: AtomicU32 = AtomicU32::new(0);
@@ -167,7 +167,7 @@ fn record(rights: Rights) -> Result<Option<PathBuf>, Failure> {
 pub(crate) fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
-/// The YAML files of a folder of the repository, in order.
+/// The YAML files of a folder of the repository, sorted.
 pub(crate) fn yaml_files(folder: &str) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(file(folder))? {

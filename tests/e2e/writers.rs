@@ -1,4 +1,4 @@
-//! Objects of several kinds that are created, changed, deleted and replaced by many at once.
+//! Parallel writers that create, change, delete and replace objects of several kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use kube::Client;
 use kubewarm_api::model::ListStrategy;
 use serde_json::{Value, json};
 
-/// Few names, so that each is created, changed, deleted and created again many times.
+/// The number of names, which is small so that each object is created and deleted many times.
 const NAMES: usize = 60;
 
 /// A kind that is written and watched.
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Sends one request; `Ok` if the server did it.
+/// Sends one request. Returns `Ok` if the server accepted it.
 pub(crate) async fn send(
     client: &Client,
     method: &str,
@@ -77,8 +77,8 @@ pub(crate) async fn send(
     client.request(request).await
 }
 
-/// Creates, changes, deletes and replaces objects in `namespaces` for as long as `goes_on` of the
-/// number of writes that the server has taken, which it counts in `written`.
+/// Writes objects in `namespaces` while `goes_on` returns true for the number of accepted writes,
+/// which `written` counts.
 pub(crate) async fn write(
     client: Client,
     namespaces: &[&str],
@@ -113,7 +113,7 @@ pub(crate) async fn write(
         };
         match done {
             Ok(_) => drop(written.fetch_add(1, Ordering::Relaxed)),
-            // Somebody else was faster.
+            // Another writer was faster.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }

@@ -1,4 +1,5 @@
-//! Connections that are slow, many, large or nonsense, all at once, while somebody goes on reading.
+//! Tests the read address with slow, large, malformed and very many connections while a client goes
+//! on reading.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,24 +18,27 @@ use super::frames;
 use super::peer::Peer;
 use crate::world::Outcome;
 
-/// How an attempt ends that does what it should.
+/// The result of one attack: `Ok` if the server answered or closed the connection as it should.
 pub(super) type Tried = Result<(), Fault>;
 
-/// Until the other end has had enough of whoever is slow: twelve times as long as it waits for a head.
+/// Timeout until the server closes a slow connection: twelve times the 10 s that it allows for a
+/// request head.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Of an ordinary read meanwhile: it takes some milliseconds.
+/// Timeout for an ordinary read during the attacks. Such a read takes some milliseconds.
 const ORDINARY: Duration = Duration::from_secs(20);
-/// Of whoever comes while no place is left: those who say nothing give way within 15 s.
+/// Timeout for a new connection while all slots are used. The server closes silent connections
+/// within 15 s.
 const NEW: Duration = Duration::from_secs(45);
-/// Connections of the flood; an address has 128 places, and all have 1,024.
+/// Connections of the flood. The server accepts 128 for each address and 1,024 in all.
 const FLOOD: usize = 10_000;
 const OF_ADDRESS: usize = 120;
-/// Files that this process needs for all else.
+/// File descriptors that this process needs for everything except the flood.
 const OTHER_FILES: u64 = 2_000;
-/// How many do the same thing slowly.
+/// Connections that send each kind of slow request.
 const SLOW: usize = 30;
 
-/// Everything at once; whoever reads as they should is answered all the time, and afterwards.
+/// Runs all attacks at once. An ordinary reader must get every answer, during the attacks and
+/// afterwards.
 pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
     let runtime = tokio::runtime::Runtime::new()?;
     let flood = flood_size().map_err(|error| error.to_string())?;
@@ -61,21 +65,21 @@ pub(super) fn are_cut_off(peer: &Peer, path: &str) -> Outcome {
         noisy.spawn(named("an HPACK bomb", frames::bomb(peer.clone())));
         noisy.spawn(named("resets", frames::resets(peer.clone())));
         let mut wrong = failures(noisy).await?;
-        // Not before those have ended: the flood leaves no new connection a place.
+        // The flood comes last: while it runs, the server accepts no other new connection.
         wrong.extend(named("a flood", crowd(peer.clone(), flood)).await.err());
         wrong.extend(failures(slow).await?);
         is_over.store(true, Ordering::Relaxed);
         let reads = reading.await??;
         assert!(wrong.is_empty(), "{wrong:#?}");
         assert!(reads > 10, "only {reads} reads");
-        let new = peer.say(&get(peer, path, "Connection: close\r\n"), ORDINARY).await?;
-        assert_eq!(new.map(|answer| answer.code), Some(200), "places come back");
+        let new = peer.send(&get(peer, path, "Connection: close\r\n"), ORDINARY).await?;
+        assert_eq!(new.map(|answer| answer.code), Some(200), "a new client is accepted");
         Ok::<_, Fault>(())
     });
     done.map_err(|error| error.to_string().into())
 }
 
-/// What went wrong in `tasks`, once all have ended.
+/// Collects the failures of `tasks` after all of them have ended.
 async fn failures(mut tasks: JoinSet<Result<(), String>>) -> Result<Vec<String>, Fault> {
     let mut failures = Vec::new();
     while let Some(ended) = tasks.join_next().await {
@@ -88,23 +92,24 @@ async fn named(what: &'static str, doing: impl Future<Output = Tried>) -> Result
     doing.await.map_err(|error| format!("{what}: {error}"))
 }
 
-/// As many as this process may have open; all of them in CI.
+/// The size of the flood: `FLOOD`, or less if the process may not open as many files. CI allows
+/// all of them.
 fn flood_size() -> Result<usize, Fault> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     let most = maximum.map_or(u64::MAX, |most| most.saturating_sub(OTHER_FILES));
     let size = usize::try_from(most).unwrap_or(FLOOD).min(FLOOD);
-    // More than there are places.
+    // The flood must be larger than the server's limit of 1,024 connections.
     assert!(size > 2_048, "no flood with {maximum:?} open files: ulimit -Hn 8192");
     if size < FLOOD {
         let all = FLOOD as u64 + OTHER_FILES;
-        let said =
+        let notice =
             format!("a flood of {size} connections, NOT of {FLOOD}: that takes ulimit -Hn {all}");
         if std::env::var_os("CI").is_some() {
-            return Err(said.into());
+            return Err(notice.into());
         }
-        // What is printed is shown of tests that fail alone.
-        writeln!(io::stderr(), "{said}")?;
+        // Written directly, because the test harness shows captured output only for failed tests.
+        writeln!(io::stderr(), "{notice}")?;
     }
     Ok(size)
 }
@@ -115,23 +120,24 @@ pub(super) fn get(peer: &Peer, path: &str, headers: &str) -> Vec<u8> {
         .into()
 }
 
-/// From another address of this host than the ordinary client.
+/// Connects from the address 127.0.0.HOST, so that the connection does not count against the ordinary
+/// reader's address.
 pub(super) async fn from(peer: &Peer, host: u8) -> Result<TcpStream, Fault> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)))?;
     Ok(socket.connect(peer.address).await?)
 }
 
-/// Says a byte now and then, until the other end has had enough; answers what it said. Where nothing more can be
-/// said, there may be an answer that has not been read.
+/// Sends a byte now and then until the server closes the connection, and returns what the server
+/// sent. If a write fails, an answer can still be unread.
 async fn trickle(
     stream: impl AsyncRead + AsyncWrite,
     text: impl Iterator<Item = u8>,
 ) -> Result<Vec<u8>, Fault> {
     let (mut reading, mut writing) = tokio::io::split(Box::pin(stream));
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut more = interval(Duration::from_millis(500));
-    let saying = async {
+    let sending = async {
         for byte in text {
             more.tick().await;
             if writing.write_all(&[byte]).await.is_err() {
@@ -140,20 +146,20 @@ async fn trickle(
         }
         std::future::pending::<()>().await;
     };
-    let hearing = async { while matches!(reading.read_buf(&mut heard).await, Ok(1..)) {} };
+    let receiving = async { while matches!(reading.read_buf(&mut received).await, Ok(1..)) {} };
     let until_closed = async {
-        tokio::select! { () = hearing => (), () = saying => () }
+        tokio::select! { () = receiving => (), () = sending => () }
     };
-    timeout(PATIENCE, until_closed).await.map_err(|_| "it goes on")?;
-    Ok(heard)
+    timeout(PATIENCE, until_closed).await.map_err(|_| "still open")?;
+    Ok(received)
 }
 
 async fn silent(peer: Peer) -> Tried {
-    let heard = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
-    if heard.is_empty() { Ok(()) } else { Err("who said nothing was answered".into()) }
+    let received = trickle(from(&peer, 2).await?, std::iter::empty()).await?;
+    if received.is_empty() { Ok(()) } else { Err("a silent client was answered".into()) }
 }
 
-/// The first bytes of a handshake that promises more.
+/// Sends the first bytes of a TLS handshake message and never the rest.
 async fn slow_handshake(peer: Peer) -> Tried {
     let promise = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     trickle(from(&peer, 3).await?, promise.into_iter().chain(std::iter::repeat(0))).await?;
@@ -165,7 +171,7 @@ async fn slow_head(peer: Peer) -> Tried {
     let head = b"GET /version HTTP/1.1\r\nX-Slow: ".iter().copied();
     let answer = trickle(stream, head.chain(std::iter::repeat(b'x'))).await?;
     let is_refused = answer.is_empty() || answer.starts_with(b"HTTP/1.1 408");
-    if is_refused { Ok(()) } else { Err("half a head was answered".into()) }
+    if is_refused { Ok(()) } else { Err("an unfinished head was answered".into()) }
 }
 
 async fn slow_body(peer: Peer) -> Tried {
@@ -182,7 +188,7 @@ async fn slow_body(peer: Peer) -> Tried {
     Err(format!("not 405 but {:?}", String::from_utf8_lossy(&answer)).into())
 }
 
-/// Nothing that means anything, at three depths.
+/// Sends random bytes as TCP payload, as a TLS payload and inside an HTTP request.
 async fn garbage(peer: Peer, seed: u64) -> Tried {
     let mut random = fastrand::Rng::with_seed(seed);
     let noise: Vec<u8> = (0..random.usize(1..40_000)).map(|_| random.u8(..)).collect();
@@ -201,11 +207,11 @@ async fn garbage(peer: Peer, seed: u64) -> Tried {
     Ok(())
 }
 
-/// All that is said until the end.
+/// Reads until the server closes the connection and returns all bytes.
 pub(super) async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
-    let mut heard = Vec::new();
-    let _end = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.map_err(|_| "it goes on")?;
-    Ok(heard)
+    let mut received = Vec::new();
+    let _end = timeout(PATIENCE, stream.read_to_end(&mut received)).await.map_err(|_| "open")?;
+    Ok(received)
 }
 
 async fn large_heads(peer: Peer) -> Tried {
@@ -215,8 +221,9 @@ async fn large_heads(peer: Peer) -> Tried {
     for request in
         [get(&peer, "/version", &large), get(&peer, "/version", &many), get(&peer, &long, "")]
     {
-        let answer = peer.say(&request, PATIENCE).await?;
-        // Where the rest is still on its way, the answer may be lost with the connection.
+        let answer = peer.send(&request, PATIENCE).await?;
+        // The server may close the connection before it has read the whole head. Then the answer
+        // can be lost.
         if let Some(answer) = answer
             && ![400, 414, 431].contains(&answer.code)
         {
@@ -226,68 +233,69 @@ async fn large_heads(peer: Peer) -> Tried {
     Ok(())
 }
 
-/// Thousands of requests without waiting for an answer: each is answered, in order, or none any more.
+/// Sends thousands of requests without waiting for an answer. The server answers in order, up to
+/// some request.
 async fn pipelined(peer: Peer, path: String) -> Tried {
     const REQUESTS: usize = 3_000;
     let stream = peer.tls(from(&peer, 7).await?, "http/1.1").await?;
     let (reading, mut writing) = tokio::io::split(stream);
-    let asked = get(&peer, &path, "").repeat(REQUESTS - 1);
+    let requests = get(&peer, &path, "").repeat(REQUESTS - 1);
     let last = get(&peer, &path, "Connection: close\r\n");
-    let saying = tokio::spawn(async move {
-        writing.write_all(&asked).await?;
+    let sending = tokio::spawn(async move {
+        writing.write_all(&requests).await?;
         writing.write_all(&last).await
     });
-    let heard = until_closed(reading).await?;
-    saying.await??;
-    let answers = heard.windows(12).filter(|it| it.starts_with(b"HTTP/1.1 ")).count();
-    let good = heard.windows(12).filter(|it| *it == b"HTTP/1.1 200").count();
+    let received = until_closed(reading).await?;
+    sending.await??;
+    let answers = received.windows(12).filter(|it| it.starts_with(b"HTTP/1.1 ")).count();
+    let good = received.windows(12).filter(|it| *it == b"HTTP/1.1 200").count();
     if (answers, good) == (REQUESTS, REQUESTS) {
         return Ok(());
     }
     Err(format!("{answers} answers, {good} of them good").into())
 }
 
-/// Holds as many connections as it gets, from many addresses, and says nothing.
+/// Opens as many connections as the server accepts, from many addresses, and sends nothing on them.
 async fn crowd(peer: Peer, size: usize) -> Tried {
     let mut held = Vec::with_capacity(size);
     for number in 0..size {
         let host = 20 + u8::try_from(number / OF_ADDRESS)?;
         held.push(from(&peer, host).await?);
     }
-    // No place is left, and whoever comes now is let in once those have ended who ask for nothing.
+    // All slots are used. The server accepts a new client after it has closed silent connections.
     let version = get(&peer, "/version", "Connection: close\r\n");
     let began = Instant::now();
-    while !matches!(peer.say(&version, ORDINARY).await, Ok(Some(answer)) if answer.code == 200) {
+    while !matches!(peer.send(&version, ORDINARY).await, Ok(Some(answer)) if answer.code == 200) {
         if began.elapsed() > NEW {
-            return Err("nobody new is let in".into());
+            return Err("no new client is accepted".into());
         }
         sleep(Duration::from_millis(100)).await;
     }
-    // All that are waited for end before those who are waited for longest.
+    // The server closes all of these connections, so no order of waiting can block.
     for stream in held {
         until_closed(stream).await?;
     }
     Ok(())
 }
 
-/// Reads again and again over one connection; answers how often.
+/// Reads the same object over one connection until `is_over`, and returns the number of reads.
 async fn ordinary(peer: Peer, path: String, is_over: Arc<AtomicBool>) -> Result<u32, Fault> {
     let mut stream = peer.tls(TcpStream::connect(peer.address).await?, "http/1.1").await?;
     let mut reads = 0;
     while !is_over.load(Ordering::Relaxed) {
         let began = Instant::now();
         stream.write_all(&get(&peer, &path, "")).await?;
-        let mut heard = Vec::new();
-        // A get of one object: its body ends with its line.
-        while !heard.ends_with(b"}\n") {
-            let read = timeout(ORDINARY, stream.read_buf(&mut heard)).await;
+        let mut received = Vec::new();
+        // The answer is one object, and its body ends with a line end.
+        while !received.ends_with(b"}\n") {
+            let read = timeout(ORDINARY, stream.read_buf(&mut received)).await;
             let read = read.map_err(|_| format!("nothing for {:?}", began.elapsed()))??;
             if read == 0 {
                 return Err("an ordinary client was cut off".into());
             }
         }
-        if !heard.starts_with(b"HTTP/1.1 200") {
-            return Err(String::from_utf8_lossy(&heard).into());
+        if !received.starts_with(b"HTTP/1.1 200") {
+            return Err(String::from_utf8_lossy(&received).into());
         }
         reads += 1;
         sleep(Duration::from_millis(100)).await;

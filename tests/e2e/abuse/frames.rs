@@ -1,4 +1,4 @@
-//! HTTP/2 as no client speaks it.
+//! HTTP/2 frames that no ordinary client sends.
 
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,9 +16,9 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// `GET https://x/`, in HPACK.
+/// `GET https://x/` in HPACK.
 const GET: [u8; 6] = [0x82, 0x87, 0x84, 0x41, 1, b'x'];
-/// The most that a frame has.
+/// The largest frame that the server accepts.
 const FRAME: usize = 16 << 10;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -37,25 +37,25 @@ async fn begun(peer: &Peer) -> Result<TlsStream<TcpStream>, Fault> {
     Ok(stream)
 }
 
-/// Says `frames` while it listens, and waits for the end.
-async fn say(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
+/// Sends `frames` while it reads, and waits until the server closes the connection.
+async fn send(peer: &Peer, frames: Vec<Vec<u8>>) -> Result<Vec<u8>, Fault> {
     let (reading, mut writing) = tokio::io::split(begun(peer).await?);
     let saying = tokio::spawn(async move {
         for frame in frames {
-            // It may have had enough.
+            // The server may have closed the connection already.
             if writing.write_all(&frame).await.is_err() {
                 break;
             }
         }
         writing
     });
-    let heard = heard(reading).await?;
+    let received = received(reading).await?;
     drop(saying.await?);
-    Ok(heard)
+    Ok(received)
 }
 
-/// The kinds of the frames that come until the end.
-async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
+/// Returns the types of the frames that the server sends before it closes the connection.
+async fn received(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     let bytes = until_closed(reading).await?;
     let mut kinds = Vec::new();
     let mut rest = &bytes[..];
@@ -67,13 +67,13 @@ async fn heard(reading: impl AsyncRead + Unpin) -> Result<Vec<u8>, Fault> {
     Ok(kinds)
 }
 
-/// The beginning of a connection, or of a head, and nothing more.
+/// Sends the preface of a connection, or the start of a request head, and nothing else.
 pub(super) async fn slow(peer: Peer) -> Tried {
     let stream = begun(&peer).await?;
-    let half = say(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
-    let (quiet, half) = tokio::join!(heard(stream), half);
+    let half = send(&peer, vec![frame(HEADERS, END_STREAM, 1, &GET)]);
+    let (quiet, half) = tokio::join!(received(stream), half);
     if quiet?.contains(&HEADERS) || half?.contains(&HEADERS) {
-        return Err("half a head was answered".into());
+        return Err("an unfinished head was answered".into());
     }
     Ok(())
 }
@@ -85,12 +85,12 @@ pub(super) async fn garbled(peer: Peer, seed: u64) -> Tried {
         frame(random.u8(0..12), random.u8(..), random.u32(0..9), &payload)
     });
     let frames = frames.collect();
-    say(&peer, frames).await.map(|_| ())
+    send(&peer, frames).await.map(|_| ())
 }
 
-/// A head that does not end.
+/// Sends a request head that never ends.
 pub(super) async fn continuations(peer: Peer) -> Tried {
-    // Literals that nobody is to remember: `x: yyy…`.
+    // HPACK literals without indexing: `x: yyy…`.
     let mut part = Vec::new();
     while part.len() + 103 <= FRAME {
         part.extend([0x10, 1, b'x', 99]);
@@ -98,13 +98,13 @@ pub(super) async fn continuations(peer: Peer) -> Tried {
     }
     let mut frames = vec![frame(HEADERS, END_STREAM, 1, &GET)];
     frames.extend((0..4_000).map(|_| frame(CONTINUATION, 0, 1, &part)));
-    let kinds = say(&peer, frames).await?;
+    let kinds = send(&peer, frames).await?;
     if kinds.contains(&HEADERS) { Err("a head without an end was answered".into()) } else { Ok(()) }
 }
 
-/// A header of 4 KB that is said in one byte, sixteen thousand times.
+/// Refers to a header of 4 KB from the HPACK table sixteen thousand times, with one byte each.
 pub(super) async fn bomb(peer: Peer) -> Tried {
-    // A literal that is remembered: `b: zzz…` of 3,968 bytes.
+    // An HPACK literal with indexing: `b: zzz…` of 3,968 bytes.
     let mut first = GET.to_vec();
     first.extend([0x40, 1, b'b', 0x7f, 0x81, 0x1e]);
     first.extend([b'z'; 3_968]);
@@ -114,21 +114,21 @@ pub(super) async fn bomb(peer: Peer) -> Tried {
         frames.push(frame(HEADERS, END_STREAM, stream, &first));
         frames.push(frame(CONTINUATION, END_HEADERS, stream, &again));
     }
-    // What is too large is refused by stream, or ends the connection.
-    say(&peer, frames).await?;
+    // The server rejects a head that is too large, or closes the connection.
+    send(&peer, frames).await?;
     Ok(())
 }
 
-/// Requests that are taken back at once.
+/// Sends requests and resets their streams at once.
 pub(super) async fn resets(peer: Peer) -> Tried {
     let streams = (1..40_001).step_by(2);
-    let asked = streams.flat_map(|stream| {
+    let pairs = streams.flat_map(|stream| {
         let head = frame(HEADERS, END_STREAM | END_HEADERS, stream, &GET);
         [head, frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])]
     });
-    let kinds = say(&peer, asked.collect()).await?;
+    let kinds = send(&peer, pairs.collect()).await?;
     if kinds.contains(&GOAWAY) || kinds.is_empty() {
         return Ok(());
     }
-    Err(format!("it is not told to go: {} frames", kinds.len()).into())
+    Err(format!("no GOAWAY in {} frames", kinds.len()).into())
 }

@@ -1,4 +1,5 @@
-//! Who means ill at the read address: every request is answered or cut off, and nobody else is the worse for it.
+//! Attacks on the read address. The server answers or closes every request, and other clients are
+//! unaffected.
 
 mod connections;
 mod frames;
@@ -15,19 +16,24 @@ use crate::world::Outcome;
 
 pub(crate) use self::peer::Peer;
 
-/// Why something cannot be tried, wherever that is noticed.
+/// An error that can cross threads: the attack could not run.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 
-/// Ten times what anything here takes.
+/// Timeout for an attack: ten times what any of them takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What the process may be larger by afterwards: ten times what it is, and far below what it was sent.
+/// Limit for the growth of the process after the attacks: ten times the measured value, far below
+/// the bytes sent.
 const GROWTH_KIB: u64 = 64 << 10;
-/// What it may be larger by meanwhile: ten times what it is.
+/// Limit for the growth of the process during the attacks: ten times the measured value.
 const PEAK_KIB: u64 = 512 << 10;
 
-/// Does what may hurt to the one who serves, and looks how it is. The token's owner may read what is in
-/// `namespace`.
-pub(crate) fn hurts_nobody(served: &Served, token: &str, namespace: &str) -> Outcome {
+/// Attacks the server and then checks its memory and log. The owner of `token` may read everything
+/// in `namespace`.
+pub(crate) fn check_other_clients_are_unaffected(
+    served: &Served,
+    token: &str,
+    namespace: &str,
+) -> Outcome {
     let peer = Peer::of(served, token)?;
     Kept::forget_peak(&served.operator)?;
     let before = Kept::read(&served.operator)?;

@@ -1,4 +1,4 @@
-//! Connections to the read address that say what they are told to, byte by byte.
+//! Connections to the read address that send arbitrary bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::Fault;
 use crate::api::Served;
 use crate::world::Failure;
 
-/// Where to connect to, and as whom.
+/// The address to connect to, and the token to send.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
     roots: RootCertStore,
 }
 
-/// The head of an answer, and what there is of its body.
+/// The head of an answer, and the part of the body that arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -44,12 +44,12 @@ impl Peer {
         Ok(Self { address, token: token.to_owned(), roots })
     }
 
-    /// The same, as the owner of another token.
+    /// The same address with another token.
     pub(crate) fn with_token(&self, token: String) -> Self {
         Self { token, ..self.clone() }
     }
 
-    /// Over TLS, for this protocol.
+    /// Opens a TLS connection and offers only `protocol` in ALPN.
     pub(crate) async fn tls(
         &self,
         tcp: TcpStream,
@@ -64,30 +64,30 @@ impl Peer {
         Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
     }
 
-    /// What is answered to these bytes, over HTTP/1.1 and a connection of their own, within so long; `None` if
-    /// that is nothing.
-    pub(crate) async fn say(
+    /// Sends `bytes` over a new HTTP/1.1 connection and returns the answer that arrives within
+    /// `within`. Returns `None` if nothing arrives.
+    pub(crate) async fn send(
         &self,
         bytes: &[u8],
         within: Duration,
     ) -> Result<Option<Answer>, Fault> {
         let mut stream = self.tls(TcpStream::connect(self.address).await?, "http/1.1").await?;
-        // It may answer, and close, before it has heard all.
+        // The server may answer and close the connection before it has read everything.
         let _said = stream.write_all(bytes).await;
-        let mut heard = Vec::new();
-        // Whatever ends it: what has been heard counts.
-        let _end = timeout(within, stream.read_to_end(&mut heard)).await;
-        Answer::of(&heard)
+        let mut received = Vec::new();
+        // The connection may end with an error. The bytes that arrived before count.
+        let _end = timeout(within, stream.read_to_end(&mut received)).await;
+        Answer::of(&received)
     }
 }
 
 impl Answer {
-    fn of(said: &[u8]) -> Result<Option<Self>, Fault> {
-        if said.is_empty() {
+    fn of(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+        if bytes.is_empty() {
             return Ok(None);
         }
-        let end = said.windows(4).position(|end| end == b"\r\n\r\n").ok_or("half a head")?;
-        let (head, body) = said.split_at(end + 4);
+        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").ok_or("an unfinished head")?;
+        let (head, body) = bytes.split_at(end + 4);
         let head = String::from_utf8(head.to_vec())?.to_lowercase();
         let code = head.split(' ').nth(1).ok_or("no code")?.parse()?;
         Ok(Some(Self { code, body: body.to_vec(), head }))

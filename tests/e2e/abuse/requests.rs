@@ -1,4 +1,5 @@
-//! Requests of the corpus, changed, with a token that counts: what is asked for is answered in a known way.
+//! Sends changed requests of the corpus with an accepted token. Each answer has an expected status
+//! code and form.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,30 +16,32 @@ use super::peer::{Answer, Peer};
 use super::{Fault, PATIENCE};
 use crate::world::{Failure, Outcome};
 
-/// Beside those of the corpus; more if `PROPTEST_CASES` says so.
+/// Changed requests, in addition to the unchanged ones. `PROPTEST_CASES` overrides the number.
 const CHANGED: u32 = 600;
-/// What is waited for takes three seconds, so that many ask at once: fewer than one caller may.
+/// Requests at once, below the limit of one caller. Some requests wait for three seconds, so they
+/// run in parallel.
 const AT_ONCE: usize = 48;
-/// Of watches without an end only the beginning is looked at.
+/// Time limit for reading a watch that does not end by itself.
 const LOOKED_AT: Duration = Duration::from_secs(10);
-/// More than all there is to be listed.
+/// Upper bound of an answer's size: more than a list of everything.
 const LARGEST: usize = 4 << 20;
-/// How a request may end that is understood or not. 301 is for other hashes, 504 for versions of the future.
+/// Status codes that a request may end with. 301 is for other OpenAPI hashes, 504 for future
+/// versions.
 const CODES: [u16; 14] = [200, 301, 304, 400, 403, 404, 405, 406, 410, 413, 421, 422, 429, 431];
 
 pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     let runtime = tokio::runtime::Runtime::new()?;
-    let asked = requests(namespace)?;
+    let cases = requests(namespace)?;
     let answers = runtime.block_on(async {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let mut asking = JoinSet::new();
-        for request in asked {
+        for request in cases {
             let place = Arc::clone(&places).acquire_owned().await?;
             let peer = peer.clone();
             asking.spawn(async move {
-                let said = peer.say(&written(&request, &peer.token), LOOKED_AT).await;
+                let result = peer.send(&written(&request, &peer.token), LOOKED_AT).await;
                 drop(place);
-                (request, said.map_err(|error| error.to_string()))
+                (request, result.map_err(|error| error.to_string()))
             });
         }
         let mut answers = Vec::new();
@@ -50,8 +53,8 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
     let answers = answers.map_err(|error| error.to_string())?;
     let mut wrong = String::new();
     let mut understood = 0;
-    for (request, said) in answers {
-        let fault = match &said {
+    for (request, result) in answers {
+        let fault = match &result {
             Err(error) => Some(error.clone()),
             Ok(None) => None,
             Ok(Some(answer)) => {
@@ -60,24 +63,25 @@ pub(super) fn are_answered(peer: &Peer, namespace: &str) -> Outcome {
             }
         };
         if let Some(fault) = fault {
-            writeln!(wrong, "{request:?}\n  {fault}: {said:?}")?;
+            writeln!(wrong, "{request:?}\n  {fault}: {result:?}")?;
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(understood > 20, "only {understood} were requests that mean something");
-    // It still knows what it knew.
+    assert!(understood > 20, "only {understood} got a successful answer");
+    // The server still answers an ordinary request.
     let path = format!("GET /api/v1/namespaces/{namespace}/configmaps HTTP/1.1");
     let ordinary = format!(
         "{path}\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
         peer.token
     );
-    let answer = runtime.block_on(peer.say(ordinary.as_bytes(), PATIENCE));
+    let answer = runtime.block_on(peer.send(ordinary.as_bytes(), PATIENCE));
     let answer = answer.map_err(|error| error.to_string())?;
     assert_eq!(answer.map(|answer| answer.code), Some(200));
     Ok(())
 }
 
-/// Those of the corpus and changed ones, always the same, about what is there.
+/// The requests of the corpus and changed copies of them. The seed is fixed, so each run sends the
+/// same requests.
 fn requests(namespace: &str) -> Result<Vec<Request>, Failure> {
     let count = match std::env::var("PROPTEST_CASES") {
         Ok(cases) => cases.parse()?,
@@ -105,17 +109,17 @@ fn written(Request { method, target, accept }: &Request, token: &str) -> Vec<u8>
     head.into_bytes()
 }
 
-/// What is wrong with an answer.
+/// Returns what is wrong with an answer, if anything is.
 fn fault(request: &Request, answer: &Answer) -> Option<&'static str> {
     let Answer { code, head, body } = answer;
     let is_of_the_future = *code == 504 && request.target.contains("esourceVersion=");
     if !CODES.contains(code) && !is_of_the_future {
-        return Some("not a code for this");
+        return Some("an unexpected status code");
     }
     if body.len() > LARGEST {
-        return Some("far more than there is");
+        return Some("an answer that is too large");
     }
-    // What is no HTTP is refused before there is anybody to write JSON, and HEAD has no body.
+    // The HTTP library rejects malformed HTTP without JSON. An answer to HEAD has no body.
     if *code < 400 || body.is_empty() {
         return None;
     }

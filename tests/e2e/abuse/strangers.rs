@@ -1,4 +1,4 @@
-//! Peers without credentials: what they try keeps out nobody who reads, and what they hold is little.
+//! Connections without valid credentials: they do not keep readers out, and they use little memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,24 +18,24 @@ use crate::api::{Served, account};
 use crate::figures::Kept;
 use crate::world::{Outcome, World};
 
-/// Addresses that try tokens, and connections of each.
+/// Hosts that send invalid tokens, and the number of connections of each.
 const TRYING: [u8; 2] = [31, 32];
 const TRYING_EACH: usize = 100;
-/// Readers whose tokens nobody has reviewed yet, and how many of them must get in.
+/// Readers whose tokens kubewarm has not reviewed yet, and how many of them must get an answer.
 const READERS: usize = 40;
-const GET_IN: usize = 38;
-/// Addresses that begin heads and do not end them, and connections that each tries to open.
+const ANSWERED: usize = 38;
+/// Hosts that send unfinished request heads, and the number of connections that each tries to open.
 const HOLDING: [u8; 4] = [41, 42, 43, 44];
 const HOLDING_EACH: usize = 512;
-/// Of a head that does not end.
+/// Bytes of a request head that never ends.
 const HALF: usize = 31 << 10;
-/// What all of that may add to the process.
+/// Limit for the memory that these connections add, in KiB.
 const ADDED_KIB: u64 = 48 << 10;
-/// Of anything here.
+/// Timeout for each step of this test.
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn strangers_keep_no_reader_out_and_hold_little() -> Outcome {
+fn unauthenticated_connections_block_no_reader_and_use_little_memory() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &[])?;
     let team = world.namespace("team")?;
@@ -49,70 +49,71 @@ fn strangers_keep_no_reader_out_and_hold_little() -> Outcome {
     let runtime = tokio::runtime::Runtime::new()?;
     let peer = Peer::of(&served, "made-up")?;
     let answered = runtime.block_on(readers_get_in(&peer, &tokens));
-    let (got_in, tried) = answered.map_err(|error| error.to_string())?;
-    assert!(tried > 1_000, "only {tried} tokens were tried");
-    assert!(got_in >= GET_IN, "only {got_in} of {READERS} readers got in");
+    let (answered, attempts) = answered.map_err(|error| error.to_string())?;
+    assert!(attempts > 1_000, "only {attempts} tokens were sent");
+    assert!(answered >= ANSWERED, "only {answered} of {READERS} readers were answered");
 
     Kept::forget_peak(&served.operator)?;
     let before = Kept::read(&served.operator)?;
     let held = runtime.block_on(half_heads(&peer)).map_err(|error| error.to_string())?;
     let after = Kept::read(&served.operator)?;
-    assert!((400..=512).contains(&held.len()), "{} connections are held", held.len());
+    assert!((400..=512).contains(&held.len()), "{} connections are open", held.len());
     let added = after.peak_kib.saturating_sub(before.resident_kib);
     assert!(added <= ADDED_KIB, "{added} KiB: {before:?}, and {after:?}");
     Ok(())
 }
 
-/// How many readers are answered while others try tokens, and how many tokens those have tried.
+/// Returns how many readers got an answer while others tried tokens, and how many tokens those
+/// tried.
 async fn readers_get_in(peer: &Peer, tokens: &[String]) -> Result<(usize, usize), Fault> {
-    let (is_over, tried) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_over, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut trying = JoinSet::new();
     for number in 0..TRYING.len() * TRYING_EACH {
         let (peer, host) = (peer.clone(), TRYING[number % TRYING.len()]);
-        let (is_over, tried) = (Arc::clone(&is_over), Arc::clone(&tried));
+        let (is_over, attempts) = (Arc::clone(&is_over), Arc::clone(&attempts));
         trying.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
-                // Its connections end, and it makes others.
-                let _ended = try_tokens(&peer, host, (&is_over, &tried)).await;
+                // The server closes the connection of a failed token, so this opens another.
+                let _ended = try_tokens(&peer, host, (&is_over, &attempts)).await;
                 sleep(Duration::from_millis(20)).await;
             }
         });
     }
     sleep(Duration::from_secs(2)).await;
-    let mut got_in = 0;
+    let mut answered = 0;
     for token in tokens {
         let reader = peer.with_token(token.clone());
         let request = get(&reader, "/version", "Connection: close\r\n");
-        let answer = reader.say(&request, SOON).await?;
-        got_in += usize::from(answer.is_some_and(|answer| answer.code == 200));
+        let answer = reader.send(&request, SOON).await?;
+        answered += usize::from(answer.is_some_and(|answer| answer.code == 200));
         sleep(Duration::from_millis(100)).await;
     }
     is_over.store(true, Ordering::Relaxed);
     trying.shutdown().await;
-    Ok((got_in, tried.load(Ordering::Relaxed)))
+    Ok((answered, attempts.load(Ordering::Relaxed)))
 }
 
-/// One token after the other, over one connection.
+/// Sends one invalid token after another over one connection.
 async fn try_tokens(
     peer: &Peer,
     host: u8,
-    (is_over, tried): (&AtomicBool, &AtomicUsize),
+    (is_over, attempts): (&AtomicBool, &AtomicUsize),
 ) -> Result<(), Fault> {
     let mut stream = peer.tls(from(peer, host).await?, "http/1.1").await?;
-    let mut heard = vec![0; 4 << 10];
+    let mut buffer = vec![0; 4 << 10];
     while !is_over.load(Ordering::Relaxed) {
         let token = std::iter::repeat_with(fastrand::alphanumeric).take(40).collect();
-        let stranger = peer.with_token(token);
-        stream.write_all(&get(&stranger, "/version", "")).await?;
-        if timeout(SOON, stream.read(&mut heard)).await?? == 0 {
+        let intruder = peer.with_token(token);
+        stream.write_all(&get(&intruder, "/version", "")).await?;
+        if timeout(SOON, stream.read(&mut buffer)).await?? == 0 {
             break;
         }
-        tried.fetch_add(1, Ordering::Relaxed);
+        attempts.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Connections that are kept open, and whose heads do not end.
+/// Opens connections whose request heads never end, and keeps them open.
 async fn half_heads(peer: &Peer) -> Result<Vec<TlsStream<TcpStream>>, Fault> {
     let mut beginning = JoinSet::new();
     for number in 0..HOLDING.len() * HOLDING_EACH {

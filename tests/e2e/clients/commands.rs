@@ -1,4 +1,4 @@
-//! `kubewarm kubeconfig` and `kubewarm get`.
+//! Tests the commands `kubewarm kubeconfig` and `kubewarm get`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use super::{PROFILE, SOON, Scene};
 use crate::operator::NAMESPACE;
 use crate::world::{Failure, Outcome, eventually};
 
-/// What a command said.
+/// Exit code and output of a command.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     code: Option<i32>,
@@ -17,7 +17,7 @@ struct Said {
     err: String,
 }
 
-fn said(command: &mut Command) -> Result<Said, Failure> {
+fn output_of(command: &mut Command) -> Result<Said, Failure> {
     Ok(said_by(&command.output()?))
 }
 
@@ -26,15 +26,15 @@ fn said_by(output: &Output) -> Said {
     Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// kubewarm, as whoever has this kubeconfig.
+/// Runs kubewarm with this kubeconfig.
 fn kubewarm(who: &Path, arguments: &[&str]) -> Result<Said, Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
-    said(command.args(arguments).arg("--kubeconfig").arg(who))
+    output_of(command.args(arguments).arg("--kubeconfig").arg(who))
 }
 
-/// kubectl with this kubeconfig.
+/// Runs kubectl with this kubeconfig.
 fn kubectl(scene: &Scene, with: &Path, arguments: &[&str]) -> Result<Said, Failure> {
-    said(kubectl_with(scene, with).args(arguments))
+    output_of(kubectl_with(scene, with).args(arguments))
 }
 
 fn kubectl_with(scene: &Scene, with: &Path) -> Command {
@@ -57,7 +57,8 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
         Ok(())
     };
 
-    // With a file, to a file that nobody else reads and that stays.
+    // With `-o`, the kubeconfig goes to a file that only its owner can read. kubewarm replaces an
+    // existing file only with `--overwrite`.
     let path = world.cluster.folder().join("through");
     let shown = path.to_string_lossy();
     let file = [&server[..], &["--cache-certificate-authority", &authority]].concat();
@@ -70,9 +71,9 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     assert!(again.code == Some(2) && again.err.contains("--overwrite"), "{}", again.err);
     let again = kubewarm(reader, &[&into[..], &["--overwrite"]].concat())?;
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert_eq!(kubewarm(reader, &file)?.out, fs::read_to_string(&path)?, "the same is printed");
+    assert_eq!(kubewarm(reader, &file)?.out, fs::read_to_string(&path)?, "file and output differ");
 
-    // With a token that is in a file, by the reader of nothing.
+    // With a token file, for a reader without permissions.
     let tokens = world.cluster.folder().join("token");
     fs::write(&tokens, token.trim())?;
     let tokens = tokens.to_string_lossy();
@@ -82,7 +83,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     fs::write(&path, made.out)?;
     reads(&path)?;
 
-    // By the Secret, whose certificate is for the Service.
+    // From the Secret, whose certificate is for the Service.
     let none = kubewarm(world.cluster.kubeconfig(), &server)?;
     assert!(
         none.code == Some(2) && none.err.contains("kubewarm-system/kubewarm-tls"),
@@ -103,7 +104,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     let inside = kubewarm(world.cluster.kubeconfig(), &with_token[..1])?;
     assert!(inside.out.contains("https://kubewarm.kubewarm-system.svc"), "{}", inside.out);
 
-    // By the ConfigMap, for whoever may not see the key.
+    // From the ConfigMap, for a user who may not read the Secret with the key.
     let cluster = &world.cluster;
     cluster.run(["create", "serviceaccount", "clerk", "-n", team])?;
     let clerk = cluster.service_account_kubeconfig(team, "clerk")?;
@@ -118,11 +119,11 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &Scene) -> Outcom
     cluster.run([&["create", "rolebinding", "ca", "-n", NAMESPACE][..], &to].concat())?;
     let by_config_map = kubewarm(&clerk, &with_token)?;
     assert_eq!(by_config_map.out, by_secret.out, "{}", by_config_map.err);
-    let said = "took the CA of ConfigMap kubewarm-system/kubewarm-ca";
-    assert!(by_config_map.err.contains(said), "{}", by_config_map.err);
+    let notice = "took the CA of ConfigMap kubewarm-system/kubewarm-ca";
+    assert!(by_config_map.err.contains(notice), "{}", by_config_map.err);
     assert!(!by_secret.err.contains("ConfigMap"), "{}", by_secret.err);
 
-    // From one profile alone.
+    // The kubeconfig of one profile.
     let title = format!("{NAMESPACE}/{profile}");
     let of = ["--cache-profile", profile, "--cache-profile-namespace", NAMESPACE];
     let of_profile = kubewarm(reader, &[&file[..], &of].concat())?;
@@ -159,7 +160,7 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
         assert!(compared.out.starts_with("equal: "), "{}", compared.out);
         assert!(compared.out.contains("API server"), "{}", compared.out);
     }
-    // A cache that stands still.
+    // A paused profile, whose store does not change.
     let paused = PROFILE.replacen('{', "{mode: Paused, ", 1);
     scene.declare(&paused)?.await_condition("Ready", "Unknown", Some("Paused"), SOON)?;
     world.cluster.run(["create", "configmap", "new", "-n", team])?;
@@ -180,8 +181,8 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &Scene) -> Outcome
     })
 }
 
-/// What kubectl waits for through the cache it waits for at the API server, and says the same of it.
-pub(super) fn wait_waits_until_it_is_so(scene: &Scene) -> Outcome {
+/// `kubectl wait` ends through the cache as it does at the API server, with the same output.
+pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &Scene) -> Outcome {
     let Scene { world, served, team, reader, .. } = scene;
     let through = scene.through()?;
     let write = |arguments: &[&str]| world.cluster.run([arguments, &["-n", team]].concat());
@@ -205,14 +206,14 @@ pub(super) fn wait_waits_until_it_is_so(scene: &Scene) -> Outcome {
     };
     eventually(SOON, || match kubectl(scene, &through, &["get", "cm/deleted", "-n", team])? {
         Said { code: Some(0), .. } => Ok(()),
-        said => Err(said.err.into()),
+        result => Err(result.err.into()),
     })?;
     let (long, short) = ("--timeout=300s", "--timeout=2s");
     compare(one, "configmap/changed", (long, 0))?;
     compare(two, "configmap/changed", (short, 1))?;
     compare("--for=delete", "configmap/deleted", (short, 1))?;
 
-    // By a write that comes while it is watched for.
+    // A write during the watch ends the command.
     let clients = r#"kubewarm_read_watches{group="",resource="configmaps",version="v1"}"#;
     let is_watched = |times: usize| {
         eventually(SOON, || {

@@ -1,4 +1,4 @@
-//! The manifests and commands of docs/clients.md, as they stand there.
+//! Runs the manifests and commands of docs/clients.md.
 
 use std::env;
 use std::fs;
@@ -10,17 +10,17 @@ use testbed::GoClients;
 use super::Scene;
 use crate::world::{Failure, Outcome, file};
 
-/// Where the page has the end of a port-forward, which takes a pod.
+/// The page's address of a port-forward, which would need a pod. The test replaces it.
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
-/// Where pods find it.
+/// The DNS name of the read API inside the cluster.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
-/// Of what the page grants and declares, but for what is in the namespace.
+/// Commands that remove the page's permissions and profile.
 const UNDO: &str =
     "kubewarm rbac all-configmaps --namespace kubewarm-system | kubectl delete --filename -
 kubectl delete cacheprofile all-configmaps --namespace kubewarm-system";
 
-/// Programs that the page has parts of.
+/// Programs that the page quotes.
 const GO: [&str; 4] = [
     "tests/clients/follow/followers.go",
     "tests/clients/manager/main.go",
@@ -29,14 +29,15 @@ const GO: [&str; 4] = [
 ];
 const RUST: [&str; 1] = ["tests/clients/kube-rs/main.rs"];
 
-/// The blocks of a page in this language.
+/// The code blocks of a page in this language.
 pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("\n```{language}\n");
     let parts = page.split(&begin).skip(1);
     parts.filter_map(|part| part.split("\n```\n").next()).collect()
 }
 
-/// Each start, cold and warm, comes to the same objects; and the page has what is run here.
+/// Each start, cold and warm, must print the same objects. The page must contain the code that runs
+/// here.
 pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
     let page = fs::read_to_string(file("docs/clients.md"))?;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
@@ -55,22 +56,23 @@ pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
     rust.args([cold, &warm]).arg(&scene.team);
     for mut example in [go, rust] {
         let output = example.output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let starts: Vec<_> = said.lines().map(start).collect();
+        let starts: Vec<_> = stdout.lines().map(start).collect();
         let [Some(("cold, from the API server", of_all)), Some(("warm, from kubewarm", count))] =
             starts[..]
         else {
-            return Err(format!("{example:?} says:\n{said}").into());
+            return Err(format!("{example:?} printed:\n{stdout}").into());
         };
-        assert!(count == of_all && count >= 3, "{said}");
+        assert!(count == of_all && count >= 3, "{stdout}");
     }
     Ok(())
 }
 
-/// The program of an example, as it is now.
+/// Builds an example and returns the path of the program.
 fn example(name: &str) -> Result<PathBuf, Failure> {
-    // Of the whole workspace, as the tests are built: of a part Cargo would build the libraries anew.
+    // Builds the whole workspace like the tests do. A part has other features, so Cargo would
+    // rebuild the libraries.
     let build = ["build", "--locked", "--quiet", "--workspace", "--example", name];
     let done = Command::new(env!("CARGO")).args(build).current_dir(file(".")).status()?;
     assert!(done.success(), "the example {name} does not build");
@@ -79,7 +81,7 @@ fn example(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder.join("examples").join(name))
 }
 
-/// What a line says of a start that tells how long it took: from where, and to how many objects.
+/// Parses an output line with a start's duration: the source, and the number of objects.
 fn start(line: &str) -> Option<(&str, usize)> {
     let (from, rest) = line.split_once(':')?;
     let (count, took) = rest.split_once(" objects after ")?;
@@ -87,14 +89,14 @@ fn start(line: &str) -> Option<(&str, usize)> {
     Some((from, count.trim().parse().ok()?)).filter(|_| is_time)
 }
 
-pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
+pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
     let Scene { world, served, .. } = scene;
     let cluster = &world.cluster;
     let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
     for manifests in blocks(&page, "yaml") {
         cluster.apply(manifests)?;
     }
-    // Whoever reads the page: an administrator with a token.
+    // The reader of the page: an administrator with a token.
     cluster.run(["create", "serviceaccount", "admin", "-n", NAMESPACE])?;
     let admin = ["--clusterrole=cluster-admin", "--serviceaccount=shop:admin"];
     cluster.run([&["create", "clusterrolebinding", "admin"][..], &admin].concat())?;
@@ -115,8 +117,8 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
             .env("PATH", &path)
             .env("KUBECONFIG", &kubeconfig)
             .output()?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{commands}\n{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{commands}\n{stderr}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let printed = blocks(&page, "sh").into_iter().map(run).collect::<Result<String, _>>()?;
@@ -132,7 +134,7 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
         Ok(output.status.success())
     };
     assert!(all_read("by-file.kubeconfig")?);
-    // What pods mount, with what they have there: the Service, and a token.
+    // The kubeconfig for pods, with the files that a pod would have: the CA and a token.
     let key = r"jsonpath={.data.cache\.kubeconfig}";
     let mounted =
         cluster.run(["get", "configmap", "kubewarm-kubeconfig", "-n", NAMESPACE, "-o", key])?;
@@ -143,7 +145,7 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
     assert!(inside != mounted && !inside.contains("/etc/kubewarm"), "{mounted}");
     fs::write(folder.join("mounted.kubeconfig"), inside)?;
     assert!(all_read("mounted.kubeconfig")?);
-    // What comes next takes from the operator what it was granted before.
+    // The next test needs the operator without these permissions.
     run(UNDO)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! client-go and controller-runtime, as a program of its own: `tests/clients/follow`.
+//! Runs client-go and controller-runtime as a separate program, `tests/clients/follow`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::world::{Failure, Outcome};
 
-/// A program with some informers in a namespace, and what it is told by.
+/// The running program with its informers in one namespace, and its standard streams.
 pub(super) struct Followers {
     child: Child,
-    asked: ChildStdin,
-    said: BufReader<ChildStdout>,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
     title: String,
 }
 
 impl Followers {
-    /// Starts one, which returns when all have synced.
+    /// Starts the program and waits until all informers have synced.
     pub(super) fn start(
         program: &Path,
         (api, through): (&Path, &Path),
@@ -30,41 +30,41 @@ impl Followers {
             .arg(through)
             .arg(namespace)
             .env("KUBE_FEATURE_WatchListClient", watch_list.to_string())
-            // It lists the exact version that each watch began with, and ends the program if that differs.
+            // The program lists the exact version of each watch's start, and ends if the contents
+            // differ.
             .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", watch_list.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let asked = child.stdin.take().ok_or("no standard input")?;
-        let said = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut followers = Self { child, asked, said, title };
-        let synced = followers.heard()?;
+        let commands = child.stdin.take().ok_or("no standard input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut followers = Self { child, commands, answers, title };
+        let synced = followers.answer()?;
         assert!(synced["followers"].as_u64() >= Some(8), "{synced}");
         Ok(followers)
     }
 
     /// Sends a command and waits for its answer.
     pub(super) fn ask(&mut self, command: &str) -> Result<Value, Failure> {
-        self.tell(command)?;
-        self.heard()
+        self.send(command)?;
+        self.answer()
     }
 
-    /// Sends a command.
-    pub(super) fn tell(&mut self, command: &str) -> Outcome {
-        writeln!(self.asked, "{command}")?;
+    pub(super) fn send(&mut self, command: &str) -> Outcome {
+        writeln!(self.commands, "{command}")?;
         Ok(())
     }
 
-    /// The answer to a command.
-    pub(super) fn heard(&mut self) -> Result<Value, Failure> {
+    pub(super) fn answer(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
-        if self.said.read_line(&mut line)? == 0 {
+        if self.answers.read_line(&mut line)? == 0 {
             return Err(format!("{} ended: {:?}", self.title, self.child.wait()?).into());
         }
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// Waits until each of its clients holds what the API server has. None was ever shown the past.
+    /// Waits until each client holds the objects of the API server, and checks that none went back
+    /// to an older state.
     pub(super) fn agree(&mut self, when: &str, seconds: u64) -> Outcome {
         let line = self.ask(&format!("agree {seconds}"))?;
         let none = Value::Array(Vec::new());
@@ -77,7 +77,7 @@ impl Followers {
 
 impl Drop for Followers {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }

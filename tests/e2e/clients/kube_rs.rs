@@ -1,4 +1,4 @@
-//! Reflectors of kube-rs.
+//! Follows the cache with reflectors of kube-rs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,18 +17,19 @@ use tokio::runtime::Runtime;
 
 use crate::world::{Failure, Outcome, eventually};
 
-/// By name.
+/// States by object name.
 type Objects = BTreeMap<String, State>;
 
-/// Which object, and which state of it.
+/// UID, version and contents of an object.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     version: u64,
-    /// All of it but for `managedFields`, which profiles drop, and the kind, which items of lists lack.
+    /// The body without `managedFields`, which profiles drop, and without the kind, which items of
+    /// lists lack.
     body: Value,
 }
 
-/// Some reflectors, each with a client of its own.
+/// Several reflectors, each with its own client.
 pub(super) struct Reflectors {
     runtime: Runtime,
     all: Vec<Reflector>,
@@ -45,7 +46,7 @@ struct Reflector {
 #[derive(Default)]
 struct Seen {
     objects: Objects,
-    /// Of a list that is under way.
+    /// The objects of a list in progress.
     coming: Objects,
     newest: BTreeMap<String, u64>,
     faults: Vec<String>,
@@ -71,7 +72,8 @@ impl Seen {
         }
     }
 
-    /// What the object is, which must not be older than what was seen of it.
+    /// Returns name and state of the object, and records an error if the state is older than an
+    /// earlier one.
     fn state(&mut self, object: DynamicObject) -> (String, State) {
         let (name, state) = state(object);
         let newest = self.newest.entry(name.clone()).or_default();
@@ -92,7 +94,7 @@ fn state(mut object: DynamicObject) -> (String, State) {
 }
 
 impl Reflectors {
-    /// Starts those of each kind and strategy, which return when all have synced.
+    /// Starts reflectors of each kind and strategy, and returns when all have synced.
     pub(super) fn start((api, through): (&Path, &Path), namespace: &str) -> Result<Self, Failure> {
         let runtime = Runtime::new()?;
         let mut all = Vec::new();
@@ -126,7 +128,8 @@ impl Reflectors {
         Ok(Self { runtime, all })
     }
 
-    /// Waits until each holds what the API server has. None was ever shown the past.
+    /// Waits until each reflector holds the objects of the API server, and checks that none went
+    /// back to an older state.
     pub(super) fn agree(&self, when: &str, limit: Duration) -> Outcome {
         for one in &self.all {
             let selected =

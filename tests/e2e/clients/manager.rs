@@ -1,5 +1,5 @@
-//! A controller whose cache kubewarm fills, and which writes to the API server: `tests/clients/manager`, of which
-//! docs/clients.md shows parts.
+//! A controller that reads from kubewarm and writes to the API server: `tests/clients/manager`.
+//! docs/clients.md shows parts of it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use crate::figures::Exposition;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually, file};
 
-/// Of the page.
+/// The namespace on the page.
 const NAMESPACE: &str = "shop";
 const ACCOUNT: &str = "settings-controller";
-/// The profile for what is not declared at first.
+/// Text in the page's profile for Secrets, which the test applies last.
 const DECLARED: &str = "secretData: Allow";
 
-/// What the controller is given.
+/// The controller's program, and its kubeconfigs for the API server and the cache.
 struct Controller<'a> {
     world: &'a World,
     program: PathBuf,
@@ -36,7 +36,7 @@ impl<'a> Controller<'a> {
         Ok(Self { world, program, api, cache })
     }
 
-    /// Starts it; `secrets` is how it sees those.
+    /// Starts the controller. `secrets` selects how it watches Secrets.
     fn start(&self, secrets: &str) -> Result<Process, Failure> {
         let mut command = Command::new(&self.program);
         command.arg("-kubeconfig").arg(&self.api).args(["-namespace", NAMESPACE]);
@@ -47,7 +47,7 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// Sets what the `ConfigMap` says, and waits until the controller has written it into the Secret.
+/// Changes the `ConfigMap`, and waits until the controller has written the value into the Secret.
 fn is_written(world: &World, currency: &str) -> Outcome {
     let data = format!(r#"{{"data":{{"currency":"{currency}"}}}}"#);
     world.cluster.run(["patch", "configmap", "red", "-n", NAMESPACE, "-p", &data])?;
@@ -62,7 +62,7 @@ fn await_secret(world: &World, currency: &str) -> Outcome {
     })
 }
 
-/// Deletes the Secret, which a controller that watches it writes again.
+/// Deletes the Secret, and waits until the controller has created it again from its watch.
 fn is_written_again(world: &World, currency: &str) -> Outcome {
     world.cluster.run(["delete", "secret", "red", "-n", NAMESPACE])?;
     await_secret(world, currency)
@@ -95,12 +95,12 @@ fn declared_kinds_come_from_the_cache(controller: &Controller<'_>, served: &Serv
     let watches = Exposition::read(&served.operator)?.sum("kubewarm_read_watches", &[]);
     assert!(watches >= 1.0, "{watches} watches at kubewarm");
     let lease = ["get", "lease", ACCOUNT, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"];
-    assert!(!world.cluster.run(lease)?.is_empty(), "nobody leads");
+    assert!(!world.cluster.run(lease)?.is_empty(), "no replica holds the lease");
     process.term()?;
     Ok(())
 }
 
-/// The page shows what its log says.
+/// The controller's log must contain the lines that the page shows.
 fn an_undeclared_kind_is_refused(controller: &Controller<'_>, page: &str) -> Outcome {
     let process = controller.start("owned")?;
     let status = process.wait(Duration::from_mins(2))?;
@@ -123,7 +123,7 @@ fn a_second_cluster_watches_it(controller: &Controller<'_>) -> Outcome {
     Ok(())
 }
 
-/// The program that was refused works once a profile declares the kind.
+/// The refused program works after a profile declares the kind.
 fn a_profile_declares_it(controller: &Controller<'_>, profiles: &[&str]) -> Outcome {
     let world = controller.world;
     let [manifests] = profiles else { return Err("docs/clients.md does not declare it".into()) };
@@ -138,7 +138,8 @@ fn a_profile_declares_it(controller: &Controller<'_>, profiles: &[&str]) -> Outc
     Ok(())
 }
 
-/// It works, too, where kubewarm forwards what no profile declares.
+/// The program also works with `--forward`, which forwards requests for kinds that no profile
+/// declares.
 fn kubewarm_forwards_it(world: &World) -> Outcome {
     let served = Served::start(world, &["--forward"])?;
     let controller = Controller::of(world, &served)?;

@@ -1,4 +1,4 @@
-//! Clients of people and programs, unmodified, against the read API and the API server beside it.
+//! Unmodified clients against the read API, compared with the API server.
 
 mod commands;
 mod documented;
@@ -17,19 +17,19 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, PARTS, World};
 
 const SOON: Duration = Duration::from_mins(1);
-/// What the clients read: served from the operator's namespace, so in every other.
+/// The profile of all clients, in the operator's namespace, so that it serves every namespace.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
-/// One world for all clients: an operator that serves reads, and somebody who may read everything.
+/// One world for all clients: an operator that serves reads, and a user who may read everything.
 struct Scene {
     world: World,
     served: Served,
     profile: &'static str,
     /// A namespace with some objects.
     team: String,
-    /// Of the reader, with a token, at the API server.
+    /// The reader's kubeconfig for the API server, with a token.
     reader: PathBuf,
     token: String,
 }
@@ -53,18 +53,18 @@ impl Scene {
         Ok(scene)
     }
 
-    /// A kubeconfig of the reader, for the cache.
+    /// The reader's kubeconfig for the cache.
     fn through(&self) -> Result<PathBuf, Failure> {
         kubeconfig(&self.served, &self.reader)
     }
 
-    /// Has the profile be this.
+    /// Applies this spec as the profile.
     fn declare(&self, spec: &str) -> Result<Profile<'_>, Failure> {
         Profile::apply(&self.world, NAMESPACE, self.profile, spec)
     }
 }
 
-/// Writes a kubeconfig for the cache beside this one, with the same user.
+/// Writes a kubeconfig for the cache next to `user`, with the same user.
 fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
     let path = user.with_extension("through-the-cache");
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
@@ -86,8 +86,8 @@ fn clients_read_from_the_cache_unchanged() -> Outcome {
     let scene = Scene::start(World::alone()?)?;
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
-    commands::wait_waits_until_it_is_so(&scene)?;
-    documented::what_is_documented_is_what_works(&scene)?;
+    commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;
+    documented::the_documented_commands_work(&scene)?;
     documented::the_examples_start_cold_and_warm(&scene)?;
-    troubles::clients_keep_in_step_whatever_happens(&scene)
+    troubles::clients_stay_consistent_during_faults(&scene)
 }

@@ -1,4 +1,4 @@
-//! Clients that keep in step while everything under them is disturbed.
+//! Clients stay consistent while servers, profiles and permissions change.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::figures::cells;
 use crate::operator::Operator;
 use crate::world::{Failure, Outcome, eventually};
 
-/// For clients that wait longer from each failure to the next.
+/// Timeout for clients whose backoff grows with each failure.
 const LIMIT: Duration = Duration::from_mins(3);
 const WRITES: u32 = 10_000;
-/// Before, while and after something is disturbed.
+/// Writes before, during and after each disturbance.
 const SOME: u32 = 150;
 
-/// All clients, which start in the namespace at once.
+/// All clients, started in one namespace at the same time.
 struct Clients {
     go: [Followers; 2],
     rust: Reflectors,
@@ -31,13 +31,13 @@ impl Clients {
         let follow = programs.program("follow");
         let through = scene.through()?;
         let servers = (scene.world.cluster.kubeconfig(), through.as_path());
-        let go = [true, false].map(|list| Followers::start(&follow, servers, &scene.team, list));
-        let [streaming, listing] = go;
+        let both = [true, false].map(|list| Followers::start(&follow, servers, &scene.team, list));
+        let [streaming, listing] = both;
         let rust = Reflectors::start(servers, &scene.team)?;
         Ok(Self { go: [streaming?, listing?], rust, seed: 0 })
     }
 
-    /// Writes at random, and waits until so many have taken place.
+    /// Writes at random until `count` writes are done.
     fn write(&mut self, count: u32) -> Outcome {
         self.seed += 1;
         let seed = self.seed;
@@ -46,7 +46,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Waits until all hold what the API server has.
+    /// Waits until all clients hold the objects of the API server.
     fn agree(&mut self, when: &str) -> Outcome {
         for followers in &mut self.go {
             followers.agree(when, LIMIT.as_secs())?;
@@ -55,7 +55,7 @@ impl Clients {
     }
 }
 
-pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
+pub(super) fn clients_stay_consistent_during_faults(scene: &Scene) -> Outcome {
     let Scene { world, served, team, .. } = scene;
     for number in 0..3 {
         world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;
@@ -77,7 +77,8 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     served.operator.process.start()?;
     clients.write(SOME)?;
     clients.agree("kubewarm restarted")?;
-    // Its name says nothing of the same cell: each process makes it with a key of its own.
+    // The informer's name in a header differs between processes, because each process has its own
+    // hash key.
     let renamed = cell()?;
     assert!(renamed.len() == named.len() && renamed != named, "{named:?}, then {renamed:?}");
 
@@ -94,7 +95,7 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     served.operator.process.thaw()?;
     clients.agree("etcd compacted while kubewarm stood still")?;
 
-    // Another cell takes the place of the one that is watched.
+    // Another informer replaces the watched one.
     let edited = PROFILE.replace("scope:", "projection: {managedFields: Keep}, scope:");
     let profile = scene.declare(&edited)?;
     clients.write(SOME)?;
@@ -109,29 +110,29 @@ pub(super) fn clients_keep_in_step_whatever_happens(scene: &Scene) -> Outcome {
     eventually(SOON, || {
         let all = cells(&served.operator)?;
         // After an edit two informers of one resource can exist for a moment.
-        let is_fenced = |kind| {
+        let is_blocked = |kind| {
             let mut states =
                 all.iter().filter(|it| it["resource"] == kind).map(|it| &it["state"]).peekable();
             states.peek().is_some() && states.all(|state| state == "Fenced")
         };
-        if is_fenced("configmaps") && is_fenced("parts") {
+        if is_blocked("configmaps") && is_blocked("parts") {
             Ok(())
         } else {
             Err(format!("{all:?}").into())
         }
     })?;
-    // What it may not read any more it neither answers nor goes on to tell.
+    // kubewarm answers 429 and ends the watches after the access is lost.
     assert_eq!(reads.get(&scene.token, &settings)?.code, 429);
-    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("it goes on".into()) })?;
+    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
     clients.write(SOME)?;
     Operator::grant_reading(world)?;
-    clients.agree("cells fenced")?;
+    clients.agree("informers blocked")?;
 
-    nobody_is_told_that_what_exists_is_gone(scene, &mut clients)
+    no_client_sees_an_existing_object_as_deleted(scene, &mut clients)
 }
 
-/// Its profile is narrowed, deleted and made again under a running controller.
-fn nobody_is_told_that_what_exists_is_gone(scene: &Scene, clients: &mut Clients) -> Outcome {
+/// The profile is narrowed, deleted and created again while a controller runs.
+fn no_client_sees_an_existing_object_as_deleted(scene: &Scene, clients: &mut Clients) -> Outcome {
     let own = format!("/api/v1/namespaces/{}/configmaps/kept-0", scene.team);
     let reads = scene.served.server()?;
     let await_code = |wanted| {

@@ -1,4 +1,4 @@
-//! The requests of the replay, and the objects that they read.
+//! Requests and objects of the replay.
 
 use super::difference::Difference::{self, *};
 use super::watched;
@@ -15,7 +15,7 @@ const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// As kubectl asks.
+/// The `Accept` header of kubectl.
 const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                 application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                                 application/json";
@@ -24,24 +24,24 @@ const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: &'static str,
-    /// With its query.
+    /// Contains the query.
     pub(super) path: String,
     pub(super) accept: &'static str,
-    /// Whether it may be answered compressed.
+    /// Whether the client accepts gzip.
     pub(super) gzip: bool,
-    /// In which ways answers may differ.
+    /// The differences that the answers may have.
     pub(super) but: Vec<Difference>,
 }
 
-/// Kinds of which every kind of read is sent.
+/// Kinds for which the replay sends every kind of read.
 struct Kind {
-    /// Below `/api/v1` or `/apis/…`.
+    /// A path below `/api/v1` or `/apis/…`.
     group: &'static str,
     resource: &'static str,
     is_namespaced: bool,
-    /// An object that there is.
+    /// The name of an existing object.
     name: &'static str,
-    /// Selectors by fields, right and wrong ones.
+    /// Valid and invalid field selectors.
     fields: &'static [&'static str],
 }
 
@@ -176,7 +176,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Kinds that are read by their fields alone, right and wrong ones.
+/// Kinds that the replay reads with field selectors only, valid and invalid ones.
 const SELECTED: &[(&str, &[&str])] = &[
     (
         "/apis/events.k8s.io/v1/events",
@@ -222,7 +222,7 @@ const SELECTED: &[(&str, &[&str])] = &[
     ("/apis/rbac.authorization.k8s.io/v1/clusterroles", &["metadata.namespace%3D"]),
 ];
 
-/// Label selectors, some of which are refused.
+/// Label selectors, including some that the servers reject.
 const LABELS: &[&str] = &[
     "app%3Dweb",
     "app%3D%3Dweb",
@@ -237,7 +237,7 @@ const LABELS: &[&str] = &[
     "example.com/x",
     "example.com/x%3D",
     "app%3Dnone",
-    // Refused.
+    // Both servers reject these selectors.
     "app%3D%3D%3Dweb",
     "app+in+web",
     "-app",
@@ -264,7 +264,7 @@ const OPTIONS: &[&str] = &[
     "unknown=x",
     "allowWatchBookmarks=true",
     "watch=false",
-    // Refused.
+    // Both servers reject these parameters.
     "resourceVersion=abc",
     "resourceVersion=-1",
     "resourceVersion=0&resourceVersionMatch=Exact",
@@ -281,13 +281,13 @@ const OPTIONS: &[&str] = &[
     "timeoutSeconds=abc",
 ];
 
-/// Definitions of the kinds that are not Kubernetes' own.
+/// CustomResourceDefinitions of the kinds in `KINDS`.
 pub(crate) const DEFINITIONS: &str = include_str!("definitions.yaml");
-/// What stands in the namespace NAMESPACE, and in none.
+/// Objects in the namespace NAMESPACE, and cluster-scoped objects.
 pub(crate) const OBJECTS: &str = include_str!("objects.yaml");
-/// In the text of one of them: longer than what is sent as it is.
+/// Bytes of text in one of the objects, above the size from which servers compress answers.
 pub(crate) const LONG: usize = 200_000;
-/// What is to be kept warm of it, beside what `reads.rs` keeps.
+/// Targets for these objects, in addition to the targets in `reads.rs`.
 pub(crate) const TARGETS: &str = "
   {name: events, resource: events, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: nodes, resource: nodes, scope: {type: Cluster}, projection: {managedFields: Keep}},
@@ -302,12 +302,12 @@ pub(crate) const TARGETS: &str = "
   {name: requests, group: certificates.k8s.io, resource: certificatesigningrequests, scope: {type: Cluster}, projection: {managedFields: Keep}}";
 
 impl Kind {
-    /// Of all namespaces.
+    /// The path for all namespaces.
     fn all(&self) -> String {
         format!("{}/{}", self.group, self.resource)
     }
 
-    /// In one; of what lives in none, all.
+    /// The path for one namespace, or for all objects of a cluster-scoped kind.
     fn own(&self, a: &str) -> String {
         if self.is_namespaced {
             format!("{}/namespaces/{a}/{}", self.group, self.resource)
@@ -321,7 +321,7 @@ pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> Req
     Request { method: "GET", path, accept, gzip: false, but: but.to_vec() }
 }
 
-/// What may differ of every list.
+/// Differences that every list may have.
 const LISTED: &[Difference] = &[ListVersion, ContinueToken];
 const PRINTED: &[Difference] = &[ListVersion, ContinueToken, Ages];
 
@@ -360,7 +360,7 @@ pub(super) fn requests(a: &str) -> Vec<Request> {
     all
 }
 
-/// Lists and gets of one kind in every form, and by its fields.
+/// Lists and gets of one kind in every form, and with field selectors.
 fn of_kind(kind: &Kind, a: &str) -> Vec<Request> {
     let (all, own) = (kind.all(), kind.own(a));
     let mut requests = Vec::new();
@@ -387,7 +387,7 @@ fn of_kind(kind: &Kind, a: &str) -> Vec<Request> {
     requests
 }
 
-/// Selectors together, and in a form.
+/// Combinations of selectors, and selectors with an `Accept` header.
 fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<Request> {
     let pods = format!("/api/v1/namespaces/{a}/pods");
     vec![
@@ -414,7 +414,7 @@ fn selections(a: &str, settings: &str, everywhere: &str) -> Vec<Request> {
     ]
 }
 
-/// Versions of one object, and of a list.
+/// Resource versions of an object and of a list.
 fn versions(settings: &str, widgets: &str) -> Vec<Request> {
     let mut all = Vec::new();
     for base in [settings, widgets] {
@@ -431,14 +431,14 @@ fn versions(settings: &str, widgets: &str) -> Vec<Request> {
             all.push(get(format!("{path}?resourceVersion=1&{exact}"), accept, &[ExactVersion]));
         }
     }
-    // Three seconds each.
+    // Each of these requests takes three seconds.
     let future = "resourceVersion=99999999999";
     all.push(get(format!("{settings}?{future}"), ANY, &[FutureVersion]));
     all.push(get(format!("{widgets}?{future}"), TABLE, &[FutureVersion]));
     all
 }
 
-/// What `Accept` may say.
+/// Values of the `Accept` header.
 fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
     let (red, wheel) = (format!("{settings}/red"), format!("{widgets}/wheel"));
     let secrets = format!("/api/v1/namespaces/{a}/secrets");
@@ -494,7 +494,7 @@ fn forms(a: &str, settings: &str, widgets: &str) -> Vec<Request> {
     all
 }
 
-/// What there is.
+/// Discovery and version documents.
 fn documents() -> Vec<Request> {
     let mut all = vec![get("/version".to_owned(), ANY, &[])];
     for path in ["/api", "/apis"] {
@@ -522,7 +522,7 @@ fn documents() -> Vec<Request> {
     all
 }
 
-/// What may be compressed, and is where it is long.
+/// Requests whose answers may be compressed. Both servers compress only long answers.
 fn compressed() -> Vec<Request> {
     let zone = "/api/v1/namespaces/zone/configmaps";
     let requests = [
@@ -540,7 +540,7 @@ fn compressed() -> Vec<Request> {
     requests.into_iter().map(|request| Request { gzip: true, ..request }).collect()
 }
 
-/// What is no read.
+/// Requests that are no reads.
 fn refusals(settings: &str, planets: &str) -> Vec<Request> {
     let mut all = Vec::new();
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
@@ -551,7 +551,7 @@ fn refusals(settings: &str, planets: &str) -> Vec<Request> {
     all
 }
 
-/// Lists of which the second page is asked for with more options beside its token.
+/// Lists whose second page has more parameters than the continue token.
 pub(super) fn continued(a: &str) -> Vec<Request> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps?limit=2");
     let mut all = Vec::new();
@@ -573,7 +573,8 @@ pub(super) fn continued(a: &str) -> Vec<Request> {
     all
 }
 
-/// Lists of the version that kubewarm has got to, which is put behind them.
+/// Lists at the newest version of kubewarm's store. The version is appended when the request is
+/// sent.
 pub(super) fn of_now(a: &str) -> Vec<Request> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps?");
     let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets?");
@@ -600,7 +601,7 @@ pub(super) fn of_now(a: &str) -> Vec<Request> {
     all
 }
 
-/// Lists that are read to their end, a page at a time.
+/// Lists that are read page by page to the end.
 pub(super) fn walks(a: &str) -> Vec<Request> {
     let page = |path: &str, limit: usize, accept, but: &[Difference]| {
         get(format!("{path}?limit={limit}"), accept, but)

@@ -1,10 +1,10 @@
-//! Every way in which an answer of kubewarm's may differ from the API server's.
+//! Every permitted difference between an answer of kubewarm and the API server's answer.
 
 use serde_json::{Value, json};
 
 use super::Answer;
 
-/// A way in which answers may differ.
+/// A permitted difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Difference {
     Ages,
@@ -41,7 +41,7 @@ impl Difference {
         Self::WarmKinds,
     ];
 
-    /// As in the document.
+    /// The name of the difference in the document.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ages => "ages",
@@ -61,12 +61,12 @@ impl Difference {
         }
     }
 
-    /// Whether it is a matter of the moment if it is met.
+    /// Returns whether the difference occurs only at certain moments.
     pub(crate) fn is_by_chance(self) -> bool {
         matches!(self, Self::Ages | Self::FutureVersion)
     }
 
-    /// Takes out of both answers what may differ, and nothing else.
+    /// Removes the difference from both answers, and nothing else.
     pub(crate) fn forgive(self, ours: &mut Answer, theirs: &mut Answer) {
         match self {
             Self::Ages => each(ours, theirs, |answer| rows(answer).for_each(without_ages)),
@@ -84,17 +84,17 @@ impl Difference {
             }),
             Self::ForgottenVersion => {
                 let event = &ours.body[0]["object"];
-                let said = event["message"].as_str().unwrap_or_default();
-                let is_told = said.starts_with("too old resource version: 1 (");
-                if is_told && event["code"] == 410 && ours.body[1].is_null() {
+                let text = event["message"].as_str().unwrap_or_default();
+                let is_known = text.starts_with("too old resource version: 1 (");
+                if is_known && event["code"] == 410 && ours.body[1].is_null() {
                     *ours = theirs.clone();
                 }
             }
             Self::FutureVersion => each(ours, theirs, |answer| {
                 keep_before(&mut answer.body, ", current: ");
                 let event = answer.body.get_mut(0).and_then(|event| event.get_mut("object"));
-                if let Some(told) = event {
-                    keep_before(told, ", current: ");
+                if let Some(object) = event {
+                    keep_before(object, ", current: ");
                 }
             }),
             Self::ListVersion => each(ours, theirs, |answer| {
@@ -140,14 +140,14 @@ fn each(ours: &mut Answer, theirs: &mut Answer, change: impl Fn(&mut Answer)) {
     change(theirs);
 }
 
-/// Where these are the codes, nothing else is compared.
+/// If the answers have these status codes, treats them as equal.
 fn decided(ours: &mut Answer, theirs: &mut Answer, own: u16, their: &[u16]) {
     if ours.code == own && their.contains(&theirs.code) {
         *ours = theirs.clone();
     }
 }
 
-/// Of a `Status` whose message has these words, what stands before their end.
+/// Shortens the message of a `Status` to the part before and including these words.
 fn keep_before(status: &mut Value, words: &str) {
     let message = status["message"].as_str().unwrap_or_default();
     if let Some((before, _)) = message.split_once(words) {
@@ -167,7 +167,7 @@ fn without_ages(row: &mut Value) {
     }
 }
 
-/// What is kept of a secret that is held as metadata.
+/// Keeps the parts of a Secret that a metadata target stores.
 fn as_kept(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
@@ -182,11 +182,12 @@ fn as_kept(object: &mut Value) {
     }
 }
 
-/// Of the documents about kinds: those that are kept warm, and what may be done with them here.
+/// Reduces the API server's discovery documents to warm kinds, and to the verbs that kubewarm
+/// serves.
 fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
     const VERBS: [&str; 3] = ["get", "list", "watch"];
     const LISTS: [&str; 4] = ["items", "versions", "groups", "resources"];
-    /// By what an element of a list is known; of the group without a name that is nothing.
+    /// The identity of a list element. The core group has no name.
     fn name(it: &Value) -> &str {
         let all = ["/metadata/name", "/name", "/resource", "/version"];
         all.iter().find_map(|at| it.pointer(at)?.as_str()).unwrap_or_default()
@@ -206,7 +207,8 @@ fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
                 })
             });
         }
-        // Of a kind of Kubernetes' own it does not say what stands above.
+        // For a built-in kind, the API server leaves out group and version of the enclosing
+        // document.
         let kind = "responseKind";
         if theirs.pointer("/responseKind/version").is_some_and(|version| version == "") {
             for of in ["group", "version"] {
@@ -221,7 +223,7 @@ fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
             }
         }
     }
-    // The versions of a group stand in an order that means something.
+    // The order of a group's versions has a meaning, so it stays.
     fn sort(document: &mut Value) {
         for list_name in LISTS {
             let Some(all) = list(document, list_name) else { continue };
@@ -232,7 +234,7 @@ fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
         }
     }
     keep(&ours.body, &mut theirs.body);
-    // Each has an `ETag` here, and is in the order of the names.
+    // kubewarm sorts by name, and sends an `ETag` with each document.
     each(ours, theirs, |answer| {
         sort(&mut answer.body);
         for name in ["cache-control", "vary"] {

@@ -1,5 +1,5 @@
-//! The replay: every kind of read is sent to both servers, and what they answer is the same but for differences
-//! that have a name. The names are those of `docs/read-api.md`, which says of each why it is there.
+//! Sends every kind of read to both servers. The answers must be equal except for named
+//! differences, which `docs/read-api.md` explains.
 
 mod corpus;
 mod difference;
@@ -17,15 +17,15 @@ use self::difference::Difference;
 use crate::api::{Reply, Server};
 use crate::world::{Failure, Outcome, eventually, file};
 
-/// As many as there have to be.
+/// The minimum number of requests.
 const FEWEST: usize = 600;
-/// The cache is told of what changes a moment after the API server knows it.
+/// Timeout for equal answers: kubewarm receives a change a moment after the API server.
 const SOON_SAME: Duration = Duration::from_secs(5);
-/// As long for a watch, each of which takes five seconds.
-const SOON_TOLD: Duration = Duration::from_secs(30);
-/// Pages of one list, at most.
+/// Timeout for equal watches, which take five seconds each.
+const EVENT_DEADLINE: Duration = Duration::from_secs(30);
+/// The most pages of one list.
 const MOST_PAGES: usize = 100;
-/// What clients read of an answer beside its body.
+/// Headers that clients read, compared in addition to the body.
 const HEADERS: &[&str] = &[
     "cache-control",
     "content-encoding",
@@ -35,7 +35,7 @@ const HEADERS: &[&str] = &[
     "x-content-type-options",
 ];
 
-/// What a client reads of an answer.
+/// The compared parts of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     code: u16,
@@ -43,19 +43,19 @@ pub(crate) struct Answer {
     body: Value,
 }
 
-/// What is read, most of it in the namespace `a`.
+/// The objects of the replay, most of them in the namespace `a`.
 pub(crate) fn objects(a: &str) -> String {
     OBJECTS.replace("NAMESPACE", a).replace("LONG", &"long ".repeat(LONG / 5))
 }
 
-/// Both servers, and somebody who may read everything.
+/// Both servers, and the token of a user who may read everything.
 pub(crate) struct Players<'a> {
     pub(crate) api: &'a Server,
     pub(crate) reads: &'a Server,
     pub(crate) token: &'a str,
 }
 
-/// The differences that were met, and what nobody has a name for.
+/// The differences that occurred, and the answers with differences that have no name.
 #[derive(Default)]
 struct Found {
     met: BTreeSet<Difference>,
@@ -70,7 +70,7 @@ impl From<&Reply> for Answer {
 }
 
 impl Players<'_> {
-    /// What both say to one request: ours, theirs.
+    /// Returns kubewarm's and the API server's answer to one request.
     fn ask(&self, request: &Request, more: &str) -> Result<[Answer; 2], Failure> {
         let bearer = format!("Bearer {}", self.token);
         let path = format!("{}{more}", request.path);
@@ -82,19 +82,19 @@ impl Players<'_> {
         Ok([ask(self.reads)?, ask(self.api)?])
     }
 
-    /// The version of a list of kubewarm's now.
+    /// The current version of kubewarm's list.
     fn now(&self, path: &str) -> Result<String, Failure> {
         let list = self.reads.get(self.token, path)?.json();
         Ok(list["metadata"]["resourceVersion"].as_str().ok_or("no version")?.to_owned())
     }
 }
 
-/// Sends everything to both. `a` is the namespace that most of it is in.
+/// Sends all requests to both servers. Most objects are in the namespace `a`.
 pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     let requests = requests(a);
     let distinct: BTreeSet<_> =
         requests.iter().map(|it| (it.method, &it.path, it.accept, it.gzip)).collect();
-    assert_eq!(distinct.len(), requests.len(), "a request is there twice");
+    assert_eq!(distinct.len(), requests.len(), "two requests are equal");
     assert!(requests.len() >= FEWEST, "{} requests", requests.len());
     let mut found = Found::default();
     for request in &requests {
@@ -124,7 +124,7 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     differences_are_documented()
 }
 
-/// All pages of a list, with each server's own tokens.
+/// Reads all pages of a list, with each server's own continue tokens.
 fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
     let mut met = BTreeSet::new();
     let mut tokens = [String::new(), String::new()];
@@ -145,7 +145,8 @@ fn walk(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>
     Err(format!("{} has no end", request.path).into())
 }
 
-/// The second page of a list, by each server's own token and what else is asked of it.
+/// Reads the second page of a list with each server's own continue token and the other parameters
+/// of the request.
 fn go_on(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference>, Failure> {
     let (first, _) = request.path.split_once('&').ok_or("no options")?;
     let bearer = format!("Bearer {}", players.token);
@@ -159,26 +160,27 @@ fn go_on(players: &Players<'_>, request: &Request) -> Result<BTreeSet<Difference
     compare(request, [page(players.reads)?, page(players.api)?])
 }
 
-/// What both tell of these until they end, all at once. Bookmarks come when they come.
+/// Compares all watches, in parallel, until they end. Bookmarks are left out, because their time
+/// differs.
 fn watches(
     players: &Players<'_>,
     requests: Vec<Request>,
 ) -> Vec<Result<BTreeSet<Difference>, String>> {
-    let told = |request: &Request| {
+    let try_once = |request: &Request| {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = request.path.replace("NOW", &players.now(path)?);
-        let told = |server: &Server| -> Result<Answer, Failure> {
+        let read = |server: &Server| -> Result<Answer, Failure> {
             let reply = server.get_as(players.token, &path, request.accept)?;
             let lines = reply.text.lines().map(serde_json::from_str::<Value>);
             let mut events = lines.collect::<Result<Vec<_>, _>>()?;
             events.retain(|event| event["type"] != "BOOKMARK");
             Ok(Answer { body: events.into(), ..Answer::from(&reply) })
         };
-        compare(request, [told(players.reads)?, told(players.api)?])
+        compare(request, [read(players.reads)?, read(players.api)?])
     };
     std::thread::scope(|scope| {
         let run = |request: Request| {
-            let same = eventually(SOON_TOLD, || told(&request));
+            let same = eventually(EVENT_DEADLINE, || try_once(&request));
             same.map_err(|error| error.to_string())
         };
         let all: Vec<_> =
@@ -188,7 +190,7 @@ fn watches(
     })
 }
 
-/// The differences that are met, all of which are allowed.
+/// Compares two answers and returns the permitted differences that occurred.
 fn compare(
     request: &Request,
     [ours, theirs]: [Answer; 2],
@@ -216,7 +218,7 @@ impl Found {
     }
 }
 
-/// Those of the replay and those of the document are the same.
+/// The document must name the same differences as the code.
 fn differences_are_documented() -> Outcome {
     let text = std::fs::read_to_string(file("docs/read-api.md"))?;
     let (_, section) = text.split_once("## What differs").ok_or("no such section")?;

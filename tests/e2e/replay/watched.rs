@@ -1,20 +1,20 @@
-//! The watches of the replay: every way to say where one begins, and what is refused.
+//! Watches of the replay: every way to select the start, and invalid requests.
 
 use super::corpus::{ANY, METADATA, Request, get};
 use super::difference::Difference::{self, *};
 
-/// As long as both take to tell what there is: far more than ten times that.
+/// The end of each watch: more than ten times what both servers need to send the events.
 const TIMEOUT: &str = "timeoutSeconds=5";
 const VERSIONS: &[&str] =
     &["", "&resourceVersion=0", "&resourceVersion=1", NOW, "&resourceVersion=99999999999"];
-/// Of what kubewarm has got to.
+/// NOW stands for the newest version of kubewarm's store.
 pub(super) const NOW: &str = "&resourceVersion=NOW";
 const INITIAL: &[&str] = &["", "&sendInitialEvents=true", "&sendInitialEvents=false"];
 const NOT_OLDER_THAN: &str = "&resourceVersionMatch=NotOlderThan";
 const NOT_FOR_WATCHES: &[&str] =
     &["&resourceVersionMatch=Exact", "&resourceVersionMatch=Never", "&resourceVersionMatch=exact"];
 
-/// Parameters of a watch that is refused for other reasons.
+/// Parameters of watches that both servers reject for other reasons.
 const REFUSED: &[&str] = &[
     "labelSelector=%3D%3D",
     "fieldSelector=data.x%3Dy",
@@ -23,12 +23,12 @@ const REFUSED: &[&str] = &[
     "resourceVersionMatch=Exact&continue=x",
 ];
 
-/// Parameters of watches that are refused, and in which ways.
+/// Parameters of invalid watches, with the permitted differences.
 pub(super) fn refused() -> Vec<(String, &'static [Difference])> {
     let mut all: Vec<_> = REFUSED.iter().map(|it| ((*it).to_owned(), &[][..])).collect();
     for version in ["", "&resourceVersion=0", "&resourceVersion=1", "&resourceVersion=abc"] {
         let more = |it: String| (format!("{TIMEOUT}{version}{it}"), &[][..]);
-        // A match without a word about initial events, and the other way round.
+        // A version match without `sendInitialEvents`, and the reverse.
         all.push(more(NOT_OLDER_THAN.to_owned()));
         for initial in INITIAL.iter().filter(|it| !it.is_empty()) {
             all.push(more((*initial).to_owned()));
@@ -45,7 +45,7 @@ pub(super) fn refused() -> Vec<(String, &'static [Difference])> {
     all
 }
 
-/// Watches that begin, and end by themselves.
+/// Valid watches, which end by themselves.
 pub(super) fn begun(a: &str) -> Vec<Request> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps");
     let mut all = Vec::new();

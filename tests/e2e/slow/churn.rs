@@ -1,5 +1,5 @@
-//! A thousand profiles that come, change and go: nothing of them stays, and the API server is not
-//! bothered more than was promised.
+//! Creates, edits and deletes a thousand profiles. They leave nothing behind in the process, and
+//! the number of requests stays within its limits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const SOON: Duration = Duration::from_secs(40);
 const NAMESPACES: usize = 50;
-/// Writes at once, from here.
+/// Parallel writers.
 const HANDS: usize = 16;
 
 fn namespace(number: usize) -> String {
     format!("churn-{}", number % NAMESPACES)
 }
 
-/// A target that all profiles of a namespace share, and every second profile's own one.
+/// A target that all profiles of a namespace share, and one of its own for every second profile.
 fn targets(number: usize, own: &str) -> Value {
     let shared = json!({"name": "shared", "resource": "configmaps"});
     let own = json!({
@@ -35,7 +35,7 @@ fn targets(number: usize, own: &str) -> Value {
     if number.is_multiple_of(2) { json!([shared, own]) } else { json!([shared]) }
 }
 
-/// Who makes, edits and removes profiles.
+/// Creates, edits and deletes profiles.
 struct Author {
     client: Client,
 }
@@ -60,7 +60,7 @@ impl Author {
 
     async fn edit(&self, numbers: std::ops::Range<usize>) -> Outcome {
         let edited = futures::stream::iter(numbers).map(async |number| {
-            // A target's resource is immutable, so it is another target.
+            // A target's resource is immutable, so the edit replaces the target.
             let mut spec = json!({
                 "warmup": {"deadlineSeconds": 30}, "targets": targets(number, "services"),
             });
@@ -84,7 +84,7 @@ impl Author {
         deleted.buffer_unordered(HANDS).try_collect().await
     }
 
-    /// Creates, edits and deletes, and sees the cells follow.
+    /// Creates, edits and deletes profiles, and waits until the informers match.
     async fn round(&self, operator: &Operator, numbers: std::ops::Range<usize>) -> Outcome {
         let own = numbers.clone().filter(|number| number.is_multiple_of(2)).count();
         let shared = numbers.len().min(NAMESPACES);
@@ -100,13 +100,13 @@ impl Author {
                 if watching == wanted && states.is_empty() {
                     return Ok(());
                 }
-                let cells = format!("{watching} of {wanted} cells of {resource} are watching");
+                let cells = format!("{watching} of {wanted} informers of {resource} are watching");
                 Err(format!("{cells}, others are {states:?}").into())
             })
         };
         self.create(numbers.clone()).await?;
         synced("endpoints", own)?;
-        // One of them is the resident's.
+        // One informer belongs to the resident profile.
         synced("configmaps", shared + 1)?;
         self.edit(numbers.clone()).await?;
         synced("services", own)?;
@@ -118,15 +118,15 @@ impl Author {
     }
 }
 
-/// What the API server was asked to write, as any watcher sees it.
+/// Records the statuses that kubewarm writes, as a watch shows them.
 #[derive(Default)]
 struct Observer {
     last: BTreeMap<String, (Option<CacheProfileStatus>, Option<Instant>)>,
-    /// Statuses that came too soon after another, and why that was wrong.
+    /// Statuses that were written too soon after the previous one.
     too_soon: Vec<String>,
 }
 
-/// A write 10 s after another may be seen a little less than that after it.
+/// The minimum between two writes as a watch sees them: 10 s, less some delay.
 const BETWEEN: Duration = Duration::from_millis(8_500);
 
 impl Observer {
@@ -165,7 +165,7 @@ impl Observer {
     }
 }
 
-/// What a flip changes: targets, and the statuses and reasons of conditions.
+/// The parts of a status that may be written at once: statuses and reasons of conditions.
 fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
     let of_profile = status.conditions.iter().map(|condition| (String::new(), condition));
     let of_targets = status.targets.iter().flat_map(|target| {
@@ -178,7 +178,7 @@ fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> Outcome {
+async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outcome {
     let world = World::alone()?;
     let namespaces: Vec<String> = (0..NAMESPACES)
         .map(|n| {
@@ -210,7 +210,8 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     let figures = Exposition::read(&operator)?;
     let reconciled =
         |bound: &str| figures.sum("kubewarm_reconcile_duration_seconds_bucket", &[bound]);
-    // They take milliseconds, some thirty in all; one may be late on a busy machine.
+    // A reconcile takes milliseconds, and there are about thirty. One may be slow on a busy
+    // machine.
     let (quick, all) = (reconciled("le=\"2.5\""), reconciled("le=\"+Inf\""));
     assert!(quick >= all * 0.9, "only {quick} of {all} reconciles took less than 2.5 s");
 
@@ -222,26 +223,26 @@ async fn a_thousand_profiles_come_change_and_go_and_nothing_of_them_stays() -> O
     Ok(())
 }
 
-/// What is left when only the resident profile is.
+/// The resources in use while only the resident profile exists.
 struct Rest {
     files: usize,
     tasks: f64,
     series: Vec<String>,
 }
 
-/// A request of the moment has a socket and a task.
+/// A request in progress adds a socket and a task.
 const PASSING: usize = 3;
 
 impl Rest {
-    /// As it is, once no other profile is reported on.
+    /// Reads the values. Fails while another profile has metrics.
     fn read(operator: &Operator) -> Result<Self, Failure> {
         let figures = Exposition::read(operator)?;
         let profiles: Vec<_> = figures.series("kubewarm_profile_info", &[]).collect();
         if !matches!(profiles.as_slice(), [one] if one.contains("\"resident\"")) {
             return Err(format!("{} profiles have series", profiles.len()).into());
         }
-        // Bookmarks come once a minute, and the watch of the profiles themselves may break and go on: whether that
-        // has happened says nothing here.
+        // Series that can appear at any time are left out: bookmarks, and broken watches of the
+        // profiles themselves.
         let passing = ["bookmark", "resource=\"cacheprofiles\""];
         let names = figures.names().into_iter();
         let lasting = names.filter(|name| !passing.iter().any(|part| name.contains(part)));
@@ -252,7 +253,7 @@ impl Rest {
         })
     }
 
-    /// Whether it is no more than `before`.
+    /// Fails if the values are larger than `before`.
     fn is_as(&self, before: &Self) -> Outcome {
         let Self { files, tasks, series } = before;
         let passing = f64::from(u8::try_from(PASSING)?);

@@ -1,4 +1,4 @@
-//! Three hundred profiles that are read as a hundred accounts: what the API server is asked for them.
+//! Counts the requests for three hundred profiles with a hundred accounts.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,20 +12,20 @@ const NAMESPACES: usize = 10;
 const ACCOUNTS: usize = 10;
 const KINDS: [&str; 3] = ["configmaps", "services", "limitranges"];
 const PROFILES: usize = NAMESPACES * ACCOUNTS * KINDS.len();
-/// Ten times what it takes.
+/// Timeout: ten times what the profiles take to become authorized.
 const PATIENCE: Duration = Duration::from_mins(15);
-/// What is watched for in the end.
+/// The time in which the test counts requests at the end.
 const CALM: Duration = Duration::from_mins(1);
-/// What verification sent, and what it had to.
+/// The kinds of counted requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asked {
     Token,
-    Trial,
+    Check,
     Review,
 }
 
-/// Each request for tokens and for verification.
-fn asked(world: &World) -> Result<Vec<Asked>, Failure> {
+/// The requests for tokens and for access checks in the audit log.
+fn sent(world: &World) -> Result<Vec<Asked>, Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
     let mut found = Vec::new();
     for line in log.lines() {
@@ -45,7 +45,7 @@ fn asked(world: &World) -> Result<Vec<Asked>, Failure> {
             || uri.ends_with("limit=1")
             || uri.ends_with("&timeoutSeconds=1")
         {
-            Asked::Trial
+            Asked::Check
         } else {
             continue;
         };
@@ -54,7 +54,8 @@ fn asked(world: &World) -> Result<Vec<Asked>, Failure> {
     Ok(found)
 }
 
-/// The accounts of a namespace, what they may, that the operator may be them, and their profiles.
+/// Accounts of a namespace, their permissions, the operator's permission to request their tokens,
+/// and their profiles.
 fn tenant(namespace: &str) -> Result<String, std::fmt::Error> {
     let rbac = "apiVersion: rbac.authorization.k8s.io/v1";
     let mut all = format!(
@@ -108,16 +109,16 @@ spec: {{serviceAccountName: reader-{account}, targets: [{{name: all, resource: {
     Ok(all)
 }
 
-/// Profiles whose access is verified.
+/// The number of authorized profiles.
 fn authorized(world: &World) -> Result<usize, Failure> {
     let path =
         "jsonpath={range .items[*]}{.status.conditions[?(@.type=='Authorized')].status} {end}";
-    let said = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
-    Ok(said.split_whitespace().filter(|it| *it == "True").count())
+    let states = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
+    Ok(states.split_whitespace().filter(|it| *it == "True").count())
 }
 
 #[test]
-fn three_hundred_profiles_of_a_hundred_accounts_ask_as_much_as_is_stated_and_no_more() -> Outcome {
+fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     let world = World::alone()?;
     for _ in 0..NAMESPACES {
         let namespace = world.namespace("crowd")?;
@@ -128,26 +129,26 @@ fn three_hundred_profiles_of_a_hundred_accounts_ask_as_much_as_is_stated_and_no_
         PROFILES => Ok(()),
         some => Err(format!("{some} of {PROFILES} are authorized").into()),
     })?;
-    let before = asked(&world)?;
-    let count = |asked: &[Asked], what| asked.iter().filter(|it| **it == what).count();
-    let told = |asked: &[Asked]| {
-        let [tokens, trials, reviews] =
-            [Asked::Token, Asked::Trial, Asked::Review].map(|what| count(asked, what));
-        format!("{tokens} tokens, {trials} requests of trials, {reviews} reviews")
+    let before = sent(&world)?;
+    let count = |sent: &[Asked], what| sent.iter().filter(|it| **it == what).count();
+    let summary = |sent: &[Asked]| {
+        let [tokens, checks, reviews] =
+            [Asked::Token, Asked::Check, Asked::Review].map(|what| count(sent, what));
+        format!("{tokens} tokens, {checks} requests of access checks, {reviews} reviews")
     };
-    let said = told(&before);
-    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one for each account: {said}");
-    // At the most three requests a cell, and a cell a profile.
-    assert!(count(&before, Asked::Trial) <= 3 * PROFILES, "{said}");
+    let counts = summary(&before);
+    assert_eq!(count(&before, Asked::Token), NAMESPACES * ACCOUNTS, "one each: {counts}");
+    // An access check takes at most three requests. Each profile has one informer.
+    assert!(count(&before, Asked::Check) <= 3 * PROFILES, "{counts}");
 
     std::thread::sleep(CALM);
-    let after: Vec<_> = asked(&world)?.split_off(before.len());
-    let said = told(&after);
-    assert_eq!(count(&after, Asked::Token), 0, "{said}");
-    // Three a minute for each account, and one that began before.
-    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{said}");
-    // The first are tried again after five minutes.
-    assert!(count(&after, Asked::Trial) <= 2 * PROFILES, "{said}");
-    assert!(count(&after, Asked::Review) > 0, "{said}");
+    let after: Vec<_> = sent(&world)?.split_off(before.len());
+    let counts = summary(&after);
+    assert_eq!(count(&after, Asked::Token), 0, "{counts}");
+    // Three reviews a minute for each account, and one that began before.
+    assert!(count(&after, Asked::Review) <= 4 * NAMESPACES * ACCOUNTS, "{counts}");
+    // The first access checks are repeated after five minutes.
+    assert!(count(&after, Asked::Check) <= 2 * PROFILES, "{counts}");
+    assert!(count(&after, Asked::Review) > 0, "{counts}");
     Ok(())
 }

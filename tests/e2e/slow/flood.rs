@@ -1,4 +1,4 @@
-//! A kind of 50,000 objects against limits: stopped while it is listed, whichever way that is done.
+//! A kind with 50,000 objects and several limits. kubewarm must stop each kind of list in time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,23 +14,25 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const OBJECTS: usize = 50_000;
 const LIMIT: u64 = 10_000;
-/// The list must be stopped before so many are held.
+/// kubewarm must stop the list before an informer stores this many objects.
 const FAR_TOO_MANY: u64 = 11_000;
-/// What the process may grow by for the first 10,000: less than what all take.
+/// Limit for the growth of the process during three attempts with 10,000 objects each, in KiB. All
+/// objects need more.
 const GROWTH_KIB: u64 = 32 << 10;
-/// Ten times what the longest list takes. A busy machine needs more than the minute that the API server gives one.
+/// Timeout: ten times the longest list. A busy machine needs more than the API server's minute for
+/// a list.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// What was seen while a limit was exceeded.
+/// Observations while a limit is exceeded.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The most objects that a cell of the runaway kind held.
+    /// The most objects in an informer of the large kind.
     most: u64,
-    /// Cells of other kinds that were not watching all the time.
+    /// States of other kinds' informers that were not watching.
     disturbed: Vec<Value>,
 }
 
-/// Looks at the cells again and again until `act` has returned.
+/// Polls the informers until `act` has returned.
 fn watching<T>(
     operator: &Operator,
     act: impl FnOnce() -> Result<T, Failure>,
@@ -55,28 +57,29 @@ fn watching<T>(
         is_over.store(true, Ordering::Relaxed);
         (done, looking.join())
     });
-    Ok((done?, seen.map_err(|_| "nobody looked")?))
+    Ok((done?, seen.map_err(|_| "the polling thread panicked")?))
 }
 
-/// Waits until the status of the profile's present generation says that `big` is stopped; answers why.
+/// Waits until the status of the current generation reports that `big` is stopped, and returns the
+/// message.
 fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
     let seen = profile.await_that(PATIENCE, |profile| {
         let is_new = profile.pointer("/status/observedGeneration")
             == profile.pointer("/metadata/generation");
-        let stopped = problems(profile, "big").iter().any(|told| told.contains(": stopped at "));
+        let stopped = problems(profile, "big").iter().any(|it| it.contains(": stopped at "));
         (is_new && stopped).then_some(())
     })?;
-    let told = problems(&seen, "big").join("\n");
-    assert!(told.contains(reason), "{told}");
+    let text = problems(&seen, "big").join("\n");
+    assert!(text.contains(reason), "{text}");
     assert!(message(&seen, "WithinLimits").contains("target \"big\""), "{seen:#}");
-    Ok(told)
+    Ok(text)
 }
 
-/// The number of objects in the cell of a kind.
+/// The number of objects in the informer of a kind.
 fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
     let cell = cells(operator)?.into_iter().find(|cell| cell["resource"] == resource);
     let objects = cell.and_then(|cell| cell["objects"].as_u64());
-    objects.ok_or_else(|| format!("no cell of {resource}").into())
+    objects.ok_or_else(|| format!("no informer of {resource}").into())
 }
 
 const SMALL: &str = "{name: small, resource: services}";
@@ -94,7 +97,8 @@ fn await_watches(operator: &Operator) -> Outcome {
     })
 }
 
-/// Lists the kind against `maxObjects`. Returns what was kept before, and how many objects are said to be enough.
+/// Lists the kind with `maxObjects`. Returns the objects kept before, and the limit that the message
+/// recommends.
 fn exceed_a_profiles_limit(
     operator: &Operator,
     profile: &Profile<'_>,
@@ -104,23 +108,23 @@ fn exceed_a_profiles_limit(
     let accounts = held(operator, "serviceaccounts")?;
     let before = Kept::read(operator)?;
     let spec = format!("{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {LIMIT}}}}}");
-    let (told, seen) = watching(operator, || {
+    let (text, seen) = watching(operator, || {
         Profile::apply(world, namespace, name, &spec)?;
         let account = format!("account-{strategy}");
         world.cluster.run(["create", "serviceaccount", &account, "-n", namespace])?;
         await_stop(profile, "ObjectsExceeded")
     })?;
-    let stopped_at = number_before(&told, " objects: spec.limits.maxObjects")?;
-    assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {told}");
-    assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were held", seen.most);
+    let stopped_at = number_before(&text, " objects: spec.limits.maxObjects")?;
+    assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {text}");
+    assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were stored", seen.most);
     assert_eq!(seen.disturbed, [] as [Value; 0], "{strategy}");
     let live = held(operator, "serviceaccounts")?;
-    assert_eq!(live, accounts + 1, "{strategy}: a sibling's events arrive");
-    let enough = number_before(&told, " objects would be enough")?;
+    assert_eq!(live, accounts + 1, "{strategy}: events of another informer are missing");
+    let enough = number_before(&text, " objects would be enough")?;
     let stopped = Kept::read(operator)?;
     let grown = stopped.peak_kib - before.resident_kib;
     assert!(grown < GROWTH_KIB, "{strategy}: {grown} KiB: {before:?}, then {stopped:?}");
-    // The one that every namespace has is there, too.
+    // One more object is the ConfigMap that every namespace contains.
     assert!((50_001..50_010).contains(&enough), "{strategy}: {enough}");
     Ok((before, enough))
 }
@@ -138,20 +142,21 @@ fn hold_everything(
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     let whole = Kept::read(operator)?;
     let grown = whole.resident_kib - before.resident_kib;
-    assert!(grown > GROWTH_KIB, "the bound would not have shown anything: {grown} KiB");
+    assert!(grown > GROWTH_KIB, "the limit of growth is too high for this test: {grown} KiB");
     let accounted = Exposition::read(operator)?.sum("kubewarm_store_bytes", &[]) / 1024.0;
     let ratio = accounted / f64::from(u32::try_from(grown)?);
     assert!((0.9..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
     Ok(())
 }
 
-/// The same kind in a process that may not take what it needs.
+/// Lists the same kind in a process with too little memory.
 fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
     let [other, profile] = siblings;
-    let told = await_stop(profile, "MemoryExceeded")?;
-    // What the profile held then may come to the same; what the operator may hold is not said.
-    let (_, limit) = told.split_once("the operator is at its memory limit").ok_or(&*told)?;
-    assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{told}");
+    let text = await_stop(profile, "MemoryExceeded")?;
+    // The first part names the profile's memory, which can also be 16Mi. The rest must not name the
+    // operator's limit.
+    let (_, limit) = text.split_once("the operator is at its memory limit").ok_or(&*text)?;
+    assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{text}");
     other.await_condition("Ready", "True", None, PATIENCE)?;
     profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
     profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
@@ -162,7 +167,7 @@ fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_thousand_objects_are_stopped_at_their_limit_and_nobody_else_notices() -> Outcome {
+async fn fifty_thousand_objects_stop_at_their_limit_without_affecting_others() -> Outcome {
     let world = World::lease()?;
     let namespace = world.namespace("flood")?;
     fill(&world, &namespace, OBJECTS).await?;

@@ -1,5 +1,5 @@
-//! The dashboards and alerts on a real Prometheus that scrapes a real kubewarm: every query has an answer,
-//! and each fault raises its alert.
+//! The shipped dashboard and alerts on a real Prometheus that scrapes kubewarm. Every query must
+//! return data, and faults must cause their alerts.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,11 @@ use crate::world::{Failure, Outcome, World, eventually, file};
 
 const DASHBOARDS: [&str; 3] = ["overview", "reads", "upstream"];
 const SOON: Duration = Duration::from_mins(1);
-/// From an alert's threshold, 3 minutes, and what was known when the server froze.
+/// Timeout for a stale profile: the alert's threshold of 3 minutes, and the age of the data when
+/// the server froze.
 const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
-/// The first words of queries without a result here: a server that has just started can throttle requests.
+/// Starts of queries that may return nothing here: a new API server may throttle no request.
 const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
 
 fn dashboard(name: &str) -> Result<Value, Failure> {
@@ -45,7 +46,7 @@ fn queries() -> Result<Vec<(String, String)>, Failure> {
     Ok(panels.iter().flat_map(of_panel).collect())
 }
 
-/// A query as Grafana would send it with everything chosen.
+/// The query that Grafana sends if every variable is set to all.
 fn chosen(query: &str) -> String {
     let all = query.replace("$__rate_interval", "2m");
     ["$cluster", "$job", "$instance", "$namespace", "$profile", "$resource"]
@@ -66,7 +67,7 @@ fn granted<'a>(
     Ok(profile)
 }
 
-/// Waits until an alert of this name is pending or firing whose labels contain these.
+/// Waits until an alert with this name and these labels is pending or firing.
 fn await_alert(
     prometheus: &Prometheus,
     name: &str,
@@ -83,12 +84,12 @@ fn await_alert(
         let names: Vec<_> = alerts.iter().map(|alert| &alert["labels"]).collect();
         found.ok_or_else(|| format!("no {name} with {labels:?} among {names:#?}").into())
     })?;
-    let told = alert["annotations"]["description"].as_str().unwrap_or_default();
-    assert!(!told.is_empty() && !told.contains("<no value>"), "{alert:#}");
+    let description = alert["annotations"]["description"].as_str().unwrap_or_default();
+    assert!(!description.is_empty() && !description.contains("<no value>"), "{alert:#}");
     Ok(())
 }
 
-/// The token of somebody who may read nearly everything.
+/// The token of a user who may read nearly everything.
 fn reader(world: &World, namespace: &str) -> Result<String, Failure> {
     world.cluster.run(["create", "serviceaccount", "reader", "-n", namespace])?;
     let account = format!("--serviceaccount={namespace}:reader");
@@ -103,7 +104,7 @@ fn reader(world: &World, namespace: &str) -> Result<String, Failure> {
     Ok(token.trim().to_owned())
 }
 
-/// Reads these, several times at once, each of which must be answered so.
+/// Sends the same read several times at once. Each answer must have this status code.
 fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Outcome {
     let address = served.server()?;
     std::thread::scope(|scope| {
@@ -123,7 +124,7 @@ fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Ou
 fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let world = World::alone()?;
     let prometheus = Prometheus::start(&world)?;
-    // Not every machine has a limit that one could follow from.
+    // A set limit, because not every machine has a memory limit.
     let served = Served::start(&world, &["--memory-limit", "512Mi"])?;
     prometheus.scrape(&[("kubewarm", &served.operator)])?;
     let team = world.namespace("team")?;
@@ -133,14 +134,14 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     profile.await_condition("Ready", "True", None, SOON)?;
     let refused = "{targets: [{name: services, resource: services}]}";
     Profile::apply(&world, &team, "refused", refused)?;
-    // Watches end, and begin anew.
+    // The restart ends all watches, and kubewarm opens them again.
     world.cluster.apiserver().restart()?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
-    // Declared, and not permitted.
+    // The profile declares services, and kubewarm may not read them.
     read(&served, &token, 1, &path("services"), 429)?;
 
-    // One stays open; the others end at once.
+    // One watch stays open. The others end at once.
     let watch = format!("{}?watch=true", path("configmaps"));
     let _open = served.server()?.watch(&token, &watch, "application/json")?;
     let mut number = 0;
@@ -168,12 +169,12 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     Ok(())
 }
 
-/// A Prometheus, an operator that it scrapes, and a profile that nothing happens to; no alert waits.
+/// A Prometheus, an operator that it scrapes, and a profile that stays unchanged.
 struct Scene {
     world: World,
     prometheus: Prometheus,
     served: Served,
-    /// Of somebody who reads.
+    /// The token of a reader.
     token: String,
     began: Instant,
 }
@@ -200,7 +201,7 @@ impl Scene {
         granted(&self.world, Self::OTHER, "steady", &format!("{{{SETTINGS}}}"))
     }
 
-    /// What was pending while all this began is not any more.
+    /// Waits until the alerts from the start of the operator are gone.
     fn settle(&self) -> Outcome {
         eventually(SOON, || {
             let alerts = self.prometheus.alerts()?;
@@ -215,17 +216,17 @@ impl Scene {
 }
 
 #[test]
-fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
+fn faults_of_profiles_cause_their_alerts() -> Outcome {
     let scene = Scene::start()?;
     let Scene { world, prometheus, served, .. } = &scene;
     let team = world.namespace("team")?;
     let team = team.as_str();
-    let fenced = granted(world, team, "fenced", &format!("{{{SETTINGS}}}"))?;
-    fenced.await_condition("Authorized", "True", Some("Verified"), SOON)?;
-    fenced.await_condition("Ready", "True", None, SOON)?;
+    let blocked = granted(world, team, "blocked", &format!("{{{SETTINGS}}}"))?;
+    blocked.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    blocked.await_condition("Ready", "True", None, SOON)?;
     scene.settle()?;
 
-    // A second replica, behind something that cuts connections.
+    // A second replica behind a proxy that closes connections.
     let cut = Operator::run(world, "kubewarm-cut", &cutter::kubeconfig(world)?, &[])?;
     prometheus.scrape(&[("kubewarm", &served.operator), ("kubewarm-cut", &cut)])?;
 
@@ -236,19 +237,19 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     ] {
         Profile::apply(world, team, name, spec)?;
     }
-    // Elsewhere: what is granted for it would be granted to the other one too.
+    // In another namespace, because the permissions would also apply to the first profile.
     let crowded = world.namespace("crowded")?;
     world.cluster.run(["create", "configmap", "second", "-n", &crowded])?;
     let limits = format!("{{limits: {{maxObjects: 1}}, {SETTINGS}}}");
     granted(world, &crowded, "limited", &limits)?;
-    let binding = format!("rolebinding/kubewarm:{team}:fenced");
+    let binding = format!("rolebinding/kubewarm:{team}:blocked");
     world.cluster.run(["delete", &binding, "-n", team])?;
     for (alert, namespace, profile) in [
         ("KubewarmProfileNotSynced", team, "cold"),
         ("KubewarmProfilePermissionsMissing", team, "refused"),
         ("KubewarmProfileStalled", team, "stalled"),
         ("KubewarmProfileLimited", &crowded, "limited"),
-        ("KubewarmProfileAccessLost", team, "fenced"),
+        ("KubewarmProfileAccessLost", team, "blocked"),
     ] {
         let labels = [("namespace", namespace), ("profile", profile)];
         await_alert(prometheus, alert, &labels, 2 * SOON)?;
@@ -258,9 +259,9 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
-    // Nobody declares pods, and nobody grants what is declared of services.
+    // No profile declares pods, and kubewarm may not read services.
     let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
-    // An increase is seen from a first value on, so that each is asked once before.
+    // `increase` needs an earlier value of the series, so one request of each kind comes first.
     for times in [1, 20] {
         for (resource, code) in [("pods", 421), ("services", 429)] {
             read(served, &scene.token, times, &path(resource), code)?;
@@ -289,14 +290,14 @@ fn what_is_wrong_with_profiles_is_met_by_its_alerts() -> Outcome {
 }
 
 #[test]
-fn what_is_wrong_with_the_api_server_is_met_by_its_alerts() -> Outcome {
+fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
     let scene = Scene::start()?;
     let Scene { world, prometheus, .. } = &scene;
     let steady = scene.steady()?;
     scene.settle()?;
     let snapshot = world.cluster.folder().join("snapshot");
     world.cluster.snapshot(&snapshot)?;
-    // More than a restarting control plane writes by itself.
+    // Creates more versions than a restarting control plane writes.
     let namespace = Scene::OTHER;
     let undone = (0..200).map(|n| {
         format!(

@@ -1,4 +1,4 @@
-//! The panels of a dashboard without rows as an SVG, from the results of a real Prometheus: `docs/dashboard.svg`.
+//! Draws the dashboard's panels with data of a real Prometheus into `docs/dashboard.svg`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,11 +14,11 @@ const COLUMN: f64 = 56.0;
 const LINE: f64 = 28.0;
 const MARGIN: f64 = 10.0;
 const TITLE: f64 = 20.0;
-/// Legends, bars and table lines that a panel has room for.
+/// The most legend entries, bars or table lines that fit into a panel.
 const ENTRIES: usize = 5;
 const COLOURS: [&str; 8] =
     ["#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#37872d", "#8ab8ff"];
-/// Labels that tell nothing where there is one of each.
+/// Labels that have only one value here.
 const DULL: [&str; 5] = ["__name__", "job", "revision", "rustc", "version"];
 
 /// A part of a panel, in pixels.
@@ -30,7 +30,7 @@ struct Area {
     height: f64,
 }
 
-/// Draws every panel with what the last `span` has brought; `choose` fills in the variables.
+/// Draws every panel with the data of the last `span`. `choose` replaces the variables in a query.
 pub(crate) fn draw(
     prometheus: &Prometheus,
     dashboard: &Value,
@@ -81,7 +81,6 @@ pub(crate) fn draw(
     ))
 }
 
-/// Writes the picture where the pages look for it.
 pub(crate) fn save(picture: &str) -> Result<(), Failure> {
     Ok(std::fs::write(file("docs/dashboard.svg"), picture)?)
 }
@@ -135,14 +134,14 @@ fn lines(body: &mut String, area: Area, queries: &Queries<'_>, unit: &str) -> Re
         if number < ENTRIES {
             let line = f64::from(u32::try_from(number)?);
             let last = series.points.last().map_or(f64::NAN, |(_, value)| *value);
-            let told = format!("{name}: {}", amount(last, unit));
-            text(body, (left, floor + 14.0 + 14.0 * line), (10, colour), &told)?;
+            let shown = format!("{name}: {}", amount(last, unit));
+            text(body, (left, floor + 14.0 + 14.0 * line), (10, colour), &shown)?;
         }
     }
     Ok(())
 }
 
-/// What other panels show of now: a number, bars, or lines of a table.
+/// Draws a panel of current values: a number, bars, or lines of a table.
 fn values(
     body: &mut String,
     area: Area,
@@ -152,10 +151,10 @@ fn values(
     let now = |series: &Series| series.points.last().map_or(f64::NAN, |(_, value)| *value);
     if kind == "stat" {
         let value = named(queries).next().map_or(f64::NAN, |(_, series)| now(series));
-        let told = amount(value, unit);
-        let size = if told.chars().count() > 8 { 13 } else { 26 };
+        let shown = amount(value, unit);
+        let size = if shown.chars().count() > 8 { 13 } else { 26 };
         let place = (area.x, area.y + area.height * 0.7);
-        return text(body, place, (size, COLOURS[0]), &told);
+        return text(body, place, (size, COLOURS[0]), &shown);
     }
     let mut rows = BTreeMap::<String, Vec<String>>::new();
     for (format, all) in queries {
@@ -163,9 +162,9 @@ fn values(
             let labels = series.labels.iter().filter(|(label, _)| !DULL.contains(&label.as_str()));
             let labels: Vec<_> =
                 labels.map(|(_, value)| value.as_str()).filter(|it| !it.is_empty()).collect();
-            let told = format!("{format} {}", amount(now(series), unit));
-            let told = if format.contains("{{") { amount(now(series), unit) } else { told };
-            rows.entry(labels.join(" ")).or_default().push(told);
+            let shown = format!("{format} {}", amount(now(series), unit));
+            let shown = if format.contains("{{") { amount(now(series), unit) } else { shown };
+            rows.entry(labels.join(" ")).or_default().push(shown);
         }
     }
     let room = (area.height / 16.0).max(1.0);
@@ -194,7 +193,7 @@ fn text(
     Ok(())
 }
 
-/// A value as people read it in this unit of Grafana's.
+/// Formats a value in a unit of Grafana.
 fn amount(value: f64, unit: &str) -> String {
     if value.is_nan() {
         return "–".to_owned();

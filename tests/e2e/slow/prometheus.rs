@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes kubewarm every second and evaluates the rules that are shipped.
+//! A real Prometheus that scrapes kubewarm every second and evaluates the shipped rules.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(crate) struct Prometheus {
     targets: PathBuf,
 }
 
-/// One series over a time: seconds of the epoch, and what it was then.
+/// The values of one series, with their times in seconds since the epoch.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) labels: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ pub(crate) struct Series {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes nothing yet, and ends with the control plane at the latest.
+    /// Starts a Prometheus without targets. It ends with the control plane at the latest.
     pub(crate) fn start(world: &World) -> Result<Self, Failure> {
         let targets = world.cluster.folder().join("targets.json");
         std::fs::write(&targets, "[]")?;
@@ -44,7 +44,7 @@ impl Prometheus {
         Ok(Self { server: world.cluster.prometheus(&config)?, targets })
     }
 
-    /// Scrapes these from now on, each by the name of its pod.
+    /// Replaces the targets. Each operator has the name of its pod.
     pub(crate) fn scrape(&self, operators: &[(&str, &Operator)]) -> Result<(), Failure> {
         let mut targets = Vec::new();
         for (pod, operator) in operators {
@@ -52,19 +52,19 @@ impl Prometheus {
             let address = admin_address(&log).ok_or("no address in the log")?;
             targets.push(json!({"targets": [address], "labels": {"pod": pod}}));
         }
-        // Prometheus reads it as soon as it is there.
+        // Renamed into place, because Prometheus reads the file as soon as it exists.
         let written = self.targets.with_extension("new");
         std::fs::write(&written, Value::from(targets).to_string())?;
         std::fs::rename(written, &self.targets)?;
         Ok(())
     }
 
-    /// What an expression comes to now. An error if it is none.
+    /// Evaluates an expression now. Returns an error if the expression is invalid.
     pub(crate) fn query(&self, expression: &str) -> Result<Vec<Sample>, Failure> {
         Ok(self.server.query(expression)?)
     }
 
-    /// The same over the last `span`, at 120 points of it.
+    /// Evaluates an expression at 120 points of the last `span`.
     pub(crate) fn query_range(
         &self,
         expression: &str,
@@ -88,12 +88,12 @@ impl Prometheus {
         all.iter().map(series).collect()
     }
 
-    /// Alerts that are pending or firing, as the API has them.
+    /// The pending and firing alerts.
     pub(crate) fn alerts(&self) -> Result<Vec<Value>, Failure> {
         Ok(self.server.get("/api/v1/alerts")?["alerts"].as_array().ok_or("no alerts")?.clone())
     }
 
-    /// The rules that it could not evaluate, with why, and how many it has in all.
+    /// The rules with evaluation errors, and the number of all rules.
     pub(crate) fn failing_rules(&self) -> Result<(Vec<Value>, usize), Failure> {
         let data = self.server.get("/api/v1/rules")?;
         let groups = data["groups"].as_array().ok_or("no groups")?;
