@@ -281,7 +281,7 @@ pub const FIGURES: [Figure; 48] = [
         Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
     ),
     milliseconds(
-        "1,000 watches of pods, 20 changes a second: from the write until it is told, p99",
+        "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",
         250.0,
         "watchers.lag.p99_seconds",
         "watchers",
