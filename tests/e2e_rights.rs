@@ -409,11 +409,9 @@ fn requests_without_a_profile_need_the_operators_roles() {
         !own("watch", "pods", "") && !own("watch", "pods", "bank") && !own("get", "pods", "shop")
     );
     assert!(!own("watch", "nodes", "") && !own("watch", "namespaces", ""));
-    let everywhere =
-        asks("{targets: [{resource: pods, scope: {type: AllNamespaces}}]}");
+    let everywhere = asks("{targets: [{resource: pods, scope: {type: AllNamespaces}}]}");
     assert!(everywhere("watch", "pods", "") && !everywhere("watch", "pods", "shop"));
-    let selected =
-        asks("{targets: [{resource: pods, scope: {type: NamespaceSelector}}]}");
+    let selected = asks("{targets: [{resource: pods, scope: {type: NamespaceSelector}}]}");
     assert!(selected("watch", "pods", "bank") && selected("watch", "namespaces", ""));
     let account = asks("{serviceAccountName: x, targets: [{resource: pods}]}");
     assert!(!account("list", "pods", "shop"), "its account sends that request");

@@ -174,10 +174,12 @@ mod tests {
 
     #[test]
     fn commands_have_kubectls_connection_flags_under_one_heading() {
-        let flags = ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
+        let flags =
+            ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
-            let of_cluster = command.get_arguments().filter(|it| it.get_help_heading() == Some("Cluster"));
+            let of_cluster =
+                command.get_arguments().filter(|it| it.get_help_heading() == Some("Cluster"));
             let found: Vec<_> = of_cluster.filter_map(Arg::get_long).collect();
             match name {
                 "crd" | "version" | "completion" => assert!(found.is_empty(), "{name}: {found:?}"),

@@ -66,7 +66,9 @@ fn read<E: std::error::Error>(
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != v1alpha1::VERSION) {
         let (group, known) = (v1alpha1::GROUP, v1alpha1::VERSION);
-        return Err(format!("apiVersion is {version}; this version supports {group}/{known}").into());
+        return Err(
+            format!("apiVersion is {version}; this version supports {group}/{known}").into()
+        );
     }
     parse().map_err(|error| unreadable(&error))
 }

@@ -188,7 +188,8 @@ mod tests {
         }
         let env = json!([{"name": "KUBEWARM_WATCH_NAMESPACES", "value": "c"}]);
         assert_eq!(watched(json!({"name": name, "env": env})), ["c"]);
-        let found: Deployment = serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
+        let found: Deployment =
+            serde_json::from_value(deployment(&json!({"name": name, "env": env}))).unwrap();
         let args = parse::<OperatorArgs>("--watch-namespaces d").unwrap();
         assert_eq!(OperatorSettings::of(&[found], &args).unwrap().watched, ["d"], "flags win");
     }
@@ -222,7 +223,8 @@ mod tests {
                 "/apis/apps/v1/namespaces/hidden/deployments" => (403, json!({})),
                 _ => panic!("{path} was read"),
             };
-            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            let response =
+                Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
             Ok::<_, Infallible>(response.unwrap())
         });
         Client::new(service, "default")

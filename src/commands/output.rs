@@ -73,7 +73,8 @@ mod tests {
             written(Some(OutputFormat::Name)).as_deref(),
             Ok("namespace/shop\nrole.rbac.authorization.k8s.io/a:b\n")
         );
-        let list: Value = serde_json::from_str(&written(Some(OutputFormat::Json)).unwrap()).unwrap();
+        let list: Value =
+            serde_json::from_str(&written(Some(OutputFormat::Json)).unwrap()).unwrap();
         assert_eq!((&list["kind"], &list["items"][1]["kind"]), (&json!("List"), &json!("Role")));
         assert!(written(Some(OutputFormat::Wide)).unwrap_err().contains("-o yaml"));
     }

@@ -285,10 +285,8 @@ mod tests {
             ..LatencyStatus::default()
         };
         profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
-        let wide = render(
-            &overview(&[profile.clone()], sample::now()),
-            Format::Wide(Terminal::default()),
-        );
+        let wide =
+            render(&overview(&[profile.clone()], sample::now()), Format::Wide(Terminal::default()));
         let wide = wide.unwrap();
         for part in
             ["mode Active  ServiceAccount cache-reader", "events p99 7 ms  reads p99 -  warm"]
@@ -311,7 +309,10 @@ mod tests {
     #[test]
     fn control_characters_in_messages_are_escaped() {
         let drawn = drawn(&[sample::stalled()], 0);
-        assert_eq!(drawn, "broken -n shop  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n");
+        assert_eq!(
+            drawn,
+            "broken -n shop  needs an edit\n  InvalidSpec: targets[0]: \\u{1b}[2Jbad\n"
+        );
     }
 
     #[test]

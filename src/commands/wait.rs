@@ -166,8 +166,7 @@ fn conclude(
         (_, Some(waited)) => format!("{condition} is not {status} after {}", length(waited)),
     };
     let missing = if found == Verdict::Good { Vec::new() } else { missing(args, source, seen) };
-    let verdict =
-        if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found };
+    let verdict = if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found };
     if found != Verdict::Good && output.is_none() {
         tell(&format!("{outcome}:"));
         for line in missing {

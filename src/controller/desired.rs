@@ -76,7 +76,10 @@ fn govern<'a>(tuned: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
     let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
     Some(Tuning {
         max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,
-        consistency_check_period: tuned.iter().filter_map(|tuning| tuning.consistency_check_period).min(),
+        consistency_check_period: tuned
+            .iter()
+            .filter_map(|tuning| tuning.consistency_check_period)
+            .min(),
         namespace_check: tuned.iter().map(|tuning| tuning.namespace_check).max()?,
         ..first.clone()
     })

@@ -19,8 +19,8 @@ use jiff::Timestamp;
 use kubewarm_api::{
     manifests::Access,
     model::{
-        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, ListPolicy, Mode, OnAccessLost,
-        Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
+        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, ListPolicy, Mode,
+        OnAccessLost, Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
     },
     v1alpha1::AccessStatus,
 };

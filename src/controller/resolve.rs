@@ -100,8 +100,7 @@ fn cell(
 ) -> CellSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
-    let secret_data =
-        if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
+    let secret_data = if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
     let key = CellKey {

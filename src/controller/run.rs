@@ -60,7 +60,8 @@ impl Controller {
         started: Instant,
     ) -> Result<Self, Invalid> {
         let own = own_cells(&home.watched)?;
-        let reconciler = Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
+        let reconciler =
+            Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
         let charge = |cell: &CellSpec| {
             Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
@@ -214,8 +215,8 @@ mod tests {
     use kube::{Client, Config, client::Body};
     use kubewarm_api::{
         model::{
-            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ListPolicy, ProfileRef, Refusal, RefusalReason,
-            Uid, ValidatedProfile, Watched,
+            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ListPolicy, ProfileRef, Refusal,
+            RefusalReason, Uid, ValidatedProfile, Watched,
         },
         v1alpha1::CacheProfile,
     };

@@ -191,7 +191,9 @@ impl Seen<'_> {
 fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     match found.way {
         ListMethod::List | ListMethod::WatchList => 1,
-        ListMethod::PagedList => found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1),
+        ListMethod::PagedList => {
+            found.objects.div_ceil(u64::from(spec.tuning.lists.page_size.max(1))).max(1)
+        }
     }
 }
 
@@ -238,7 +240,8 @@ mod tests {
     #[test]
     fn very_large_counts_do_not_overflow() {
         let cells = [spec("pods", "a"), spec("pods", "b")];
-        let found = cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
+        let found =
+            cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
         let weight = Weight { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
         let weights = [(alike(&cells[0].key), weight)].into();
         let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
@@ -304,7 +307,10 @@ mod tests {
         let figures = Figures { bytes: 1, took, missing: 2, ..Figures::default() };
         let status = figures.status();
         assert_eq!(status.memory.as_deref(), Some("1Mi"));
-        assert_eq!((status.time_to_warm_milliseconds, status.missing_permissions), (Some(2), Some(2)));
+        assert_eq!(
+            (status.time_to_warm_milliseconds, status.missing_permissions),
+            (Some(2), Some(2))
+        );
     }
 
     #[test]

@@ -38,11 +38,9 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
     ("kubewarm_objects", "Objects in memory.", |reports| {
         Some(sum(reports, |report| real(report.usage.objects)))
     }),
-    (
-        "kubewarm_store_bytes",
-        "Memory of the stores, indexes included.",
-        |reports| Some(sum(reports, |report| real(report.usage.bytes))),
-    ),
+    ("kubewarm_store_bytes", "Memory of the stores, indexes included.", |reports| {
+        Some(sum(reports, |report| real(report.usage.bytes)))
+    }),
     (
         "kubewarm_warmup_start_timestamp_seconds",
         "Time at which the first synced informer was declared.",
@@ -56,9 +54,11 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
             synced.try_fold(Timestamp::MIN, |last, synced| Some(last.max(synced?))).map(seconds)
         },
     ),
-    ("kubewarm_last_event_timestamp_seconds", "Time of the last watch event of any informer.", |reports| {
-        reports.iter().filter_map(|it| it.event_time).max().map(seconds)
-    }),
+    (
+        "kubewarm_last_event_timestamp_seconds",
+        "Time of the last watch event of any informer.",
+        |reports| reports.iter().filter_map(|it| it.event_time).max().map(seconds),
+    ),
     (
         "kubewarm_last_bookmark_timestamp_seconds",
         "Time of the last bookmark, for the informer where it is oldest. Paused and blocked informers are not included.",

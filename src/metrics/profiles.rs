@@ -71,7 +71,8 @@ pub(super) fn profile_families(
         &["condition", "status"],
         "Whether the condition has this status: 1 or 0. Under _other: number of profiles.",
     )?;
-    let targets = gauges("kubewarm_profile_targets", &["state"], "Targets of the profile in this state.")?;
+    let targets =
+        gauges("kubewarm_profile_targets", &["state"], "Targets of the profile in this state.")?;
     let missing = gauges(
         "kubewarm_missing_permissions",
         &["group", "version", "resource", "verb"],
@@ -172,7 +173,8 @@ mod tests {
         let state = |cells| {
             TargetState::of(&TargetStatus { cells: Some(cells), ..TargetStatus::default() })
         };
-        let counts = InformerCounts { total: 3, synced: 1, syncing: 1, ..InformerCounts::default() };
+        let counts =
+            InformerCounts { total: 3, synced: 1, syncing: 1, ..InformerCounts::default() };
         assert_eq!(state(counts.clone()), TargetState::Syncing);
         let failing = InformerCounts { failing: 1, ..counts };
         assert_eq!(state(failing.clone()), TargetState::Failing);

@@ -50,7 +50,9 @@ fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
             let body = "impersonation is not possible here; send a token of the account itself\n";
             text(StatusCode::FORBIDDEN, body)
         }
-        Refused::Limited(_) => unavailable("too many callers are asked about; try again in a second\n"),
+        Refused::Limited(_) => {
+            unavailable("too many callers are asked about; try again in a second\n")
+        }
         Refused::Undecided(fault) => undecided(&fault),
         Refused::Forbidden { user, .. } => {
             let who: String = user.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();

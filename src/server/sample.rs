@@ -12,7 +12,7 @@ use kubewarm_api::model::{
     CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, ListMethod, Verb, Warmed},
+    informer::{CellFault, CellReport, ListMethod, Phase, Verb, Warmed},
     store::Usage,
 };
 use kubewarm_serve::Watchers;

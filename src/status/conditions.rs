@@ -25,11 +25,17 @@ pub(super) fn conditions(
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
-    let healthy = (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
+    let healthy =
+        (ConditionReason::WatchesCurrent, format!("{} known to be current", required(targets)));
     let fresh = sum(targets, "Fresh", |target| &target.fresh, (healthy, ConditionReason::NotWarm));
-    let healthy = (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
-    let within_limits =
-        sum(targets, "WithinLimits", |target| &target.within_limits, (healthy, ConditionReason::Measuring));
+    let healthy =
+        (ConditionReason::BelowLimits, format!("{} within the limits", required(targets)));
+    let within_limits = sum(
+        targets,
+        "WithinLimits",
+        |target| &target.within_limits,
+        (healthy, ConditionReason::Measuring),
+    );
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
         (Mode::Plan, Some(_)) => Verdict::new(None, ConditionReason::Warming, "nothing is warmed"),
         (Mode::Plan | Mode::Active | Mode::Paused, set) => {
@@ -105,7 +111,12 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     if let Some(account) = &declared.service_account {
         healthy.push_str(&unguarded(account, declared.authors));
     }
-    sum(targets, "Accepted", |target| &target.accepted, ((ConditionReason::Resolved, healthy), ConditionReason::Discovering))
+    sum(
+        targets,
+        "Accepted",
+        |target| &target.accepted,
+        ((ConditionReason::Resolved, healthy), ConditionReason::Discovering),
+    )
 }
 
 fn authorized(targets: &[Target<'_>]) -> Verdict {
@@ -142,7 +153,12 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
     let mut parts: Vec<_> = empty.map(|target| target.warm.message.clone()).collect();
     parts.insert(0, format!("{} synced", required(targets)));
     let healthy = sentence::few(&parts, "targets without namespaces");
-    sum(targets, "Warm", |target| &target.warm, ((ConditionReason::Synced, healthy), ConditionReason::Pending))
+    sum(
+        targets,
+        "Warm",
+        |target| &target.warm,
+        ((ConditionReason::Synced, healthy), ConditionReason::Pending),
+    )
 }
 
 fn ready(
@@ -190,9 +206,11 @@ fn ready(
         (None, _) => Verdict::new(None, ConditionReason::Pending, warm.message.clone()),
         (Some(true), Some(false)) => not(ConditionReason::Stale, fresh.message.clone()),
         (Some(true), None) => Verdict::new(None, ConditionReason::Pending, fresh.message.clone()),
-        (Some(true), Some(true)) => {
-            Verdict::new(Some(true), ConditionReason::Ready, format!("{} warm and fresh", required(targets)))
-        }
+        (Some(true), Some(true)) => Verdict::new(
+            Some(true),
+            ConditionReason::Ready,
+            format!("{} warm and fresh", required(targets)),
+        ),
     }
 }
 
@@ -202,7 +220,11 @@ fn deadline_met(
     since_accepted: Duration,
 ) -> Verdict {
     let Some(deadline) = deadline else {
-        return Verdict::new(None, ConditionReason::NoDeadline, "spec.warmup.deadlineSeconds is not set");
+        return Verdict::new(
+            None,
+            ConditionReason::NoDeadline,
+            "spec.warmup.deadlineSeconds is not set",
+        );
     };
     let seconds = deadline.as_secs();
     match time_to_warm {
@@ -240,8 +262,10 @@ fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> V
             Verdict::new(Some(true), refusal.reason.into(), text)
         }
         (None, None) => Verdict::new(None, ConditionReason::Discovering, accepted.message.clone()),
-        (None, Some(_)) => {
-            Verdict::new(Some(false), ConditionReason::NotStalled, "nothing that only the author can change")
-        }
+        (None, Some(_)) => Verdict::new(
+            Some(false),
+            ConditionReason::NotStalled,
+            "nothing that only the author can change",
+        ),
     }
 }

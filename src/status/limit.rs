@@ -39,7 +39,8 @@ pub(super) fn within_limits(
         ),
         (true, Some(false) | None) => (None, "not listed completely yet"),
     };
-    let reason = if status.is_some() { ConditionReason::BelowLimits } else { ConditionReason::Measuring };
+    let reason =
+        if status.is_some() { ConditionReason::BelowLimits } else { ConditionReason::Measuring };
     voice.verdict(status, reason, text)
 }
 

@@ -62,7 +62,11 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
     let (status, reason, text) = if verified < open {
         (None, ConditionReason::Verifying, format!("{verified} of {open} cells verified"))
     } else if open == 0 && absent > 0 {
-        (None, ConditionReason::Verifying, "there is nothing to verify in a namespace that does not exist".into())
+        (
+            None,
+            ConditionReason::Verifying,
+            "there is nothing to verify in a namespace that does not exist".into(),
+        )
     } else {
         (Some(true), ConditionReason::Verified, format!("all of {open} cells verified"))
     };

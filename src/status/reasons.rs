@@ -106,9 +106,13 @@ pub(super) const fn of_fault(reason: Reason) -> FaultRow {
         Reason::Forbidden
         | Reason::Unauthorized
         | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound => (Some(CellState::Forbidden), ConditionReason::Forbidden, false),
+        | Reason::ServiceAccountNotFound => {
+            (Some(CellState::Forbidden), ConditionReason::Forbidden, false)
+        }
         Reason::NotServed => (Some(CellState::Missing), ConditionReason::ResourceNotFound, false),
-        Reason::NamespaceNotFound => (Some(CellState::Missing), ConditionReason::NamespaceNotFound, false),
+        Reason::NamespaceNotFound => {
+            (Some(CellState::Missing), ConditionReason::NamespaceNotFound, false)
+        }
         Reason::NotListable => (None, ConditionReason::ResourceNotFound, false),
         Reason::Unreachable | Reason::ServerError | Reason::Throttled => {
             (None, ConditionReason::ServerUnreachable, true)

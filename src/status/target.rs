@@ -146,9 +146,15 @@ fn warm(
     match &declared.resolved {
         None => return voice.verdict(None, ConditionReason::Pending, "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
-            return Verdict::new(Some(false), ConditionReason::ResourceNotFound, refusal.message.as_str());
+            return Verdict::new(
+                Some(false),
+                ConditionReason::ResourceNotFound,
+                refusal.message.as_str(),
+            );
         }
-        Some(Err(refusal)) => return Verdict::new(None, ConditionReason::Pending, refusal.message.as_str()),
+        Some(Err(refusal)) => {
+            return Verdict::new(None, ConditionReason::Pending, refusal.message.as_str());
+        }
         Some(Ok(_)) => {}
     }
     if mode == Mode::Plan {
@@ -176,7 +182,9 @@ fn warm(
         Some(Verdict::new(Some(false), of_fault(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
-    if mode == Mode::Paused && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing) {
+    if mode == Mode::Paused
+        && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing)
+    {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
         return voice.verdict(Some(false), ConditionReason::Paused, text);
     }
@@ -201,7 +209,11 @@ fn fresh(
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
-        None => voice.verdict(Some(true), ConditionReason::WatchesCurrent, "every watch is known to be current"),
+        None => voice.verdict(
+            Some(true),
+            ConditionReason::WatchesCurrent,
+            "every watch is known to be current",
+        ),
     }
 }
 

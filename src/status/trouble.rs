@@ -41,12 +41,7 @@ impl Voice<'_> {
     }
 
     /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
-    pub(super) fn refusal(
-        &self,
-        reason: Reason,
-        what: &str,
-        revoked: Option<Timestamp>,
-    ) -> String {
+    pub(super) fn refusal(&self, reason: Reason, what: &str, revoked: Option<Timestamp>) -> String {
         let subject = self.subject();
         let next = self.grant();
         match (reason, revoked) {
@@ -54,9 +49,9 @@ impl Voice<'_> {
                 "the API server does not accept the credentials of {subject} to {what}; check that its \
                  token is valid and that the account exists"
             ),
-            (Reason::TokenRequestDenied, _) => format!(
-                "kubewarm may not request tokens of {subject} to {what}; apply {next}"
-            ),
+            (Reason::TokenRequestDenied, _) => {
+                format!("kubewarm may not request tokens of {subject} to {what}; apply {next}")
+            }
             (Reason::ServiceAccountNotFound, _) => format!(
                 "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
             ),

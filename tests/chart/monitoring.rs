@@ -35,8 +35,7 @@ fn linked(mut rules: Value) -> Value {
 #[test]
 fn rules_and_dashboards_are_the_files_with_links_to_the_runbook() -> Outcome {
     let values = file("charts/kubewarm/ci/rules-dashboard-values.yaml");
-    let link =
-        json!({"type": "link", "title": "Runbook", "url": RUNBOOK, "icon": "doc", "targetBlank": true});
+    let link = json!({"type": "link", "title": "Runbook", "url": RUNBOOK, "icon": "doc", "targetBlank": true});
     for helm in helms()? {
         let rendered = render(&helm, &["--values", &values.to_string_lossy()])?;
         let spec = &rendered.only("PrometheusRule")?["spec"];

@@ -320,8 +320,7 @@ fn stale_data_is_served_only_with_eventual_consistency(scene: &Scene) -> Outcome
 }
 
 fn a_cold_store_is_rejected_at_once(scene: &Scene) -> Outcome {
-    let spec =
-        "{reads: {coldReadTimeoutSeconds: 0}, targets: [{name: all, resource: services}]}";
+    let spec = "{reads: {coldReadTimeoutSeconds: 0}, targets: [{name: all, resource: services}]}";
     let profile = Profile::apply(&scene.world, &scene.eventual, "cold", spec)?;
     profile.await_manifests()?;
     let path = format!("/api/v1/namespaces/{}/services", scene.eventual);

@@ -16,7 +16,8 @@ const TEXT: usize = 1_000;
 
 /// Creates `objects` `ConfigMaps`. The label `half` is alternately `a` and `b`.
 pub(crate) async fn fill(world: &World, namespace: &str, objects: usize) -> Outcome {
-    let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+    let client =
+        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     let made = futures::stream::iter(0..objects).map(async |number| {
         let mut random = fastrand::Rng::with_seed(number as u64);

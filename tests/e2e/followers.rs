@@ -178,7 +178,8 @@ async fn watching_clients_stay_consistent_during_faults() -> Outcome {
     let_read(&world, (WHERE, "reader"), None)?;
     let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
     profile.await_condition("Ready", "True", None, SOON)?;
-    let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+    let client =
+        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let reads = served.client(&token)?;
     let names = ["ConfigMap", "Lease", "Part"];
     let followers: Vec<_> = KINDS

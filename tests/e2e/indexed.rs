@@ -187,9 +187,7 @@ impl Scene<'_> {
 
     /// A profile in the team's namespace that declares `by-app` for another label.
     fn declare(&self, index: &str) -> Outcome {
-        let spec = format!(
-            "{{targets: [{{name: pods, resource: pods, indexes: [{index}]}}]}}"
-        );
+        let spec = format!("{{targets: [{{name: pods, resource: pods, indexes: [{index}]}}]}}");
         let profile = Profile::apply(self.world, self.team, "indexing", &spec)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         Ok(())

@@ -48,10 +48,7 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
     found.retain(|cell| is_big(cell, &namespace));
     assert_eq!(found, [] as [Value; 0], "the informer still exists");
     let rejections = ["limit=\"objects\""];
-    assert!(
-        Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &rejections)
-            > 0.0
-    );
+    assert!(Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &rejections) > 0.0);
 
     // The limit does not affect another profile's informer of the same kind.
     let other = Profile::apply(&world, &namespace, "unlimited", &format!("{{{TARGETS}}}"))?;

@@ -89,7 +89,10 @@ fn changes_missed_during_a_restart_cost_one_relist_and_are_detected_by_uid() -> 
         let metric = format!("kubewarm_upstream_{counted}_total");
         assert!((count(&operator, &metric, CONFIGMAPS)? - 1.0).abs() < 0.1, "{counted}");
     }
-    assert!(count(&operator, "kubewarm_upstream_relists_total", r#"resource="serviceaccounts""#)? <= 1.0);
+    assert!(
+        count(&operator, "kubewarm_upstream_relists_total", r#"resource="serviceaccounts""#)?
+            <= 1.0
+    );
     Ok(())
 }
 

@@ -144,7 +144,10 @@ fn problems_are_found_explained_and_fixed_by_the_printed_commands() -> Outcome {
     let (code, stdout, _) =
         kubewarm(admin, &["status", "web", "-n", &namespace, "--target", "settings"])?;
     assert_eq!(code, Some(0), "{stdout}");
-    assert!(stdout.starts_with(&format!("web -n {namespace} --target settings  warm\n")), "{stdout}");
+    assert!(
+        stdout.starts_with(&format!("web -n {namespace} --target settings  warm\n")),
+        "{stdout}"
+    );
 
     // The operator lacks a permission, the definition is older, and no replica holds the lease.
     world.cluster.run(["delete", "rolebinding", "kubewarm", "-n", NAMESPACE])?;
@@ -176,7 +179,10 @@ fn explained(world: &World, profile: &Profile<'_>) -> Outcome {
     let of = |target| ["status", "web", "-n", namespace, "--target", target];
     let (code, stdout, stderr) = kubewarm(admin, &of("settings"))?;
     assert_eq!(code, Some(1), "{stdout}{stderr}");
-    assert!(stdout.starts_with(&format!("web -n {namespace} --target settings  not warm\n")), "{stdout}");
+    assert!(
+        stdout.starts_with(&format!("web -n {namespace} --target settings  not warm\n")),
+        "{stdout}"
+    );
     assert_lines(
         &stdout,
         &[

@@ -57,9 +57,8 @@ fn a_scope_that_does_not_fit_the_kind_is_refused_with_the_one_that_does() -> Out
             "targets[t].scope.type: configmaps lives in namespaces; use another type than Cluster",
         ),
     ] {
-        let spec = format!(
-            "{{targets: [{{name: t, resource: {resource}, scope: {{type: {scope}}}}}]}}"
-        );
+        let spec =
+            format!("{{targets: [{{name: t, resource: {resource}, scope: {{type: {scope}}}}}]}}");
         assert_eq!(refused(&spec, name, "ScopeMismatch")?, expected);
     }
     Ok(())
@@ -118,14 +117,8 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
     fill(&world, &full, 4_000).await?;
     Operator::grant_reading(&world)?;
     let bound = AT_ONCE.to_string();
-    let flags = [
-        "--max-concurrent-lists",
-        &bound,
-        "--namespace-share",
-        "100",
-        "--list-strategy",
-        "list",
-    ];
+    let flags =
+        ["--max-concurrent-lists", &bound, "--namespace-share", "100", "--list-strategy", "list"];
     let _operator = Operator::start_with(&world, &flags)?;
     let targets: Vec<_> = (0..LISTS)
         .map(|n| {
@@ -136,10 +129,7 @@ async fn no_more_lists_run_at_once_than_the_process_may() -> Outcome {
             )
         })
         .collect();
-    let spec = format!(
-        "{{warmup: {{maxConcurrentLists: 64}}, targets: [{}]}}",
-        targets.join(", ")
-    );
+    let spec = format!("{{warmup: {{maxConcurrentLists: 64}}, targets: [{}]}}", targets.join(", "));
     let profile = Profile::apply(&world, NAMESPACE, "many", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     // The audit log is written after the answers.

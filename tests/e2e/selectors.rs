@@ -216,9 +216,7 @@ fn a_paused_profile_keeps_its_data_and_resumes_without_a_list() -> Outcome {
     };
     world.cluster.apply(&range("one"))?;
     let spec = |mode: &str| {
-        format!(
-            "{{mode: {mode}, targets: [{{name: ranges, resource: limitranges}}]}}"
-        )
+        format!("{{mode: {mode}, targets: [{{name: ranges, resource: limitranges}}]}}")
     };
     let profile = Profile::apply(world, &namespace, "ranges", &spec("Active"))?;
     profile.await_condition("Ready", "True", None, SOON)?;

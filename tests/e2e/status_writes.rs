@@ -8,9 +8,9 @@ use kubewarm::status::{
 use kubewarm_api::{
     model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, InformerCounts, Completeness, LatencyStatus, NamespaceRules,
-        PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope, ResolvedStatus,
-        TargetStatus,
+        AccessStatus, CacheProfileStatus, Completeness, InformerCounts, LatencyStatus,
+        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
+        ResolvedStatus, TargetStatus,
     },
 };
 use kubewarm_client::{Buckets, Connection, ConnectionOptions};
@@ -57,7 +57,8 @@ impl Subject {
     }
 
     fn sink(&self) -> Result<ApiServer, Failure> {
-        let connection = Connection::load(&ConnectionOptions::of_file(self.world.cluster.kubeconfig()))?;
+        let connection =
+            Connection::load(&ConnectionOptions::of_file(self.world.cluster.kubeconfig()))?;
         Ok(ApiServer::new(&connection.client(), "kubewarm-0", Buckets::default()))
     }
 

@@ -120,12 +120,8 @@ fn each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_print
     }
 
     // Unneeded permissions are excess. The status shows them only in the operator's namespace.
-    let tenant = Profile::apply(
-        &world,
-        broken,
-        "own",
-        "{targets: [{name: a, resource: configmaps}]}",
-    )?;
+    let tenant =
+        Profile::apply(&world, broken, "own", "{targets: [{name: a, resource: configmaps}]}")?;
     let more = ["create", "role", "more", "-n", broken, "--verb=get,list", "--resource=secrets"];
     world.cluster.run(more)?;
     let account = format!("--serviceaccount={NAMESPACE}:kubewarm");

@@ -127,7 +127,8 @@ async fn changes_during_a_comparison_are_no_differences() {
 #[tokio::test]
 async fn a_comparison_without_a_matching_list_has_no_effect() {
     for gone in [410, 500] {
-        let expected = if gone == 410 { ConsistencyResult::Skipped } else { ConsistencyResult::Failed };
+        let expected =
+            if gone == 410 { ConsistencyResult::Skipped } else { ConsistencyResult::Failed };
         let script = move |asked: &Asked| match asked.kind {
             Kind::First => {
                 Reply::refused(gone, if gone == 410 { "Expired" } else { "InternalError" })

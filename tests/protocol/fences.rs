@@ -80,8 +80,9 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         send(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(engine.shown(&pods.key), left);
-        let shut =
-            |of: &ResourceMetrics| of.upstream_watch_ends.with_label_values(&[WatchEnd::Shutdown]).get();
+        let shut = |of: &ResourceMetrics| {
+            of.upstream_watch_ends.with_label_values(&[WatchEnd::Shutdown]).get()
+        };
         assert_eq!(engine.count(shut), 1);
         let asked = (server.count(Kind::List), server.count(Kind::Watch));
         assert_eq!(asked, (1, 1), "no request is sent");

@@ -6,7 +6,7 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm_api::model::{ListStrategy, Reason};
-use kubewarm_cache::informer::{Phase, RelistReason, ListMethod, Timing, Verb};
+use kubewarm_cache::informer::{ListMethod, Phase, RelistReason, Timing, Verb};
 use std::time::{Duration, SystemTime};
 
 fn one(asked: &Asked) -> Reply {

@@ -44,8 +44,9 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
         assert_eq!(named(&report), ["ns/b"]);
         assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
     }
-    let counted =
-        |stage: Stage| engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get());
+    let counted = |stage: Stage| {
+        engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get())
+    };
     assert_eq!((counted(Stage::ListItem), counted(Stage::WatchObject)), (1, 1));
 }
 

@@ -31,10 +31,17 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
     .await;
     engine.until_shown(&pods.key, &["a@28"]).await;
     let relist = engine.until_watching(&pods.key).await.last_relist.unwrap();
-    assert_eq!((relist.reason, relist.replaced, relist.deleted_objects), (RelistReason::Gone, 1, 0));
-    let gone = engine.count(|of| of.upstream_relists.with_label_values(&[RelistReason::Gone]).get());
+    assert_eq!(
+        (relist.reason, relist.replaced, relist.deleted_objects),
+        (RelistReason::Gone, 1, 0)
+    );
+    let gone =
+        engine.count(|of| of.upstream_relists.with_label_values(&[RelistReason::Gone]).get());
     let replaced = engine.count(|of| of.upstream_relist_replaced_objects.get());
-    assert_eq!((gone, replaced, engine.count(|of| of.upstream_relist_deleted_objects.get())), (2, 1, 1));
+    assert_eq!(
+        (gone, replaced, engine.count(|of| of.upstream_relist_deleted_objects.get())),
+        (2, 1, 1)
+    );
     assert_eq!((engine.relists(), server.count(Kind::List)), (2, 3));
     let is_consistent = |list: &Asked| list.query("resourceVersion").is_empty();
     assert!(server.of(Kind::List).iter().all(is_consistent));
@@ -102,7 +109,8 @@ async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_th
     // Two reads are possible: the first informer can send its read before the last watch breaks.
     assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
     assert_eq!((server.count(Kind::List), engine.relists()), (8, 0));
-    let broken = engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Broken]).get());
+    let broken =
+        engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Broken]).get());
     assert_eq!(broken, 8);
 }
 

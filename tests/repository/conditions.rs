@@ -63,8 +63,7 @@ fn table<'e>(
     entries: impl Iterator<Item = &'e ReasonEntry>,
     of: fn(&ReasonEntry) -> &'static str,
 ) {
-    let _infallible =
-        write!(page, "| {first} | Reason | Cause | Next step |\n|---|---|---|---|\n");
+    let _infallible = write!(page, "| {first} | Reason | Cause | Next step |\n|---|---|---|---|\n");
     for entry in entries {
         let ReasonEntry { reason, cause, next, .. } = entry;
         let _infallible = writeln!(page, "| `{}` | `{reason}` | {cause} | {next} |", of(entry));

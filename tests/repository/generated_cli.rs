@@ -84,8 +84,7 @@ fn is_shared(argument: &Arg) -> bool {
 fn section(command: &Command) -> String {
     let name = command.get_bin_name().expect("the command has been built").to_owned();
     let is_run = command.get_name() == "run";
-    let is_shown =
-        |argument: &Arg| argument.get_id() != "help" && (is_run || !is_shared(argument));
+    let is_shown = |argument: &Arg| argument.get_id() != "help" && (is_run || !is_shared(argument));
     format!("\n## {name}\n\n{}", code_block(command.clone(), is_shown))
 }
 

@@ -19,7 +19,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, Relist, RelistReason, ListMethod, Warmed},
+    informer::{CellFault, CellReport, ListMethod, Phase, Relist, RelistReason, Warmed},
     store::Usage,
 };
 use kubewarm_client::Served;

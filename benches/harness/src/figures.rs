@@ -282,7 +282,7 @@ pub const FIGURES: [Figure; 48] = [
         Source::Ratio("reads.keep.informer.seconds", "reads.keep.api.informer.seconds"),
     ),
     milliseconds(
-        "1,000 watches of pods, 20 changes a second: from the write until the client receives it, p99",
+        "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",
         250.0,
         "watchers.lag.p99_seconds",
         "watchers",

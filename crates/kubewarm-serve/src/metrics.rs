@@ -5,8 +5,9 @@ use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::{Mutex, RwLock};
 use prometheus::{
-    HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Registry, register_histogram_vec_with_registry,
-    register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
+    HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Registry,
+    register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
+    register_int_gauge_vec_with_registry,
 };
 use std::{
     collections::{HashMap, HashSet},

@@ -25,16 +25,15 @@ pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
 
 /// Returns `error` with the API server's message.
 fn failure(text: &str, error: FieldSelectorError) -> Failure {
-    let invalid = |reason: String| {
-        Failure::bad_request(format!("invalid field selector: {reason}"))
-    };
+    let invalid =
+        |reason: String| Failure::bad_request(format!("invalid field selector: {reason}"));
     match error {
         FieldSelectorError::Count { limit, .. } => {
             Failure::too_much("field", limit, "requirements")
         }
-        FieldSelectorError::Operator(term) => Failure::bad_request(format!(
-            "invalid selector: '{text}'; can't understand '{term}'"
-        )),
+        FieldSelectorError::Operator(term) => {
+            Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'"))
+        }
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }

@@ -252,7 +252,9 @@ fn outcome(found: &Result<Found, Fault>) -> MetricOutcome {
         Ok(Found::Access(Input::Reviewed { refused, .. })) if refused.is_empty() => {
             MetricOutcome::Success
         }
-        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => MetricOutcome::Rejected,
+        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => {
+            MetricOutcome::Rejected
+        }
         Ok(Found::Access(_)) | Err(_) => MetricOutcome::Error,
     }
 }

@@ -116,8 +116,8 @@ fn cluster(args: &CacheArgs, profile: Option<&ProfileRef>, authority: String) ->
         Some(url) => url.to_string(),
         None => format!("https://{service}"),
     };
-    let path = profile
-        .map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
+    let path =
+        profile.map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
     // The Secret's certificate contains the Service's name. A certificate from a file can have any name.
     let is_of_secret = args.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
@@ -187,14 +187,13 @@ mod tests {
         assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
         assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
 
-        let found = of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");
+        let found =
+            of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");
         assert_eq!(found.server.as_deref(), Some("https://localhost:8443"));
         assert_eq!(found.tls_server_name.as_deref(), Some("kw.ops.svc"));
 
-        let found = of(
-            "--cache-server https://[::1]:8443/ --cache-tls-server-name cache.example \
-             --cache-profile b --cache-profile-namespace a",
-        );
+        let found = of("--cache-server https://[::1]:8443/ --cache-tls-server-name cache.example \
+             --cache-profile b --cache-profile-namespace a");
         assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
         assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
     }

@@ -34,7 +34,9 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     let what = match served {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) if answer.status.is_success() => {
-            format!("cacheprofiles.{GROUP}/{VERSION} is served; whether by the definition of this version")
+            format!(
+                "cacheprofiles.{GROUP}/{VERSION} is served; whether by the definition of this version"
+            )
         }
         Ok(_) | Err(_) => format!("whether cacheprofiles.{GROUP} is served"),
     };

@@ -45,9 +45,8 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
             let [review, apply] = grant(profile);
             ReportRow::bad(format!("{title}: {message}")).next(review).next(apply)
         }
-        (_, "LimitExceeded" | "InvalidSpec") => {
-            ReportRow::bad(format!("{title}: {message}")).next(format!("kubectl edit cprof {of_it}"))
-        }
+        (_, "LimitExceeded" | "InvalidSpec") => ReportRow::bad(format!("{title}: {message}"))
+            .next(format!("kubectl edit cprof {of_it}")),
         _ => {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
             let target = troubled.filter(|target| is_dns_label(&target.name));

@@ -83,7 +83,8 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let declared = controller::outlook(profile, home, &self.served, &found, ListPolicy::default());
+        let declared =
+            controller::outlook(profile, home, &self.served, &found, ListPolicy::default());
         let refusals =
             declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
         outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));

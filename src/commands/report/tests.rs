@@ -154,9 +154,8 @@ fn a_report_without_data_is_printed_as_sections() {
 
 #[test]
 fn names_are_printed_one_per_line() {
-    let names = |names: Option<Vec<String>>| {
-        render(&Report { names, ..Report::default() }, Format::Names)
-    };
+    let names =
+        |names: Option<Vec<String>>| render(&Report { names, ..Report::default() }, Format::Names);
     assert_eq!(names(Some(vec!["pod/a".into(), "pod/b".into()])).unwrap(), "pod/a\npod/b\n");
     assert_eq!(names(Some(Vec::new())).unwrap(), "");
     assert!(names(None).unwrap_err().to_string().contains("has no names"));

@@ -96,8 +96,7 @@ fn an_informer_with_complete_secrets_serves_no_target_without_them() {
     let whole = secrets("Allow", "Full", "web");
     let mut settings = targets(&["configmaps"]);
     settings["targets"][0]["name"] = json!("secrets");
-    let less =
-        [secrets("Deny", "Metadata", "web"), secrets("Allow", "Metadata", "web"), settings];
+    let less = [secrets("Deny", "Metadata", "web"), secrets("Allow", "Metadata", "web"), settings];
     for after in &less {
         for is_noticed in [true, false] {
             let outcome = edit(&whole, after, is_noticed);

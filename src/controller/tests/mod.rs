@@ -25,8 +25,8 @@ use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, ListPolicy, Mode, ProfileRef, Reason,
-        Refusal, RefusalReason, Resource, ResourceInfo, Watched,
+        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, ListPolicy, Mode, ProfileRef,
+        Reason, Refusal, RefusalReason, Resource, ResourceInfo, Watched,
     },
     v1alpha1::CacheProfile,
 };

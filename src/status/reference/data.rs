@@ -1,6 +1,6 @@
 //! Reasons of the conditions about data: `Warm`, `Fresh` and `WithinLimits`.
 
-use super::{GRANT, NOTHING, RAISE, WAIT, ReasonRow};
+use super::{GRANT, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;
 
 /// By condition, the gravest first.
@@ -11,7 +11,8 @@ pub(super) const DATA: &[ReasonRow] = &[
         ConditionReason::Forbidden,
         "The API server refuses the first list or its watch.",
         GRANT,
-    ).told("PermissionsMissing", Some("PermissionsGranted")),
+    )
+    .told("PermissionsMissing", Some("PermissionsGranted")),
     ReasonRow::new(
         "Warm",
         "False",
@@ -25,7 +26,8 @@ pub(super) const DATA: &[ReasonRow] = &[
         ConditionReason::NamespaceNotFound,
         "A namespace of the target does not exist.",
         "Create the namespace, or remove it from the scope.",
-    ).told("NamespaceNotFound", None),
+    )
+    .told("NamespaceNotFound", None),
     ReasonRow::new(
         "Warm",
         "False",
@@ -123,14 +125,16 @@ pub(super) const DATA: &[ReasonRow] = &[
         ConditionReason::MemoryExceeded,
         "The target needs more memory than a limit allows.",
         RAISE,
-    ).told("LimitExceeded", Some("WithinLimits")),
+    )
+    .told("LimitExceeded", Some("WithinLimits")),
     ReasonRow::new(
         "WithinLimits",
         "False",
         ConditionReason::ObjectsExceeded,
         "The target has more objects than a limit allows.",
         RAISE,
-    ).told("LimitExceeded", Some("WithinLimits")),
+    )
+    .told("LimitExceeded", Some("WithinLimits")),
     ReasonRow::new(
         "WithinLimits",
         "Unknown",

@@ -81,17 +81,52 @@ const EVENTS: &[[&str; 4]] = &[
     [NORMAL, READY, "All required targets are warm and fresh.", NOTHING],
     [WARNING, NOT_READY, "`Ready` became `False`; the note has the reason.", LOOK],
     [WARNING, REFUSED, "`Stalled` became `True`: only an edit of the profile helps.", EDIT],
-    [WARNING, "KindUnknown", "The API server does not serve the kind of a target.", "Install its CRD or API service."],
+    [
+        WARNING,
+        "KindUnknown",
+        "The API server does not serve the kind of a target.",
+        "Install its CRD or API service.",
+    ],
     [NORMAL, "KindServed", "The API server serves the kind of a target again.", NOTHING],
-    [WARNING, "AccessRevoked", "The API server refuses a list or a watch that it allowed before.", GRANT],
+    [
+        WARNING,
+        "AccessRevoked",
+        "The API server refuses a list or a watch that it allowed before.",
+        GRANT,
+    ],
     [NORMAL, "AccessReturned", "The API server allows every list and watch again.", NOTHING],
-    [WARNING, "PermissionsMissing", "The API server refuses the first list of a target or its watch.", GRANT],
-    [NORMAL, "PermissionsGranted", "A target became warm after permissions had been missing.", NOTHING],
-    [WARNING, "NamespaceNotFound", "A namespace of a target does not exist.", "Create the namespace, or remove it from the scope."],
+    [
+        WARNING,
+        "PermissionsMissing",
+        "The API server refuses the first list of a target or its watch.",
+        GRANT,
+    ],
+    [
+        NORMAL,
+        "PermissionsGranted",
+        "A target became warm after permissions had been missing.",
+        NOTHING,
+    ],
+    [
+        WARNING,
+        "NamespaceNotFound",
+        "A namespace of a target does not exist.",
+        "Create the namespace, or remove it from the scope.",
+    ],
     [WARNING, "LimitExceeded", "A limit stopped a target.", RAISE],
     [NORMAL, "WithinLimits", "A target that a limit had stopped fits again.", NOTHING],
-    [WARNING, ROLLED_BACK, "Resource versions went back, as after a restore of etcd.", "Check the API server's backups; kubewarm has listed the objects again."],
-    [WARNING, INCONSISTENT, "A comparison found other objects than the API server has.", "Report it with the log; kubewarm has listed the objects again."],
+    [
+        WARNING,
+        ROLLED_BACK,
+        "Resource versions went back, as after a restore of etcd.",
+        "Check the API server's backups; kubewarm has listed the objects again.",
+    ],
+    [
+        WARNING,
+        INCONSISTENT,
+        "A comparison found other objects than the API server has.",
+        "Report it with the log; kubewarm has listed the objects again.",
+    ],
 ];
 
 /// The reasons of all conditions; those of one condition with the gravest first.
@@ -156,22 +191,59 @@ pub fn reference() -> Reference {
 const fn fault(reason: Reason) -> [&'static str; 2] {
     match reason {
         Reason::Forbidden => ["The API server refuses the request with 403.", GRANT],
-        Reason::Unauthorized => ["The API server does not accept the credentials and answers 401.", "Check that the token is valid and that the account exists."],
-        Reason::NotServed => ["The API server does not serve the kind and answers 404.", "Install the CRD or API service; the target then starts by itself."],
-        Reason::NamespaceNotFound => ["The namespace does not exist.", "Create the namespace, or remove it from the scope."],
-        Reason::NotListable => ["The kind has no such verb; the API server answers 405.", "Remove the target."],
+        Reason::Unauthorized => [
+            "The API server does not accept the credentials and answers 401.",
+            "Check that the token is valid and that the account exists.",
+        ],
+        Reason::NotServed => [
+            "The API server does not serve the kind and answers 404.",
+            "Install the CRD or API service; the target then starts by itself.",
+        ],
+        Reason::NamespaceNotFound => {
+            ["The namespace does not exist.", "Create the namespace, or remove it from the scope."]
+        }
+        Reason::NotListable => {
+            ["The kind has no such verb; the API server answers 405.", "Remove the target."]
+        }
         Reason::Gone => ["The resource version or the continue token is too old.", WAIT],
         Reason::Unsupported => ["The API server rejects a parameter of the request.", WAIT],
-        Reason::Throttled => ["The API server answers 429.", "Look at the API server's flow control if this lasts."],
-        Reason::ServerError => ["The API server answers with a 5xx code or an unexpected one.", "Check the API server if this lasts."],
-        Reason::Unreachable => ["The connection fails or breaks.", "Check the API server and the network."],
-        Reason::TimedOut => ["The API server sends no headers, or no data, in time.", "Check the API server and the network."],
-        Reason::Malformed => ["The answer does not follow the protocol.", "Look for a proxy between kubewarm and the API server."],
-        Reason::TooLarge => ["One object or one line is larger than kubewarm accepts.", "Find the object, and make it smaller."],
-        Reason::ClosedAtOnce => ["The watch ends at once, again and again.", "Check the API server, and proxies between it and kubewarm."],
-        Reason::TokenRequestDenied => ["kubewarm may not request tokens of the profile's ServiceAccount.", GRANT],
-        Reason::ServiceAccountNotFound => ["The profile's ServiceAccount does not exist.", "Create the ServiceAccount; the target then starts by itself."],
-        Reason::Unverified => ["No list or watch has confirmed the permission for too long.", "Check the API server; the data is served again after the next confirmation."],
+        Reason::Throttled => {
+            ["The API server answers 429.", "Look at the API server's flow control if this lasts."]
+        }
+        Reason::ServerError => [
+            "The API server answers with a 5xx code or an unexpected one.",
+            "Check the API server if this lasts.",
+        ],
+        Reason::Unreachable => {
+            ["The connection fails or breaks.", "Check the API server and the network."]
+        }
+        Reason::TimedOut => [
+            "The API server sends no headers, or no data, in time.",
+            "Check the API server and the network.",
+        ],
+        Reason::Malformed => [
+            "The answer does not follow the protocol.",
+            "Look for a proxy between kubewarm and the API server.",
+        ],
+        Reason::TooLarge => [
+            "One object or one line is larger than kubewarm accepts.",
+            "Find the object, and make it smaller.",
+        ],
+        Reason::ClosedAtOnce => [
+            "The watch ends at once, again and again.",
+            "Check the API server, and proxies between it and kubewarm.",
+        ],
+        Reason::TokenRequestDenied => {
+            ["kubewarm may not request tokens of the profile's ServiceAccount.", GRANT]
+        }
+        Reason::ServiceAccountNotFound => [
+            "The profile's ServiceAccount does not exist.",
+            "Create the ServiceAccount; the target then starts by itself.",
+        ],
+        Reason::Unverified => [
+            "No list or watch has confirmed the permission for too long.",
+            "Check the API server; the data is served again after the next confirmation.",
+        ],
         Reason::Internal => ["A task of kubewarm panicked: a bug.", "Report it with the log."],
     }
 }
@@ -183,7 +255,8 @@ mod tests {
 
     #[test]
     fn each_reason_stands_once_under_a_condition_that_there_is() {
-        let distinct: BTreeSet<_> = rows().map(|row| (row.condition, row.reason.as_str())).collect();
+        let distinct: BTreeSet<_> =
+            rows().map(|row| (row.condition, row.reason.as_str())).collect();
         assert_eq!(distinct.len(), rows().count());
         assert!(rows().all(|row| CONDITION_TYPES.contains(&row.condition)));
     }

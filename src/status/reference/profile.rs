@@ -1,6 +1,6 @@
 //! Reasons of the conditions that only profiles have, and of `Accepted`.
 
-use super::{EDIT, GRANT, LOOK, NOTHING, RAISE, WAIT, ReasonRow};
+use super::{EDIT, GRANT, LOOK, NOTHING, RAISE, ReasonRow, WAIT};
 use crate::status::reasons::ConditionReason;
 
 /// By condition, the gravest first.
@@ -130,7 +130,8 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         ConditionReason::UnknownResource,
         "The API server does not serve the kind.",
         "Install its CRD or API service; the target then starts by itself.",
-    ).told("KindUnknown", Some("KindServed")),
+    )
+    .told("KindUnknown", Some("KindServed")),
     ReasonRow::new(
         "Accepted",
         "Unknown",
@@ -151,7 +152,8 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         ConditionReason::AccessRevoked,
         "The API server refuses a list or a watch that it allowed before.",
         GRANT,
-    ).told("AccessRevoked", Some("AccessReturned")),
+    )
+    .told("AccessRevoked", Some("AccessReturned")),
     ReasonRow::new(
         "Authorized",
         "False",

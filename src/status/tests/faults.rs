@@ -145,5 +145,8 @@ fn the_command_is_named_before_the_manifests_are_known() {
         world.cells.get(key).cloned().unwrap_or_default()
     });
     let text = message(&status.conditions, "Ready");
-    assert!(text.ends_with("as kubewarm; apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
+    assert!(
+        text.ends_with("as kubewarm; apply what `kubectl warm rbac checkout -n shop` prints"),
+        "{text}"
+    );
 }

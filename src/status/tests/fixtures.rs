@@ -14,7 +14,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, ListMethod, Verb, Warmed},
+    informer::{CellFault, CellReport, ListMethod, Phase, Verb, Warmed},
     store::Usage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};

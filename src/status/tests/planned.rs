@@ -61,7 +61,8 @@ fn the_forecast_is_reported_until_the_next_one_replaces_it() {
     assert_eq!((plan.informers, plan.objects), (Some(1), Some(7)));
     assert_eq!(plan.missing_permissions, Some(1));
     let text = message(&first.conditions, "Ready");
-    for part in ["at least 1 informers", "7 objects", "1 permissions are missing", "pods: too many"] {
+    for part in ["at least 1 informers", "7 objects", "1 permissions are missing", "pods: too many"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     let second = status(&world, None, Some(&first));

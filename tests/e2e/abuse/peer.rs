@@ -86,7 +86,8 @@ impl Answer {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").ok_or("an unfinished head")?;
+        let end =
+            bytes.windows(4).position(|end| end == b"\r\n\r\n").ok_or("an unfinished head")?;
         let (head, body) = bytes.split_at(end + 4);
         let head = String::from_utf8(head.to_vec())?.to_lowercase();
         let code = head.split(' ').nth(1).ok_or("no code")?.parse()?;

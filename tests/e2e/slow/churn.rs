@@ -188,7 +188,8 @@ async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outc
     world.cluster.apply(&namespaces.join("\n---\n"))?;
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
-    let client = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+    let client =
+        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
     let author = Author { client: client.clone() };
     let resident = |name: &str| {
         let spec = "{targets: [{name: settings, resource: configmaps}]}";

@@ -275,9 +275,8 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
     let undeclared = [("pod", "kubewarm"), ("resource", "pods")];
     await_alert(prometheus, "KubewarmReadsUndeclared", &undeclared, SOON)?;
     let others = prometheus.alerts()?.into_iter();
-    let unanswered: Vec<_> = others
-        .filter(|alert| alert["labels"]["alertname"] == "KubewarmReadErrors")
-        .collect();
+    let unanswered: Vec<_> =
+        others.filter(|alert| alert["labels"]["alertname"] == "KubewarmReadErrors").collect();
     assert!(unanswered.is_empty(), "a profile lacks permission: {unanswered:#?}");
     let steady = format!("/api/v1/namespaces/{}/configmaps", Scene::OTHER);
     read(served, &scene.token, 20, &steady, 200)?;

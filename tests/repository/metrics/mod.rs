@@ -13,15 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot, TlsListener};
 use kubewarm_api::{
     model::{
-        CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode, ProfileRef,
-        Projection, Reason, Resource, ResourceVersion,
+        CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode,
+        ProfileRef, Projection, Reason, Resource, ResourceVersion,
     },
     v1alpha1::{CONDITION_TYPES, CacheProfileStatus, InformerCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
-        CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, Phase, RelistReason, Stage,
-        ListMethod, Verb, Warmed, WatchEnd,
+        CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, ListMethod, Phase,
+        RelistReason, Stage, Verb, Warmed, WatchEnd,
     },
     store::Usage,
 };

@@ -10,8 +10,8 @@ use kubewarm::{
 };
 use kubewarm_api::model::{DecisionSource, Measure, MetricOutcome, Mode, Verb};
 use kubewarm_cache::informer::{
-    CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, OTHER, RESOURCE_LABELS, RelistReason, Stage,
-    ListMethod, WatchEnd, code_label,
+    CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, ListMethod, OTHER, RESOURCE_LABELS,
+    RelistReason, Stage, WatchEnd, code_label,
 };
 use kubewarm_serve::{
     callers::ReadLimit,

@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 /// Each file, with the titles of its rows.
 const DASHBOARDS: [(&str, &[&str]); 3] = [
     ("charts/kubewarm/files/dashboard-overview.json", &[]),
-    ("charts/kubewarm/files/dashboard-reads.json", &["Traffic", "Client watches", "Access and limits"]),
+    (
+        "charts/kubewarm/files/dashboard-reads.json",
+        &["Traffic", "Client watches", "Access and limits"],
+    ),
     (
         "charts/kubewarm/files/dashboard-upstream.json",
         &["Lists and warm-up", "Watches", "Freshness", "Access", "Process"],
@@ -58,7 +61,8 @@ impl Dashboard {
     /// The queries of panels, annotations and variables.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = String> {
         let panels = self.targets().map(|target| text(&target["expr"]).to_owned());
-        let annotations = self.list("/annotations/list").iter().filter_map(|it| it["expr"].as_str());
+        let annotations =
+            self.list("/annotations/list").iter().filter_map(|it| it["expr"].as_str());
         let variables = self.variables().iter().filter(|it| it["type"] == "query").map(|it| {
             let query = text(&it["query"]["query"]);
             let inner = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
@@ -92,7 +96,10 @@ fn each_dashboard_has_the_form_that_grafana_10_requires() {
         assert!(uids.insert(text(&json["uid"]).to_owned()), "{file}: the uid occurs twice");
         let is_source = |variable: &&Value| variable["type"] == "datasource";
         let source = dashboard.variables().iter().find(is_source).expect("a data source variable");
-        assert_eq!((&source["name"], &source["query"]), (&"datasource".into(), &"prometheus".into()));
+        assert_eq!(
+            (&source["name"], &source["query"]),
+            (&"datasource".into(), &"prometheus".into())
+        );
         let variables = dashboard.variables().iter().filter(|it| !is_source(it));
         for one in dashboard.panels().chain(variables).chain(dashboard.targets()) {
             assert_eq!(one["datasource"]["uid"], "${datasource}", "{file}: {one}");
@@ -146,7 +153,8 @@ fn each_query_selects_the_cluster() {
         for expression in dashboard.expressions() {
             for selector in promql::names(&expression).selectors {
                 // Without matchers it is the right side of `and on (cluster, …)`, or finds the clusters.
-                let is_for_all = selector.metric == "kubewarm_build_info" && selector.matchers.is_empty();
+                let is_for_all =
+                    selector.metric == "kubewarm_build_info" && selector.matchers.is_empty();
                 let is_selected = selector.matchers.contains(&cluster);
                 assert!(is_selected || is_for_all, "{}: {expression}", dashboard.file);
             }

@@ -13,7 +13,8 @@ const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severit
 /// The expressions of the rules and the dashboards.
 fn expressions(rules: &Rules) -> impl Iterator<Item = String> {
     let dashboards = Dashboard::all().into_iter();
-    let of_dashboards: Vec<_> = dashboards.flat_map(|it| it.expressions().collect::<Vec<_>>()).collect();
+    let of_dashboards: Vec<_> =
+        dashboards.flat_map(|it| it.expressions().collect::<Vec<_>>()).collect();
     rules.all().map(|rule| rule.expr.clone()).chain(of_dashboards)
 }
 

@@ -102,8 +102,9 @@ impl FieldSelector {
         }
         let requirements = parts.into_iter().map(|(field, equals, value)| {
             let checked = FieldRequirement::new(field, equals, &value);
-            checked.map_err(|invalid| {
-                FieldSelectorError::Requirement { field: field.to_owned(), invalid }
+            checked.map_err(|invalid| FieldSelectorError::Requirement {
+                field: field.to_owned(),
+                invalid,
             })
         });
         Ok(Self { requirements: requirements.collect::<Result<_, _>>()? })

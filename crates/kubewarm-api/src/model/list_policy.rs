@@ -15,9 +15,7 @@ pub struct ListPolicy {
 }
 
 /// List requests to try. All strategies end with a paged list.
-#[derive(
-    Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::VariantNames,
-)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ListStrategy {
     /// API servers before 1.33: only a paged list. Later: a list, a watch list, then a paged list.

@@ -58,6 +58,5 @@ pub use self::{
     version::ResourceVersion,
 };
 pub use crate::v1alpha1::{
-    Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator,
-    Requirement, SecretData,
+    Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator, Requirement, SecretData,
 };

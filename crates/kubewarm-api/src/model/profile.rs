@@ -143,8 +143,8 @@ fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duratio
 mod tests {
     use super::*;
     use crate::model::{
-        Consistency, FieldPath, Index, ManagedFields, Projection, Requirement,
-        SecretData, TargetScope,
+        Consistency, FieldPath, Index, ManagedFields, Projection, Requirement, SecretData,
+        TargetScope,
     };
 
     fn parse(spec: &str) -> Result<ValidatedProfile, Invalid> {
@@ -247,9 +247,8 @@ mod tests {
 
     #[test]
     fn read_settings_are_parsed() {
-        let profile = |reads| {
-            parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"))
-        };
+        let profile =
+            |reads| parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"));
         let terms = |reads| profile(reads).unwrap().reads;
         let of = |consistency, seconds| ReadTerms {
             consistency,

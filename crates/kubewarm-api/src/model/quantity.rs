@@ -103,9 +103,29 @@ mod tests {
     #[test]
     fn invalid_negative_and_too_large_quantities_are_rejected() {
         let rejected = [
-            "", ".", "-", "Mi", "-1", "-1m", "1 Mi", " 1", "1.2.3", "1mi", "1Ki2", "1e", "1e1.5",
-            "1e99999999999", "1e60", "16Ei", "18446744073709551616", "9999999999E", "+-1", "\u{b2}",
-            "lots", "NaN", "0x10",
+            "",
+            ".",
+            "-",
+            "Mi",
+            "-1",
+            "-1m",
+            "1 Mi",
+            " 1",
+            "1.2.3",
+            "1mi",
+            "1Ki2",
+            "1e",
+            "1e1.5",
+            "1e99999999999",
+            "1e60",
+            "16Ei",
+            "18446744073709551616",
+            "9999999999E",
+            "+-1",
+            "\u{b2}",
+            "lots",
+            "NaN",
+            "0x10",
         ];
         for text in rejected {
             assert_eq!(parse_quantity(text), None, "{text}");

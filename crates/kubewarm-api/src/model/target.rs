@@ -103,8 +103,7 @@ impl Target {
             v1alpha1::ProjectionType::Full => Projection::Full(managed_fields),
             v1alpha1::ProjectionType::Metadata => Projection::Metadata(managed_fields),
         };
-        let secret_data =
-            if of.is_secrets() { target.secret_data } else { SecretData::Deny };
+        let secret_data = if of.is_secrets() { target.secret_data } else { SecretData::Deny };
         if of.is_secrets()
             && matches!(projection, Projection::Full(_))
             && secret_data == SecretData::Deny

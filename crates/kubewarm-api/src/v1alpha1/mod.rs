@@ -14,8 +14,8 @@ pub use self::{
     limits::{Limits, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode,
-        OnAccessLost, ReadSettings, Warmup,
+        CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode, OnAccessLost, ReadSettings,
+        Warmup,
     },
     schema::CONDITION_TYPES,
     status::{
@@ -23,9 +23,8 @@ pub use self::{
         ResolvedScope, ResolvedStatus, TargetStatus,
     },
     target::{
-        Index, LabelSelector, LabelSelectorTerm, ManagedFields,
-        Operator, Projection, ProjectionType, Requirement, Scope, ScopeType,
-        SecretData, Target,
+        Index, LabelSelector, LabelSelectorTerm, ManagedFields, Operator, Projection,
+        ProjectionType, Requirement, Scope, ScopeType, SecretData, Target,
     },
 };
 

@@ -166,10 +166,7 @@ impl Informer {
     /// A complete snapshot, including the size of the store and the latencies of the last five
     /// minutes.
     pub(super) fn report(&self) -> CellReport {
-        let report = CellReport {
-            usage: self.reader.usage(),
-            ..self.glance()
-        };
+        let report = CellReport { usage: self.reader.usage(), ..self.glance() };
         self.status().detailed(report)
     }
 

@@ -35,9 +35,8 @@ impl Task {
     /// checks. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
         let period = self.informer.tuning(|tuning| tuning.consistency_check_period);
-        let due = period.and_then(|period| {
-            self.compared_at.checked_add(period.mul_f64(self.compared_part))
-        });
+        let due = period
+            .and_then(|period| self.compared_at.checked_add(period.mul_f64(self.compared_part)));
         async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -80,7 +79,11 @@ impl Task {
                 }
                 if page.token.is_empty() {
                     let is_equal = held.matches(&listed);
-                    return if is_equal { ConsistencyResult::Equal } else { ConsistencyResult::Different };
+                    return if is_equal {
+                        ConsistencyResult::Equal
+                    } else {
+                        ConsistencyResult::Different
+                    };
                 }
                 token = page.token;
             }

@@ -1,7 +1,7 @@
 //! Lists an informer's objects into its store: whole, as a stream or in pages.
 
 use super::{
-    Relist, RelistReason, Stage, ListMethod, Undecodable, Verb,
+    ListMethod, Relist, RelistReason, Stage, Undecodable, Verb,
     endpoint::Part,
     metadata::ListMeta,
     split::{ListSplitter, MAX_OBJECT, Piece},
@@ -11,7 +11,9 @@ use super::{
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, Fault, MetricOutcome, Outcome, Reason, Reread, ResourceVersion, Tuning};
+use kubewarm_api::model::{
+    Delta, Fault, MetricOutcome, Outcome, Reason, Reread, ResourceVersion, Tuning,
+};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -48,8 +50,10 @@ impl Task {
         let shared = Arc::clone(&self.shared);
         // This can send a request for the server's version. It runs without a slot, so a slow
         // server does not delay other lists.
-        let mut order =
-            shared.strategies.order(&shared.operator, &self.informer.key, tuning.lists.strategy).await;
+        let mut order = shared
+            .strategies
+            .order(&shared.operator, &self.informer.key, tuning.lists.strategy)
+            .await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
         self.informer.enter(Step::Listing);
         let reread = match why {
@@ -123,7 +127,8 @@ impl Task {
         }
         if let Some(reason) = why {
             self.metrics.count_relist(reason, replaced, removed);
-            let relist = Relist { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
+            let relist =
+                Relist { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
             self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
                 cell = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"

@@ -54,8 +54,8 @@ pub use self::{
     proof::{Proof, Proofs},
     registry::{Bounds, Registry, Reports},
     report::{
-        CellFault, CellReport, EventKind, Loss, Phase, Quantiles, Relist, RelistReason, Stage,
-        ListMethod, Undecodable, Warmed, WatchEnd,
+        CellFault, CellReport, EventKind, ListMethod, Loss, Phase, Quantiles, Relist, RelistReason,
+        Stage, Undecodable, Warmed, WatchEnd,
     },
     sample::{Depth, Looked, look, try_cell},
     strategy::Strategies,

@@ -1,7 +1,7 @@
 //! The status that an informer's task records, and that reports and statuses read.
 
 use super::{
-    CellFault, CellReport, Phase, RelistReason, ListMethod, Undecodable, Verb, Warmed,
+    CellFault, CellReport, ListMethod, Phase, RelistReason, Undecodable, Verb, Warmed,
     latency::LatencyWindow, state::Step,
 };
 use jiff::Timestamp;

@@ -137,10 +137,7 @@ impl ReadLimit {
     }
 
     /// The refusal where permits are exhausted: those of one caller, or all.
-    pub(super) const fn reached(
-        exhausted: Exhausted,
-        (all, of_one): (Self, Self),
-    ) -> Refused {
+    pub(super) const fn reached(exhausted: Exhausted, (all, of_one): (Self, Self)) -> Refused {
         Refused::Limited(match exhausted {
             Exhausted::Key => of_one,
             Exhausted::All => all,

@@ -89,7 +89,8 @@ impl<'a> Coverage<'a> {
     /// Returns the strictest access-loss policy for a watch of this informer. `None` ends the watch: no profile
     /// serves the informer any more, or one of `indexes` has changed.
     pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
-        let is_same = |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
+        let is_same =
+            |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
         let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
         let goes_on =
             !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);

@@ -7,8 +7,8 @@ use super::{
 use jiff::Timestamp;
 use kubewarm_api::model::{
     AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
-    Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms,
-    Resource, ResourceInfo, SecretData,
+    Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
+    ResourceInfo, SecretData,
 };
 use kubewarm_cache::informer::{CellReport, Phase};
 use kubewarm_client::Definition;

@@ -78,11 +78,8 @@ impl ReadApi {
             }
         };
         let code = response.status().as_u16();
-        let outcome = if is_rejection {
-            MetricOutcome::Rejected
-        } else {
-            MetricOutcome::of_status(code)
-        };
+        let outcome =
+            if is_rejection { MetricOutcome::Rejected } else { MetricOutcome::of_status(code) };
         let resource = resource.as_ref();
         let observed = ObservedResponse { handler, resource, code, outcome, source };
         self.metrics.observe_response(&observed, began.elapsed());

@@ -141,7 +141,9 @@ impl WatchReview {
                 self.due = Instant::now() + REVIEW;
             }
             // The review has no result, so the last permission stays valid for a while.
-            Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => self.due = Instant::now() + RETRY,
+            Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => {
+                self.due = Instant::now() + RETRY
+            }
             Ok(Err(_)) | Err(_) => return false,
         }
         Instant::now() < self.end()

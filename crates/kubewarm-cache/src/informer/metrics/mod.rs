@@ -108,7 +108,10 @@ mod tests {
         }
         assert_eq!(metrics.all().len(), MAX_RESOURCES + 1);
         let other = metrics.for_resource(&all[MAX_RESOURCES]);
-        assert_eq!((other.labels()[2].as_str(), other.resource_version_rollbacks.get()), (OTHER, 50));
+        assert_eq!(
+            (other.labels()[2].as_str(), other.resource_version_rollbacks.get()),
+            (OTHER, 50)
+        );
     }
 
     #[test]

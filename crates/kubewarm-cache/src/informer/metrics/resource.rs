@@ -1,6 +1,6 @@
 //! Metrics of one resource.
 
-use crate::informer::{ConsistencyResult, EventKind, RelistReason, Stage, ListMethod, WatchEnd};
+use crate::informer::{ConsistencyResult, EventKind, ListMethod, RelistReason, Stage, WatchEnd};
 use kubewarm_api::model::{MetricOutcome, Verb};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,

@@ -13,7 +13,8 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
         found.ok().map(|found| found.map(drop))
     };
     let gone = |all: Vec<Option<Result<(), Refused>>>| {
-        let busy = |found: &Option<_>| *found == Some(Err(Refused::Limited(ReadLimit::UserReviews)));
+        let busy =
+            |found: &Option<_>| *found == Some(Err(Refused::Limited(ReadLimit::UserReviews)));
         (
             all.iter().filter(|found| found.is_none()).count(),
             all.iter().filter(|it| busy(it)).count(),
@@ -131,7 +132,10 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Limited(ReadLimit::FailedTokens)]);
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
     let new = credentials("newer", &[]);
-    assert_eq!(callers.admit(&new, &get, PEER).await.unwrap_err(), Refused::Limited(ReadLimit::FailedTokens));
+    assert_eq!(
+        callers.admit(&new, &get, PEER).await.unwrap_err(),
+        Refused::Limited(ReadLimit::FailedTokens)
+    );
     assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
 }
 

@@ -54,7 +54,11 @@ impl Feed {
 
     /// A watch that sends one error event and ends.
     pub(super) fn failed(failure: &Failure) -> Self {
-        let end = if failure.code() == 504 { ClientWatchEnd::FutureVersion } else { ClientWatchEnd::Expired };
+        let end = if failure.code() == 504 {
+            ClientWatchEnd::FutureVersion
+        } else {
+            ClientWatchEnd::Expired
+        };
         Self { open: None, last: Some(error(failure)), ended: Some(end) }
     }
 

@@ -83,7 +83,8 @@ impl Scene {
         let handler: RequestHandler = Box::new(move |request| {
             let handlers = Arc::clone(&of_threads);
             Box::pin(async move {
-                let sent = handlers.forward.send(request, (&handlers.callers, &handlers.metrics)).await;
+                let sent =
+                    handlers.forward.send(request, (&handlers.callers, &handlers.metrics)).await;
                 sent.unwrap_or_else(|failure| answer::failure(&failure))
             })
         });
