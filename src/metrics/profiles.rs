@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_target_whose_requests_fail_is_failing_and_one_that_waits_is_syncing() {
-        let state = |cells| {
-            TargetState::of(&TargetStatus { cells: Some(cells), ..TargetStatus::default() })
+        let state = |informers| {
+            TargetState::of(&TargetStatus { informers: Some(informers), ..TargetStatus::default() })
         };
         let counts =
             InformerCounts { total: 3, synced: 1, syncing: 1, ..InformerCounts::default() };

@@ -2,6 +2,7 @@
 
 use super::{
     cell::{Cell, Clock},
+    reasons::ConditionReason,
     trouble::Voice,
     verdict::Verdict,
 };

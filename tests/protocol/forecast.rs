@@ -143,7 +143,9 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
         cell.tuning.member_of.max_concurrent_lists = lists;
     }
     let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default());
-    let forecast = surveyor.survey(&declared(&cells)).await.total.status().seconds;
+    let plan = surveyor.survey(&declared(&cells)).await.total.status();
+    let milliseconds = u64::try_from(plan.time_to_warm_milliseconds.unwrap()).unwrap();
+    let forecast = Duration::from_millis(milliseconds).as_secs_f64();
 
     let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
     let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
@@ -159,7 +161,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     }
     let took = began.elapsed().as_secs_f64();
     engine.shut_down().await;
-    (f64::from(forecast), took)
+    (forecast, took)
 }
 
 fn pods(objects: usize, name: &str) -> CellSpec {

@@ -69,10 +69,8 @@ pub struct Wanted {
 )]
 pub(super) enum Job {
     /// A list and a watch with the informer's identity.
-    #[strum_discriminants(
-        doc = "A list and a watch with the informer's identity.",
-        strum(serialize = "request")
-    )]
+    #[strum_discriminants(strum(serialize = "request"))]
+    #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
     Trial(CellKey),
     /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]

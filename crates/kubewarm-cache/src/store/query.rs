@@ -288,7 +288,7 @@ mod tests {
         let counted = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&counted);
         let catalog = Catalog::new().with_error_counter(move |resource| {
-            assert_eq!(*resource, cell("pods").resource);
+            assert_eq!(*resource, informer_key("pods").resource);
             counter.fetch_add(1, Ordering::Relaxed);
         });
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());

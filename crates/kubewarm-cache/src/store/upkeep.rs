@@ -156,7 +156,7 @@ mod tests {
     use crate::store::{
         codec::Codec,
         kind::{DecodeErrorCounter, Kind},
-        samples::{body, cell, upsert},
+        samples::{body, informer_key, upsert},
         writer::Writer,
     };
     use kubewarm_api::model::{DeltaSink as _, FieldPath};
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_step_for_a_dropped_index_does_not_complete_its_successor() {
-        let resource = cell("pods").resource;
+        let resource = informer_key("pods").resource;
         let counter = DecodeErrorCounter::default();
         let kind = Arc::new(Kind::new(resource, Codec::default(), Upkeep::default(), counter));
         let table = Table::new(kind, false, Arc::default());

@@ -229,6 +229,7 @@ async fn a_request_ends_at_its_time_limit_and_a_watch_does_not() {
     let fault = crate::get(&connection.client(), "/api/v1/pods").await.unwrap_err();
     assert!(fault.to_string().contains("no complete answer within 200ms"), "{fault}");
 
-    let watch = crate::get_all(&connection.client(), "/api/v1/pods?watch=true", "*/*");
+    let client = connection.client();
+    let watch = crate::get_all(&client, "/api/v1/pods?watch=true", "*/*");
     assert!(timeout(Duration::from_millis(600), watch).await.is_err(), "the watch has ended");
 }

@@ -61,11 +61,9 @@ const ENDED: &str = "the read server ended";
 /// The pause after a connection could not be accepted, for lack of memory or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits on what clients can occupy, and for how long.
+/// The limits of one connection that no flag sets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// The limits that an administrator sets.
-    pub(super) readers: ReaderLimits,
     /// The time for a complete head. With HTTP/1.1 it begins at the end of the previous response. It is also
     /// the time until a connection must have carried an accepted request.
     pub(super) head: Duration,
@@ -90,7 +88,6 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            readers: ReaderLimits::default(),
             head: Duration::from_secs(10),
             head_bytes: 32 << 10,
             streams: 100,
@@ -130,8 +127,8 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, Serve
     let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
         "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
     )))?;
-    let limits = Limits { readers, ..Limits::default() };
-    Ok(Reading { listeners, address, limits, connections: ConnectionSlots::new(readers) })
+    let connections = ConnectionSlots::new(readers);
+    Ok(Reading { listeners, address, limits: Limits::default(), connections })
 }
 
 impl Reading {
@@ -151,7 +148,6 @@ impl Reading {
     #[cfg(test)]
     pub(super) fn change_limits(&mut self, change: impl FnOnce(&mut Limits)) {
         change(&mut self.limits);
-        self.connections = ConnectionSlots::new(self.limits.readers);
     }
 
     /// Serves `api` until `stop`, with one thread per processor. Then finishes requests in progress, for at

@@ -64,7 +64,7 @@ async fn a_head_is_at_most_32_kib() {
 
 #[tokio::test]
 async fn a_flood_from_one_address_leaves_connections_for_others() {
-    let served = Served::new(|limits| connections(limits, 12, 8));
+    let served = Served::limited(connections(12, 8), |_| ());
     let flood = join_all((0..40).map(|_| served.tls("http/1.1"))).await;
     let mut open: Vec<_> = flood.into_iter().filter_map(Result::ok).collect();
     assert_eq!(open.len(), 8);
@@ -90,8 +90,7 @@ async fn a_flood_from_one_address_leaves_connections_for_others() {
 
 #[tokio::test]
 async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_time() {
-    let served = Served::new(|limits| {
-        connections(limits, 4, 2);
+    let served = Served::limited(connections(4, 2), |limits| {
         (limits.head, limits.look) = (Duration::from_secs(2), Duration::from_millis(100));
     });
     let mut known = served.tls("http/1.1").await.unwrap();

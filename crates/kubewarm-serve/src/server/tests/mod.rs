@@ -76,10 +76,11 @@ fn coded(code: StatusCode) -> Response {
     response
 }
 
-/// Sets the limits of connections in total and per address.
-fn connections(limits: &mut Limits, all: usize, of_address: usize) {
-    let [all, of_address] = [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
-    (limits.readers.connections, limits.readers.address_connections) = (all, of_address);
+/// Limits of connections in total and per address.
+fn connections(all: usize, of_address: usize) -> ReaderLimits {
+    let [connections, address_connections] =
+        [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
+    ReaderLimits { connections, address_connections, ..ReaderLimits::default() }
 }
 
 fn much() -> Response {
@@ -99,22 +100,31 @@ pub(super) struct Served {
 
 impl Served {
     fn with(certificate: Certificate, change: impl FnOnce(&mut Limits)) -> Self {
-        Self::answering(Box::new(|request| Box::pin(routes(request))), certificate, change)
+        let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
+        Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
     /// A read address whose responses come from `handler`.
     pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut Limits)) -> Self {
-        Self::answering(handler, Certificate::self_signed(names("here", "ops")).unwrap(), change)
+        let certificate = Certificate::self_signed(names("here", "ops")).unwrap();
+        Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
-    fn answering(
+    /// A read address with the connection limits `readers`.
+    fn limited(readers: ReaderLimits, change: impl FnOnce(&mut Limits)) -> Self {
+        let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
+        let certificate = Certificate::self_signed(names("here", "ops")).unwrap();
+        Self::start(handler, certificate, readers, change)
+    }
+
+    fn start(
         handler: RequestHandler,
         certificate: Certificate,
+        readers: ReaderLimits,
         change: impl FnOnce(&mut Limits),
     ) -> Self {
         let certificate = Arc::new(certificate);
-        let mut reading: Reading =
-            bind("[::]:0".parse().unwrap(), ReaderLimits::default()).unwrap();
+        let mut reading: Reading = bind("[::]:0".parse().unwrap(), readers).unwrap();
         reading.change_limits(change);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
