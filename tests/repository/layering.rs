@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("certificate", &[]),
             ("callers", &["certificate"]),
             ("listen", &[]),
-            ("metrics", &[]),
+            ("metrics", &["callers"]),
             ("reads", &["metrics"]),
             ("review", &[]),
             ("watchers", &["reads"]),

@@ -60,9 +60,11 @@ pub(super) struct Kind {
     pub(super) upkeep: Upkeep,
 }
 
+type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
+
 /// Called for each stored record that did not decode.
 #[derive(Clone, Default)]
-pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<dyn Fn(&Resource) + Send + Sync>>);
+pub(super) struct DecodeErrorCounter(pub(super) Option<Arc<CountDecodeError>>);
 
 impl fmt::Debug for DecodeErrorCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

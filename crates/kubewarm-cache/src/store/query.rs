@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn an_object_that_does_not_unpack_is_absent_and_counted() {
-        let counted = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&counted);
+        let errors = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&errors);
         let catalog = Catalog::new().with_error_counter(move |resource| {
             assert_eq!(*resource, informer_key("pods").resource);
             counter.fetch_add(1, Ordering::Relaxed);
@@ -302,7 +302,7 @@ mod tests {
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);
-        assert_eq!(counted.load(Ordering::Relaxed), 2);
+        assert_eq!(errors.load(Ordering::Relaxed), 2);
         assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::Outcome::Removed);
         assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::Outcome::Removed);
         assert_eq!(reader.usage(), Usage::default());

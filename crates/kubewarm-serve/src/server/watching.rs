@@ -142,7 +142,7 @@ impl WatchReview {
             }
             // The review has no result, so the last permission stays valid for a while.
             Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => {
-                self.due = Instant::now() + RETRY
+                self.due = Instant::now() + RETRY;
             }
             Ok(Err(_)) | Err(_) => return false,
         }
