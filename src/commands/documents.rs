@@ -161,7 +161,7 @@ spec:
 
     #[test]
     fn errors_name_the_document_and_the_line_of_the_file() {
-        let wrong = profile("b").replace("resource: pods", "resource: 7");
+        let wrong = profile("b").replace("resource: pods", "resource: []");
         let (at, error) = profiles(&format!("{}---\n{wrong}", profile("a"))).unwrap_err();
         assert_eq!(at, "document 2");
         assert!(error.to_string().contains("15"), "{error}");

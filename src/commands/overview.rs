@@ -330,7 +330,7 @@ mod tests {
             "Unknown".clone_into(&mut ready.status);
             reason.clone_into(&mut ready.reason);
             let drawn = drawn(&[profile], 0);
-            assert!(drawn.starts_with(&format!("shop/checkout  {word}  ")), "{drawn}");
+            assert!(drawn.starts_with(&format!("checkout -n shop  {word}  ")), "{drawn}");
         }
     }
 

@@ -36,8 +36,8 @@ pub struct WaitArgs {
     pub namespace: Option<String>,
 
     /// Condition of the newest generation: condition=TYPE or condition=TYPE=STATUS, with True as default status. TYPE
-    /// is one of Ready, Accepted, Authorized, Warm, Fresh, `WithinLimits`,
-    /// `WarmupObjectiveMet` and Stalled.
+    /// is one of Ready, Accepted, Authorized, Warm, Fresh, WithinLimits,
+    /// WarmupDeadlineMet and Stalled.
     #[arg(
         long = "for",
         value_name = "CONDITION",

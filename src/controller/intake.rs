@@ -315,7 +315,7 @@ mod tests {
             (json!({"targets": "none"}), Some(Identity::Operator)),
             (
                 json!({
-                    "targets": [{"name": "pods", "resource": {"resource": "pods"}}],
+                    "targets": [{"name": "pods", "resource": 7}],
                     "serviceAccountName": "x",
                 }),
                 Some(account("x")),

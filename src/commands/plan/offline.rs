@@ -113,8 +113,7 @@ mod tests {
     fn the_costs_of_a_namespace_selector_are_unknown() {
         let labels = json!({"matchLabels": {"shop": "yes"}});
         let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
-        let resource = json!({"resource": "pods"});
-        let outlook = of(&json!([{"name": "found", "resource": resource, "scope": scope}]));
+        let outlook = of(&json!([{"name": "found", "resource": "pods", "scope": scope}]));
         assert_eq!(outlook.targets[0].1, Costs::default());
         assert_eq!(outlook.total.cells, Some((0, PlanCertainty::LowerBound)));
         let notes = outlook.notes.join("\n");

@@ -141,8 +141,7 @@ fn crowd(namespace: &str) -> Vec<Found> {
     let spec = |n: usize| {
         let target = |at: usize| {
             let labels = json!({"matchLabels": {"none": format!("{n}-{at}")}});
-            let of = json!({"resource": "pods"});
-            json!({"name": format!("t{at}"), "resource": of, "labelSelector": labels})
+            json!({"name": format!("t{at}"), "resource": "pods", "labelSelector": labels})
         };
         json!({"targets": (0..32).map(target).collect::<Vec<_>>()})
     };

@@ -119,14 +119,16 @@ fn profiles_never_share_kubewarms_own_informers() {
         json!({"type": "AllNamespaces"}),
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}}),
     ];
-    let profiles = json!({"group": "kubewarm.io", "resource": "cacheprofiles"});
+    let (group, resource) = ("kubewarm.io", "cacheprofiles");
     let mut all = vec![
         target("pods"),
-        json!({"name": "own", "resource": profiles}),
+        json!({"name": "own", "group": group, "resource": resource}),
         json!({"name": "nodes", "resource": "nodes", "scope": {"type": "Cluster"}}),
     ];
     for (n, scope) in scopes.into_iter().enumerate() {
-        all.push(json!({"name": format!("t{n}"), "resource": profiles, "scope": scope}));
+        all.push(
+            json!({"name": format!("t{n}"), "group": group, "resource": resource, "scope": scope}),
+        );
     }
     let found: Vec<_> = [("a", None), ("a", Some("reader")), ("kubewarm-system", None)]
         .into_iter()
@@ -220,8 +222,8 @@ fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
                 .map(|target| {
                     let labels = json!({"matchLabels": {"n": format!("{n}-{target}")}});
                     let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
-                    let (name, of) = (format!("t{target}"), json!({"resource": "pods"}));
-                    json!({"name": name, "resource": of, "scope": scope})
+                    let name = format!("t{target}");
+                    json!({"name": name, "resource": "pods", "scope": scope})
                 })
                 .collect();
             profile("a", &format!("p{n:04}"), 1, spec)
