@@ -1,5 +1,5 @@
 //! The replay: every kind of read is sent to both servers, and what they answer is the same but for differences
-//! that have a name. The names are those of `docs/read-api.md`, which says of each why it is there.
+//! that have a name. The names are those of `docs/reading.md`, which says of each why it is there.
 
 mod corpus;
 mod difference;
@@ -218,7 +218,7 @@ impl Found {
 
 /// Those of the replay and those of the document are the same.
 fn differences_are_documented() -> Outcome {
-    let text = std::fs::read_to_string(file("docs/read-api.md"))?;
+    let text = std::fs::read_to_string(file("docs/reading.md"))?;
     let (_, section) = text.split_once("## What differs").ok_or("no such section")?;
     let names = section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
     let documented: BTreeSet<_> = names.map(|(name, _)| name).collect();
