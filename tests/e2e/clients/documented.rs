@@ -1,4 +1,4 @@
-//! The manifests and commands of docs/clients.md, as they stand there.
+//! The manifests, commands and programs of docs/controllers.md and docs/reading.md, as the pages show them.
 
 use std::env;
 use std::fs;
@@ -10,17 +10,19 @@ use testbed::GoClients;
 use super::Scene;
 use crate::world::{Failure, Outcome, file};
 
-/// Where the page has the end of a port-forward, which takes a pod.
+/// Pages whose steps run, in this order.
+const PAGES: [&str; 2] = [CONTROLLERS, "docs/reading.md"];
+pub(super) const CONTROLLERS: &str = "docs/controllers.md";
+/// URL of the port-forward on the pages. The tests replace it, because a port-forward needs a pod.
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
-/// Where pods find it.
+/// Service in the kubeconfig for pods.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
-/// Of what the page grants and declares, but for what is in the namespace.
-const UNDO: &str =
-    "kubewarm rbac all-configmaps --namespace kubewarm-system | kubectl delete --filename -
-kubectl delete cacheprofile all-configmaps --namespace kubewarm-system";
+/// Removes the permissions and the profile that controllers.md grants and declares.
+const UNDO: &str = "kubewarm rbac settings --namespace shop | kubectl delete --filename -
+kubectl delete cacheprofile settings --namespace shop";
 
-/// Programs that the page has parts of.
+/// Programs that controllers.md quotes.
 const GO: [&str; 4] = [
     "tests/clients/follow/followers.go",
     "tests/clients/manager/main.go",
@@ -29,16 +31,20 @@ const GO: [&str; 4] = [
 ];
 const RUST: [&str; 1] = ["tests/clients/kube-rs/main.rs"];
 
-/// The blocks of a page in this language.
-pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
-    let begin = format!("\n```{language}\n");
-    let parts = page.split(&begin).skip(1);
-    parts.filter_map(|part| part.split("\n```\n").next()).collect()
+/// The code blocks of a page that begin at a line's start, each with its language.
+fn steps(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    // Text and blocks alternate.
+    page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'))
 }
 
-/// Each start, cold and warm, comes to the same objects; and the page has what is run here.
+/// The code blocks of a page in this language.
+pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    steps(page).filter(|(found, _)| *found == language).map(|(_, block)| block).collect()
+}
+
+/// The cold and the warm start find the same objects, and the page quotes the programs.
 pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
-    let page = fs::read_to_string(file("docs/clients.md"))?;
+    let page = fs::read_to_string(file(CONTROLLERS))?;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
         let texts = programs.iter().map(|path| fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
@@ -68,9 +74,9 @@ pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// The program of an example, as it is now.
+/// Builds an example, and returns the path of its program.
 fn example(name: &str) -> Result<PathBuf, Failure> {
-    // Of the whole workspace, as the tests are built: of a part Cargo would build the libraries anew.
+    // For one package alone, Cargo would build the libraries again.
     let build = ["build", "--locked", "--quiet", "--workspace", "--example", name];
     let done = Command::new(env!("CARGO")).args(build).current_dir(file(".")).status()?;
     assert!(done.success(), "the example {name} does not build");
@@ -79,7 +85,7 @@ fn example(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder.join("examples").join(name))
 }
 
-/// What a line says of a start that tells how long it took: from where, and to how many objects.
+/// Parses a line of `warmstart`: the source and the number of objects, if the line also has a time.
 fn start(line: &str) -> Option<(&str, usize)> {
     let (from, rest) = line.split_once(':')?;
     let (count, took) = rest.split_once(" objects after ")?;
@@ -87,18 +93,14 @@ fn start(line: &str) -> Option<(&str, usize)> {
     Some((from, count.trim().parse().ok()?)).filter(|_| is_time)
 }
 
-pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
-    let Scene { world, served, .. } = scene;
+pub(super) fn the_documented_steps_work(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, .. } = scene;
     let cluster = &world.cluster;
-    let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
-    for manifests in blocks(&page, "yaml") {
-        cluster.apply(manifests)?;
-    }
-    // Whoever reads the page: an administrator with a token.
-    cluster.run(["create", "serviceaccount", "admin", "-n", NAMESPACE])?;
-    let admin = ["--clusterrole=cluster-admin", "--serviceaccount=shop:admin"];
+    // The reader of the pages is an administrator with a token.
+    cluster.run(["create", "serviceaccount", "admin", "-n", team])?;
+    let admin = ["--clusterrole=cluster-admin", &format!("--serviceaccount={team}:admin")];
     cluster.run([&["create", "clusterrolebinding", "admin"][..], &admin].concat())?;
-    let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "admin")?;
+    let kubeconfig = cluster.service_account_kubeconfig(team, "admin")?;
 
     let folder = cluster.folder().join("documented");
     fs::create_dir(&folder)?;
@@ -115,24 +117,45 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
             .env("PATH", &path)
             .env("KUBECONFIG", &kubeconfig)
             .output()?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{commands}\n{told}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{commands}\n{errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let printed = blocks(&page, "sh").into_iter().map(run).collect::<Result<String, _>>()?;
-    for part in ["NAME", "configmap/red\n", "equal: ", "\"kind\": \"List\"", "resourceVersion"] {
+    let url = served.url()?;
+    let mut printed = String::new();
+    for page in PAGES {
+        let page = fs::read_to_string(file(page))?.replace(FORWARD, &url);
+        for (language, step) in steps(&page) {
+            match language {
+                "yaml" => {
+                    cluster.apply(step)?;
+                }
+                "sh" => printed += &run(step)?,
+                _ => {}
+            }
+        }
+    }
+    for part in [
+        "NAME",
+        "configmap/red\n",
+        "missing: secrets\n",
+        "equal: ",
+        "\"kind\": \"List\"",
+        "resourceVersion",
+    ] {
         assert!(printed.contains(part), "no {part:?} in {printed}");
     }
+    assert!(!printed.contains("missing: configmaps"), "{printed}");
     assert_eq!(fs::read_to_string(folder.join("ca.crt"))?, fs::read_to_string(served.authority())?);
-    let all_read = |name: &str| -> Result<bool, Failure> {
+    let can_read = |name: &str| -> Result<bool, Failure> {
         let mut kubectl = Command::new(cluster.tools().program("kubectl"));
         let path = folder.join(name);
         let output =
             kubectl.arg("--kubeconfig").arg(path).args(["get", "cm", "-n", NAMESPACE]).output()?;
         Ok(output.status.success())
     };
-    assert!(all_read("by-file.kubeconfig")?);
-    // What pods mount, with what they have there: the Service, and a token.
+    assert!(can_read("own.kubeconfig")?);
+    // The kubeconfig that pods mount, with the test's URL and token.
     let key = r"jsonpath={.data.cache\.kubeconfig}";
     let mounted =
         cluster.run(["get", "configmap", "kubewarm-kubeconfig", "-n", NAMESPACE, "-o", key])?;
@@ -142,8 +165,8 @@ pub(super) fn what_is_documented_is_what_works(scene: &Scene) -> Outcome {
         .replace("/etc/kubewarm/token", &token.to_string_lossy());
     assert!(inside != mounted && !inside.contains("/etc/kubewarm"), "{mounted}");
     fs::write(folder.join("mounted.kubeconfig"), inside)?;
-    assert!(all_read("mounted.kubeconfig")?);
-    // What comes next takes from the operator what it was granted before.
+    assert!(can_read("mounted.kubeconfig")?);
+    // The next test expects that the operator has the scene's permissions only.
     run(UNDO)?;
     Ok(())
 }

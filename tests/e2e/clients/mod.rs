@@ -87,7 +87,7 @@ fn clients_read_from_the_cache_unchanged() -> Outcome {
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
     commands::wait_waits_until_it_is_so(&scene)?;
-    documented::what_is_documented_is_what_works(&scene)?;
+    documented::the_documented_steps_work(&scene)?;
     documented::the_examples_start_cold_and_warm(&scene)?;
     troubles::clients_keep_in_step_whatever_happens(&scene)
 }
