@@ -22,7 +22,7 @@ const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 const UNDO: &str = "kubewarm rbac settings --namespace shop | kubectl delete --filename -
 kubectl delete cacheprofile settings --namespace shop";
 
-/// Programs that controllers.md quotes.
+/// Programs that README.md and controllers.md quote.
 const GO: [&str; 4] = [
     "tests/clients/follow/followers.go",
     "tests/clients/manager/main.go",
@@ -42,9 +42,10 @@ pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     steps(page).filter(|(found, _)| *found == language).map(|(_, block)| block).collect()
 }
 
-/// The cold and the warm start find the same objects, and the page quotes the programs.
+/// The cold and the warm start find the same objects, and the pages quote the programs.
 pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
-    let page = fs::read_to_string(file(CONTROLLERS))?;
+    let readme = fs::read_to_string(file("README.md"))?;
+    let page = fs::read_to_string(file(CONTROLLERS))? + &readme;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
         let texts = programs.iter().map(|path| fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
