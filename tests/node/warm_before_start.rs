@@ -1,4 +1,4 @@
-//! What docs/warm-before-start.md says, with a real init container.
+//! The init container of docs/controllers.md, in a real pod.
 
 use testbed::eventually;
 
@@ -6,7 +6,7 @@ use crate::object::{condition, text};
 use crate::release::{PAIR, Release};
 use crate::world::{Failure, Outcome, SOON, World, file};
 
-/// As the page has it.
+/// The command and the log's beginning, as the page shows them.
 const LOGS: &str = "logs -n billing deploy/billing-controller -c wait-until-warm";
 const TOLD: &str = "waiting: PermissionsMissing: target \"";
 

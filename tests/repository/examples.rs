@@ -205,13 +205,13 @@ fn the_init_container_uses_the_operators_image_and_waits_for_its_profile() {
     let [rule] = rules.as_slice() else { panic!("{rules:?}") };
     assert_eq!(rule.resources.as_deref(), Some(&["cacheprofiles".to_owned()][..]));
     assert_eq!(rule.resource_names.as_deref(), Some(&[wait.name][..]));
-    let page = read("docs/warm-before-start.md");
+    let page = read("docs/controllers.md");
     let shown = format!(
         "image: {}\n     args: [{}]\n",
         image.as_str().expect("a name"),
         arguments.join(", ")
     );
-    assert!(page.contains(&shown), "docs/warm-before-start.md does not show\n{shown}");
+    assert!(page.contains(&shown), "docs/controllers.md does not show\n{shown}");
 }
 
 #[test]

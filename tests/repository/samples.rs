@@ -1,5 +1,5 @@
-//! The samples of `kubewarm status`, in README.md and in the client's own tests, show what kubewarm
-//! says and nothing else: they are computed here. `BLESS=1 cargo test` rewrites both.
+//! The samples of `kubewarm status` in docs/quick-start.md and in the client's own tests are computed here.
+//! `BLESS=1 cargo test` rewrites both.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -269,7 +269,7 @@ fn warming() -> serde_json::Value {
     profile(&declared, &world.compute(&declared))
 }
 
-/// The profile of README.md: somebody granted what deployments need, and forgot the rest.
+/// The profile of docs/quick-start.md, with the permissions for deployments only.
 fn checkout() -> CacheProfile {
     let mut world =
         World::new(Identity::Operator, "system:serviceaccount:kubewarm-system:kubewarm");
@@ -305,18 +305,19 @@ fn the_clients_sample_matches_the_computed_status() {
 }
 
 #[test]
-fn the_readme_shows_what_status_draws() {
+fn the_quick_start_shows_the_output_of_status() {
+    const PAGE: &str = "docs/quick-start.md";
     const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
     let now = "2026-03-01T12:00:00Z".parse().expect("a time");
     let format = Format::Text(Terminal { width: 100, ..Terminal::default() });
     let drawn = render(&overview(&[checkout()], now), format).expect("it is drawn");
-    let readme = fs::read_to_string(in_repository("README.md")).expect("it is readable");
-    let (head, rest) = readme.split_once(BEFORE).expect("the sample is there");
+    let page = fs::read_to_string(in_repository(PAGE)).expect("it is readable");
+    let (head, rest) = page.split_once(BEFORE).expect("the sample is there");
     let (shown, tail) = rest.split_once("```\n").expect("it ends");
     if is_blessed() {
         let text = [head, BEFORE, &drawn, "```\n", tail].concat();
-        fs::write(in_repository("README.md"), text).expect("the file can be written");
+        fs::write(in_repository(PAGE), text).expect("the file can be written");
         return;
     }
-    assert_eq!(shown, drawn, "README.md is stale; run `make generate` and commit the result");
+    assert_eq!(shown, drawn, "{PAGE} is stale; run `make generate` and commit the result");
 }

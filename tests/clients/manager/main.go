@@ -1,5 +1,5 @@
 // Command manager is a controller that reads from kubewarm and writes to the API server: it keeps a Secret for each
-// ConfigMap with the label app=web. docs/clients.md shows parts of it.
+// ConfigMap with the label app=web. docs/controllers.md quotes it.
 //
 //	manager [flags] CACHE_KUBECONFIG
 //

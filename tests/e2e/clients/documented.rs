@@ -1,4 +1,4 @@
-//! Runs the manifests and commands of docs/clients.md.
+//! The manifests, commands and programs of docs/controllers.md and docs/reading.md, as the pages show them.
 
 use std::env;
 use std::fs;
@@ -10,17 +10,19 @@ use testbed::GoClients;
 use super::Scene;
 use crate::world::{Failure, Outcome, file};
 
-/// The page's address of a port-forward, which would need a pod. The test replaces it.
+/// Pages whose steps run, in this order.
+const PAGES: [&str; 2] = [CONTROLLERS, "docs/reading.md"];
+pub(super) const CONTROLLERS: &str = "docs/controllers.md";
+/// URL of the port-forward on the pages. The tests replace it, because a port-forward needs a pod.
 const FORWARD: &str = "https://localhost:8443";
 const NAMESPACE: &str = "shop";
-/// The DNS name of the read API inside the cluster.
+/// Service in the kubeconfig for pods.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
-/// Commands that remove the page's permissions and profile.
-const UNDO: &str =
-    "kubewarm rbac all-configmaps --namespace kubewarm-system | kubectl delete --filename -
-kubectl delete cacheprofile all-configmaps --namespace kubewarm-system";
+/// Removes the permissions and the profile that controllers.md grants and declares.
+const UNDO: &str = "kubewarm rbac settings --namespace shop | kubectl delete --filename -
+kubectl delete cacheprofile settings --namespace shop";
 
-/// Programs that the page quotes.
+/// Programs that README.md and controllers.md quote.
 const GO: [&str; 4] = [
     "tests/clients/follow/followers.go",
     "tests/clients/manager/main.go",
@@ -29,17 +31,21 @@ const GO: [&str; 4] = [
 ];
 const RUST: [&str; 1] = ["tests/clients/kube-rs/main.rs"];
 
-/// The code blocks of a page in this language.
-pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
-    let begin = format!("\n```{language}\n");
-    let parts = page.split(&begin).skip(1);
-    parts.filter_map(|part| part.split("\n```\n").next()).collect()
+/// The code blocks of a page that begin at a line's start, each with its language.
+fn steps(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    // Text and blocks alternate.
+    page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'))
 }
 
-/// Each start, cold and warm, must print the same objects. The page must contain the code that runs
-/// here.
+/// The code blocks of a page in this language.
+pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    steps(page).filter(|(found, _)| *found == language).map(|(_, block)| block).collect()
+}
+
+/// The cold and the warm start find the same objects, and the pages quote the programs.
 pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
-    let page = fs::read_to_string(file("docs/clients.md"))?;
+    let readme = fs::read_to_string(file("README.md"))?;
+    let page = fs::read_to_string(file(CONTROLLERS))? + &readme;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
         let texts = programs.iter().map(|path| fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
@@ -69,10 +75,9 @@ pub(super) fn the_examples_start_cold_and_warm(scene: &Scene) -> Outcome {
     Ok(())
 }
 
-/// Builds an example and returns the path of the program.
+/// Builds an example, and returns the path of its program.
 fn example(name: &str) -> Result<PathBuf, Failure> {
-    // Builds the whole workspace like the tests do. A part has other features, so Cargo would
-    // rebuild the libraries.
+    // For one package alone, Cargo would build the libraries again.
     let build = ["build", "--locked", "--quiet", "--workspace", "--example", name];
     let done = Command::new(env!("CARGO")).args(build).current_dir(file(".")).status()?;
     assert!(done.success(), "the example {name} does not build");
@@ -81,7 +86,7 @@ fn example(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder.join("examples").join(name))
 }
 
-/// Parses an output line with a start's duration: the source, and the number of objects.
+/// Parses a line of `warmstart`: the source and the number of objects, if the line also has a time.
 fn start(line: &str) -> Option<(&str, usize)> {
     let (from, rest) = line.split_once(':')?;
     let (count, took) = rest.split_once(" objects after ")?;
@@ -89,18 +94,14 @@ fn start(line: &str) -> Option<(&str, usize)> {
     Some((from, count.trim().parse().ok()?)).filter(|_| is_time)
 }
 
-pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
-    let Scene { world, served, .. } = scene;
+pub(super) fn the_documented_steps_work(scene: &Scene) -> Outcome {
+    let Scene { world, served, team, .. } = scene;
     let cluster = &world.cluster;
-    let page = fs::read_to_string(file("docs/clients.md"))?.replace(FORWARD, &served.url()?);
-    for manifests in blocks(&page, "yaml") {
-        cluster.apply(manifests)?;
-    }
-    // The reader of the page: an administrator with a token.
-    cluster.run(["create", "serviceaccount", "admin", "-n", NAMESPACE])?;
-    let admin = ["--clusterrole=cluster-admin", "--serviceaccount=shop:admin"];
+    // The reader of the pages is an administrator with a token.
+    cluster.run(["create", "serviceaccount", "admin", "-n", team])?;
+    let admin = ["--clusterrole=cluster-admin", &format!("--serviceaccount={team}:admin")];
     cluster.run([&["create", "clusterrolebinding", "admin"][..], &admin].concat())?;
-    let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "admin")?;
+    let kubeconfig = cluster.service_account_kubeconfig(team, "admin")?;
 
     let folder = cluster.folder().join("documented");
     fs::create_dir(&folder)?;
@@ -117,24 +118,45 @@ pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
             .env("PATH", &path)
             .env("KUBECONFIG", &kubeconfig)
             .output()?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{commands}\n{stderr}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{commands}\n{errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let printed = blocks(&page, "sh").into_iter().map(run).collect::<Result<String, _>>()?;
-    for part in ["NAME", "configmap/red\n", "equal: ", "\"kind\": \"List\"", "resourceVersion"] {
+    let url = served.url()?;
+    let mut printed = String::new();
+    for page in PAGES {
+        let page = fs::read_to_string(file(page))?.replace(FORWARD, &url);
+        for (language, step) in steps(&page) {
+            match language {
+                "yaml" => {
+                    cluster.apply(step)?;
+                }
+                "sh" => printed += &run(step)?,
+                _ => {}
+            }
+        }
+    }
+    for part in [
+        "NAME",
+        "configmap/red\n",
+        "missing: secrets\n",
+        "equal: ",
+        "\"kind\": \"List\"",
+        "resourceVersion",
+    ] {
         assert!(printed.contains(part), "no {part:?} in {printed}");
     }
+    assert!(!printed.contains("missing: configmaps"), "{printed}");
     assert_eq!(fs::read_to_string(folder.join("ca.crt"))?, fs::read_to_string(served.authority())?);
-    let all_read = |name: &str| -> Result<bool, Failure> {
+    let can_read = |name: &str| -> Result<bool, Failure> {
         let mut kubectl = Command::new(cluster.tools().program("kubectl"));
         let path = folder.join(name);
         let output =
             kubectl.arg("--kubeconfig").arg(path).args(["get", "cm", "-n", NAMESPACE]).output()?;
         Ok(output.status.success())
     };
-    assert!(all_read("by-file.kubeconfig")?);
-    // The kubeconfig for pods, with the files that a pod would have: the CA and a token.
+    assert!(can_read("own.kubeconfig")?);
+    // The kubeconfig that pods mount, with the test's URL and token.
     let key = r"jsonpath={.data.cache\.kubeconfig}";
     let mounted =
         cluster.run(["get", "configmap", "kubewarm-kubeconfig", "-n", NAMESPACE, "-o", key])?;
@@ -144,8 +166,8 @@ pub(super) fn the_documented_commands_work(scene: &Scene) -> Outcome {
         .replace("/etc/kubewarm/token", &token.to_string_lossy());
     assert!(inside != mounted && !inside.contains("/etc/kubewarm"), "{mounted}");
     fs::write(folder.join("mounted.kubeconfig"), inside)?;
-    assert!(all_read("mounted.kubeconfig")?);
-    // The next test needs the operator without these permissions.
+    assert!(can_read("mounted.kubeconfig")?);
+    // The next test expects that the operator has the scene's permissions only.
     run(UNDO)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! A controller that reads from kubewarm and writes to the API server: `tests/clients/manager`.
-//! docs/clients.md shows parts of it.
+//! docs/controllers.md shows parts of it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use testbed::{GoClients, Process};
 
-use super::{SOON, Scene, documented, kubeconfig};
+use super::documented::{self, CONTROLLERS};
+use super::{SOON, Scene, kubeconfig};
 use crate::api::Served;
 use crate::figures::Exposition;
 use crate::profile::Profile;
@@ -71,7 +72,7 @@ fn is_written_again(world: &World, currency: &str) -> Outcome {
 #[test]
 fn a_manager_reads_from_the_cache_and_writes_to_the_api_server() -> Outcome {
     let scene = Scene::start(World::lease()?)?;
-    let page = fs::read_to_string(file("docs/clients.md"))?;
+    let page = fs::read_to_string(file(CONTROLLERS))?;
     let all = documented::blocks(&page, "yaml");
     let (later, first): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.contains(DECLARED));
     for manifests in first {
@@ -107,7 +108,7 @@ fn an_undeclared_kind_is_refused(controller: &Controller<'_>, page: &str) -> Out
     let log = process.log();
     assert!(!status.success(), "{log}");
     let [shown] = documented::blocks(page, "text")[..] else {
-        return Err("docs/clients.md shows not one log".into());
+        return Err("docs/controllers.md must have one log".into());
     };
     for line in shown.lines() {
         assert!(log.contains(line.trim_matches('…')), "no {line:?} in\n{log}");
@@ -126,7 +127,9 @@ fn a_second_cluster_watches_it(controller: &Controller<'_>) -> Outcome {
 /// The refused program works after a profile declares the kind.
 fn a_profile_declares_it(controller: &Controller<'_>, profiles: &[&str]) -> Outcome {
     let world = controller.world;
-    let [manifests] = profiles else { return Err("docs/clients.md does not declare it".into()) };
+    let [manifests] = profiles else {
+        return Err("docs/controllers.md must have one profile of Secrets".into());
+    };
     world.cluster.apply(manifests)?;
     let profile = Profile { world, namespace: NAMESPACE, name: "secrets" };
     profile.await_condition("Ready", "True", None, SOON)?;

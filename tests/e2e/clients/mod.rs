@@ -87,7 +87,7 @@ fn clients_read_from_the_cache_unchanged() -> Outcome {
     commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
     commands::get_reads_through_the_cache_and_compares(&scene)?;
     commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;
-    documented::the_documented_commands_work(&scene)?;
+    documented::the_documented_steps_work(&scene)?;
     documented::the_examples_start_cold_and_warm(&scene)?;
     troubles::clients_stay_consistent_during_faults(&scene)
 }

@@ -1,5 +1,5 @@
 //! Sends every kind of read to both servers. The answers must be equal except for named
-//! differences, which `docs/read-api.md` explains.
+//! differences, which `docs/reading.md` explains.
 
 mod corpus;
 mod difference;
@@ -220,7 +220,7 @@ impl Found {
 
 /// The document must name the same differences as the code.
 fn differences_are_documented() -> Outcome {
-    let text = std::fs::read_to_string(file("docs/read-api.md"))?;
+    let text = std::fs::read_to_string(file("docs/reading.md"))?;
     let (_, section) = text.split_once("## What differs").ok_or("no such section")?;
     let names = section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
     let documented: BTreeSet<_> = names.map(|(name, _)| name).collect();
