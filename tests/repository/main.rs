@@ -8,6 +8,7 @@ mod generated;
 mod generated_chart;
 mod generated_cli;
 mod layering;
+mod links;
 mod metrics;
 mod monitoring;
 mod plugin;
