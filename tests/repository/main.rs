@@ -11,4 +11,5 @@ mod monitoring;
 mod plugin;
 mod samples;
 mod security;
+mod security_tests;
 mod tiers;
