@@ -66,10 +66,36 @@ fn rules(page: &str) -> Vec<&str> {
 }
 
 #[test]
+fn each_promise_names_its_attackers_in_at_most_25_words() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
+    let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");
+    let trust = model.split_once("\n## Trust\n").expect("it has actors").1;
+    let table = trust.split("\n## ").next().unwrap_or_default();
+    let actor = |row: &str| {
+        let actor = row.strip_prefix("| ")?.split([':', '|']).next()?;
+        Some(actor.trim().to_owned())
+    };
+    let actors: BTreeSet<_> = table.lines().filter_map(actor).skip(1).collect();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| **")) {
+        let (name, rest) = row.trim_end_matches(" |").split_once(".** ").expect("it has a name");
+        let columns: Vec<_> = rest.split(" | ").collect();
+        let [_, attackers, _] = columns[..] else {
+            panic!("{name}: a promise, its attackers and a mechanism are needed: {columns:?}")
+        };
+        for attacker in attackers.split(", ") {
+            assert!(actors.contains(attacker), "{name}: {attacker:?} is no actor: {actors:?}");
+        }
+        let words = rest.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
+        let count = words.count();
+        assert!(count <= 25, "{name}: {count} words: {rest}");
+    }
+}
+
+#[test]
 fn what_befell_others_is_answered_by_rules() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let known: BTreeSet<_> = rules(&page).into_iter().collect();
-    let table = page.split_once("| What happened | Where | Rules |").expect("there is a table").1;
+    let table = page.split_once("| What happened | Where | Promises |").expect("a table").1;
     let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
     assert!(rows.len() > 10, "{rows:?}");
     for row in rows {
