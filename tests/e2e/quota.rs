@@ -72,7 +72,7 @@ fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
 fn the_documented_quota_has_the_api_server_refuse_the_101st_profile() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("quota")?;
-    let quota = documented("docs/security.md", "kind: ResourceQuota")?;
+    let quota = documented("docs/operating.md", "kind: ResourceQuota")?;
     let quota = quota.replace(
         "{name: cacheprofiles}",
         &format!("{{name: cacheprofiles, namespace: {namespace}}}"),
