@@ -71,7 +71,7 @@ fn documented(page: &str, text: &str) -> Result<String, crate::world::Failure> {
 fn the_documented_quota_makes_the_api_server_reject_profile_101() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("quota")?;
-    let quota = documented("docs/security.md", "kind: ResourceQuota")?;
+    let quota = documented("docs/operating.md", "kind: ResourceQuota")?;
     let quota = quota.replace(
         "{name: cacheprofiles}",
         &format!("{{name: cacheprofiles, namespace: {namespace}}}"),

@@ -26,7 +26,7 @@ fn in_repository(path: &str) -> PathBuf {
 
 /// Compares `generated` with the committed file; `BLESS=1` rewrites the file instead.
 #[track_caller]
-fn assert_committed(path: &str, generated: &str) {
+pub(crate) fn assert_committed(path: &str, generated: &str) {
     let file = in_repository(path);
     if std::env::var_os("BLESS").is_some() {
         if let Some(folder) = file.parent() {

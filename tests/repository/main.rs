@@ -14,4 +14,5 @@ mod monitoring;
 mod plugin;
 mod samples;
 mod security;
+mod security_tests;
 mod tiers;

@@ -1,5 +1,9 @@
-//! The rules of docs/security.md: each names its tests, and they exist.
+//! The rules of docs/security.md: each has tests, and answers a threat.
 
+use crate::{
+    generated::assert_committed,
+    security_tests::{self, TestPath, TestedPromise},
+};
 use std::{
     collections::BTreeSet,
     fs,
@@ -29,40 +33,69 @@ fn has_test(text: &str, name: &str) -> bool {
 }
 
 #[test]
+fn the_list_of_tests_is_up_to_date() {
+    assert_committed("docs/security-tests.md", &security_tests::markdown());
+}
+
+#[test]
 fn each_rule_has_a_test_that_exists() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
-    let rules: Vec<_> = page.lines().filter(|line| line.starts_with("| **")).collect();
-    assert!(rules.len() > 10, "the table was not found");
+    let tested = security_tests::tested_promises();
+    let names: Vec<_> = tested.iter().map(|promise| promise.name).collect();
+    assert_eq!(rules(&page), names, "left: rules of docs/security.md; right: rules with tests");
+    assert!(names.len() > 10, "the table was not found");
     let mut missing = Vec::new();
-    for rule in rules {
-        let (rule, tests) =
-            rule.trim_end_matches(" |").rsplit_once(" | ").expect("it has two columns");
-        let tests: Vec<_> = tests.split('`').filter(|part| !part.trim().is_empty()).collect();
+    for TestedPromise { name: rule, tests } in tested {
         if !(1..=3).contains(&tests.len()) {
-            missing.push(format!("name one to three tests: {rule}"));
+            missing.push(format!("{rule}: name one to three tests"));
         }
-        for test in tests {
-            let (path, name) = test.split_once(' ').expect("a file and a test");
-            let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+        for TestPath { file, name } in tests {
+            let text = fs::read_to_string(root().join(file)).unwrap_or_default();
             if !has_test(&text, name) {
-                missing.push(format!("{path} has no test {name}: {rule}"));
+                missing.push(format!("{rule}: {file} has no test {name}"));
             }
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// The names of the rules of docs/security.md, such as `Fencing 1`.
+/// The names of the rules of docs/security.md, such as `Identity 1`.
 fn rules(page: &str) -> Vec<&str> {
     let named = page.lines().filter_map(|line| line.strip_prefix("| **")?.split_once(".**"));
     named.map(|(name, _)| name).collect()
 }
 
 #[test]
+fn each_promise_names_its_attackers_in_at_most_25_words() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
+    let model = fs::read_to_string(root().join("THREAT_MODEL.md")).expect("it is readable");
+    let trust = model.split_once("\n## Trust\n").expect("it has actors").1;
+    let table = trust.split("\n## ").next().unwrap_or_default();
+    let actor = |row: &str| {
+        let actor = row.strip_prefix("| ")?.split([':', '|']).next()?;
+        Some(actor.trim().to_owned())
+    };
+    let actors: BTreeSet<_> = table.lines().filter_map(actor).skip(1).collect();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| **")) {
+        let (name, rest) = row.trim_end_matches(" |").split_once(".** ").expect("it has a name");
+        let columns: Vec<_> = rest.split(" | ").collect();
+        let [_, attackers, _] = columns[..] else {
+            panic!("{name}: a promise, its attackers and a mechanism are needed: {columns:?}")
+        };
+        for attacker in attackers.split(", ") {
+            assert!(actors.contains(attacker), "{name}: {attacker:?} is no actor: {actors:?}");
+        }
+        let words = rest.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
+        let count = words.count();
+        assert!(count <= 25, "{name}: {count} words: {rest}");
+    }
+}
+
+#[test]
 fn what_befell_others_is_answered_by_rules() {
     let page = fs::read_to_string(root().join("docs/security.md")).expect("it is readable");
     let known: BTreeSet<_> = rules(&page).into_iter().collect();
-    let table = page.split_once("| What happened | Where | Rules |").expect("there is a table").1;
+    let table = page.split_once("| What happened | Where | Promises |").expect("a table").1;
     let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
     assert!(rows.len() > 10, "{rows:?}");
     for row in rows {
