@@ -2,6 +2,7 @@
 
 mod api_reference;
 mod examples;
+mod files;
 mod generated;
 mod generated_chart;
 mod generated_cli;
@@ -9,6 +10,7 @@ mod layering;
 mod metrics;
 mod monitoring;
 mod plugin;
+mod prose;
 mod samples;
 mod security;
 mod tiers;
