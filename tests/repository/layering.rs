@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
+use super::files::files;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -203,7 +204,7 @@ fn sources(package: &str) -> BTreeMap<String, Vec<(PathBuf, String)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let src = root.join(package).join("src");
     let mut layers: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    for file in rust_files(&src) {
+    for file in files(&src, is_rust) {
         let inside = file.strip_prefix(&src).expect("found below src");
         let first = inside.iter().next().expect("a path has a first part").to_string_lossy();
         let layer = first.trim_end_matches(".rs").to_owned();
@@ -216,15 +217,6 @@ fn sources(package: &str) -> BTreeMap<String, Vec<(PathBuf, String)>> {
     layers
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("the folder is readable") {
-        let path = entry.expect("the folder is readable").path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            files.push(path);
-        }
-    }
-    files
+fn is_rust(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|extension| extension == "rs")
 }

@@ -4,6 +4,7 @@
 mod api_reference;
 mod conditions;
 mod examples;
+mod files;
 mod generated;
 mod generated_chart;
 mod generated_cli;
@@ -12,6 +13,7 @@ mod links;
 mod metrics;
 mod monitoring;
 mod plugin;
+mod prose;
 mod samples;
 mod security;
 mod security_tests;
