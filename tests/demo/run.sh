@@ -1,39 +1,32 @@
 #!/usr/bin/env bash
-# From nothing to a warm profile on a real API server: `make demo`. With DEMO_EXIT=1 it ends after
-# the summary, otherwise it stays until Ctrl-C. With DEMO_BIN=FOLDER it runs what is built there.
+# kubewarm on a real API server, from nothing: `make demo`. It runs until Ctrl-C, and with DEMO_EXIT=1 it
+# ends after the summary. With DEMO_BIN=FOLDER it runs the programs in that folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-readonly parts=4000 writers=10 patience=120s
-profiles=('shop quickstart' 'kubewarm-system world')
+readonly parts=4000 writers=10 profile_file=tests/demo/profile.yaml
 
-step() { printf '\n\e[1m%s\e[0m\n' "$*"; }
-
-# One that is so new that it has no conditions yet is an error for kubectl.
-await_kind() {
-    local attempt
-    for attempt in {1..10}; do
-        kubectl wait --for=condition=Established "crd/$1" >/dev/null 2>&1 && return
-        sleep 1
-    done
-    kubectl wait --for=condition=Established "crd/$1" >/dev/null
+headline() { printf '\n\e[1m%s\e[0m\n' "$*"; }
+# Prints a command as a user would type it, and runs it.
+run() {
+    printf '\e[1m$ %s\e[0m\n' "$*"
+    "$@"
 }
 
 if [[ -z ${DEMO_BIN:-} ]]; then
-    step 'Building kubewarm (release)'
-    cargo build --locked --release -p kubewarm -p testbed
+    echo 'Building kubewarm and the control plane; the first time this takes some minutes.'
+    cargo build --locked --quiet --profile demo -p kubewarm -p testbed
 fi
-readonly bin=${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/release}
-
+bin=$(realpath "${DEMO_BIN:-${CARGO_TARGET_DIR:-target}/demo}")
 work=$(mktemp -d)
-readonly work
-operator='' screen=''
+readonly bin work
+operator=''
 clean_up() {
     local code=$?
-    for process in $screen $operator; do
-        kill "$process" 2>/dev/null || true
-        wait "$process" 2>/dev/null || true
-    done
+    if [[ -n $operator ]]; then
+        kill "$operator" 2>/dev/null || true
+        wait "$operator" 2>/dev/null || true
+    fi
     [[ ! -d $work/cluster ]] || "$bin/testbed" down --dir "$work/cluster"
     rm -rf "$work"
     exit "$code"
@@ -41,16 +34,24 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-step 'Starting etcd, kube-apiserver and kube-controller-manager'
-"$bin/testbed" up --dir "$work/cluster"
+"$bin/testbed" up --dir "$work/cluster" >"$work/testbed.log" || { cat "$work/testbed.log" >&2; exit 1; }
 export KUBECONFIG=$work/cluster/admin.kubeconfig KUBECACHEDIR=$work/cluster/kubectl-cache
-export PATH=$work/cluster/bin:$PATH
-kubectl version | grep Server
+export PATH=$bin:$work/cluster/bin:$PATH
+server=$(kubectl version | sed -n 's/^Server Version: //p')
 
-step "Creating a small world: Deployments, ConfigMaps, Secrets and $parts Parts"
+# A definition that is a moment old has no conditions yet, which is an error to kubectl.
+await_definition() {
+    local attempt
+    for attempt in {1..10}; do
+        kubectl wait --for=condition=Established "crd/$1" >/dev/null 2>&1 && return
+        sleep 1
+    done
+    kubectl wait --for=condition=Established "crd/$1" >/dev/null
+}
 kubectl apply -f tests/demo/world.yaml >/dev/null
-await_kind parts.factory.example.com
-# One kubectl makes 50 objects a second after the first 300, so several share the work.
+await_definition parts.factory.example.com
+
+# One kubectl creates about 50 objects per second, so several share the work.
 write_parts() {
     local number materials=(steel brass nylon)
     for ((number = $1; number < parts; number += writers)); do
@@ -66,85 +67,59 @@ for ((writer = 0; writer < writers; writer++)); do
     jobs+=($!)
 done
 for job in "${jobs[@]}"; do wait "$job"; done
-kubectl get deployments,configmaps -A --no-headers | grep -Ev 'kube-' || true
 
-step 'Installing the CacheProfile resource and the operator account, which may read nothing yet'
-kubectl apply -f crds/kubewarm.io_cacheprofiles.yaml -f deploy/operator-rbac.yaml -f deploy/read-api.yaml
-await_kind cacheprofiles.kubewarm.io
-
-step 'Starting kubewarm as that account'
-cp "$(readlink -f "$KUBECONFIG")" "$work/operator.kubeconfig"
-chmod 600 "$work/operator.kubeconfig"
-as_operator=(kubectl --kubeconfig "$work/operator.kubeconfig" config)
-"${as_operator[@]}" set-credentials operator \
+# kubewarm reads profiles and reviews its clients, and may read nothing else.
+kubectl apply -f crds/kubewarm.io_cacheprofiles.yaml -f deploy/operator-rbac.yaml -f deploy/read-api.yaml >/dev/null
+await_definition cacheprofiles.kubewarm.io
+account=$work/operator.kubeconfig
+cp "$(readlink -f "$KUBECONFIG")" "$account"
+chmod 600 "$account"
+kubectl --kubeconfig "$account" config set-credentials operator \
     --token="$(kubectl create token kubewarm -n kubewarm-system --duration=24h)" >/dev/null
-"${as_operator[@]}" set-context --current --user=operator >/dev/null
-"${as_operator[@]}" delete-user user >/dev/null
-"$bin/kubewarm" run --kubeconfig "$work/operator.kubeconfig" --operator-namespace kubewarm-system \
+kubectl --kubeconfig "$account" config set-context --current --user=operator >/dev/null
+kubectl --kubeconfig "$account" config delete-user user >/dev/null
+kubewarm run --kubeconfig "$account" --operator-namespace kubewarm-system \
     --admin-addr 127.0.0.1:0 --api-addr 127.0.0.1:0 \
     --tls-cert-file "$work/cluster/pki/server.crt" --tls-private-key-file "$work/cluster/pki/server.key" \
     >"$work/kubewarm.log" 2>&1 &
 operator=$!
+give_up() {
+    headline "$1; the log of kubewarm ends with:"
+    tail -n 20 "$work/kubewarm.log"
+    exit 1
+}
 
-step 'Applying deploy/examples/quickstart.yaml, and a profile of the world with the Roles it needs'
-echo '$ kubectl apply -f deploy/examples/quickstart.yaml'
-kubectl apply -f deploy/examples/quickstart.yaml
-echo '$ kubewarm rbac -f tests/demo/profile.yaml | kubectl apply -f -'
-"$bin/kubewarm" rbac -f tests/demo/profile.yaml | kubectl apply -f -
-echo '$ kubectl apply -f tests/demo/profile.yaml'
-kubectl apply -f tests/demo/profile.yaml
+headline "Kubernetes $server with $parts Parts, a custom resource. kubewarm (${bin##*/} build) may not read them yet."
+run kubectl apply -f "$profile_file"
 
-step 'Warming up (kubewarm status -A -w)'
-"$bin/kubewarm" status -A -w &
-screen=$!
-for profile in "${profiles[@]}"; do
-    read -r namespace name <<<"$profile"
-    "$bin/kubewarm" wait "$name" -n "$namespace" --timeout "$patience" >/dev/null 2>&1 &
-    # The operator may be the one that ends.
-    if ! wait -n $! "$operator" 2>/dev/null || ! kill -0 "$operator" 2>/dev/null; then
-        kill "$screen"
-        step "$namespace/$name is not Ready within $patience, or kubewarm has ended; its log ends:"
-        tail -n 40 "$work/kubewarm.log"
-        exit 1
-    fi
-done
-sleep 1 # so that the screen shows the last change
-kill "$screen"
-wait "$screen" 2>/dev/null || true
-screen=''
+headline 'The missing permission is in the status'
+kubectl wait --for=condition=Authorized=False cprof/parts -n factory --timeout=60s >/dev/null || give_up 'no status'
+run kubewarm status parts -n factory || true
 
-step 'kubectl get cprof -A'
-kubectl get cprof -A
-step 'What the status says'
-kubectl get cprof world -n kubewarm-system -o jsonpath='{range .status.targets[*]}{.name}: {.objects} objects in {.memory}, warm after {.timeToWarmMilliseconds} ms{"\n"}{end}'
-echo
-kubectl get cprof quickstart -n shop -o jsonpath='{.status.access.manifests}'
+headline 'Grant it'
+printf '\e[1m$ kubewarm rbac parts -n factory | kubectl apply -f -\e[0m\n'
+kubewarm rbac parts -n factory | kubectl apply -f -
+run kubectl wait --for=condition=Ready cprof/parts -n factory --timeout=120s || give_up 'the profile is not Ready'
 
+read -r objects memory < <(kubectl get cprof parts -n factory -o jsonpath='{.status.objects} {.status.memory}{"\n"}')
+headline "Memory: $objects objects in $memory, at most $(($(numfmt --from=iec-i "$memory") / objects)) bytes for each"
+
+headline 'The same list from both servers'
 address_of() { grep -m 1 "$1" "$work/kubewarm.log" | grep -oE '127\.0\.0\.1:[0-9]+' | head -n 1; }
-
-step 'The same list from both servers (each time includes the start of kubectl)'
 cache=$work/cache.kubeconfig
 kubectl create token reader -n factory --duration=24h >"$work/token"
-"$bin/kubewarm" kubeconfig --cache-server "https://$(address_of 'serving reads')" --token-file "$work/token" \
-    --cache-certificate-authority "$work/cluster/pki/ca.crt" --output-file "$cache"
-list_parts() {
-    local begin=$EPOCHREALTIME count
-    count=$(kubectl --kubeconfig "$2" get --raw "$parts_of_steel" | grep -o '"uid"' | wc -l)
-    printf '%-12s %d Parts of steel in %d ms\n' "$1" "$count" $(((${EPOCHREALTIME/./} - ${begin/./}) / 1000))
-}
-readonly parts_of_steel='/apis/factory.example.com/v1/namespaces/factory/parts?labelSelector=material%3Dsteel'
-list_parts 'API server' "$KUBECONFIG"
-list_parts kubewarm "$cache"
+kubewarm kubeconfig --cache-server "https://$(address_of 'serving reads')" --token-file "$work/token" \
+    --cache-certificate-authority "$work/cluster/pki/ca.crt" --output-file "$cache" >/dev/null
+run kubewarm get parts -n factory -l material=steel --compare --cache-kubeconfig "$cache"
 
-step 'Try next'
+headline 'Try next'
 cat <<NEXT
-  export KUBECONFIG=$KUBECONFIG PATH=$work/cluster/bin:\$PATH
-  kubectl --kubeconfig $cache get parts -n factory -l material=brass
-  kubectl create configmap news --from-literal=a=b -n billing; $(realpath "$bin")/kubewarm status world -n kubewarm-system
-  kubectl delete crd parts.factory.example.com; kubectl get cprof -A -o wide -w
+  export KUBECONFIG=$KUBECONFIG PATH=$bin:$work/cluster/bin:\$PATH
+  kubectl --kubeconfig $cache get parts -n factory -l material=brass -w
+  kubectl delete rolebinding -n factory -l kubewarm.io/profile; kubewarm status -A -w
   curl -s http://$(address_of 'admin listening')/metrics | grep ^kubewarm_
 NEXT
 [[ -n ${DEMO_EXIT:-} ]] && exit 0
-step 'Running until Ctrl-C'
+headline 'Running until Ctrl-C'
 trap 'exit 0' INT
 wait "$operator"
