@@ -10,11 +10,13 @@
 )]
 
 use kubewarm_api::model::{
-    CellKey, Delta, DeltaSink, Extent, FieldPath, FieldSelector, GroupResource, Identity, Item,
-    LabelRequirement, LabelSelector, ManagedFields, Operator, Projection, Reread, Resource,
-    ResourceVersion, SecretData, Uid,
+    DecodedObject, Delta, DeltaSink, FieldPath, FieldSelector, GroupResource, Identity,
+    InformerKey, InformerScope, LabelRequirement, LabelSelector, LabelSelectorOperator,
+    ManagedFieldsPolicy, Projection, ReplacePolicy, Resource, ResourceVersion, SecretData, Uid,
 };
-use kubewarm_cache::store::{Catalog, Reader, Seen, Test, Wanted, Writer};
+use kubewarm_cache::store::{
+    BodyPredicate, ObjectQuery, StoreCatalog, StoreReader, StoreWriter, StoredObjectView,
+};
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
@@ -40,12 +42,12 @@ fn main() {
     }
     let kind =
         if std::env::args().any(|arg| arg == "status") { Kind::WithStatus } else { Kind::Alike };
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let key = cell();
     let base = memory("VmRSS");
     let mut writer = catalog.open(&key, &BTreeSet::new());
     let reader = catalog.reader(&key).expect("opened");
-    let (bytes, took) = list(&mut writer, kind, 1, Reread::Changed);
+    let (bytes, took) = list(&mut writer, kind, 1, ReplacePolicy::Changed);
     println!("body                  {:>8.0} B", bytes as f64 / f64::from(PODS));
     println!("first list            {:>8.2} us an object", each(took));
     println!("  peak, until here    {:>8.0} B an object", per_object(memory("VmHWM"), base));
@@ -53,10 +55,10 @@ fn main() {
     catalog.settle();
     println!("  upkeep after it     {:>8.0} ms", settled.elapsed().as_secs_f64() * 1e3);
     memory_line(&reader, base);
-    let (_, took) = list(&mut writer, kind, 1, Reread::Changed);
+    let (_, took) = list(&mut writer, kind, 1, ReplacePolicy::Changed);
     println!("relist, unchanged     {:>8.2} us an object", each(took));
     memory_line(&reader, base);
-    let (_, took) = list(&mut writer, kind, 2, Reread::Changed);
+    let (_, took) = list(&mut writer, kind, 2, ReplacePolicy::Changed);
     println!("relist, all changed   {:>8.2} us an object", each(took));
     println!("  peak, until here    {:>8.0} B an object", per_object(memory("VmHWM"), base));
     catalog.settle();
@@ -68,12 +70,12 @@ fn main() {
     catalog.settle();
     println!("index built           {:>8.2} us an object", each(built.elapsed()));
     let value = "registry.example/app-7:1.4.7".into();
-    let test = Test::Field { path, absent: "".into(), is_equality: true, value };
-    let by_index = Wanted { tests: [test].into_iter().collect(), ..Wanted::default() };
+    let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };
+    let by_index = ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() };
     println!("  objects found       {:>8}", list_of(&reader, &by_index, None));
     memory_line(&reader, base);
     let swept = Instant::now();
-    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     writer.apply(Delta::ListDone(ResourceVersion::from(u64::MAX)));
     println!("sweep of everything   {:>8.2} ms", swept.elapsed().as_secs_f64() * 1e3);
     println!(
@@ -83,9 +85,9 @@ fn main() {
     );
 }
 
-fn reads(reader: &Reader) {
-    let app = LabelRequirement::new("app", Operator::In, ["app-7"]).expect("valid");
-    let by_label = Wanted { labels: LabelSelector::new([app]), ..Wanted::default() };
+fn reads(reader: &StoreReader) {
+    let app = LabelRequirement::new("app", LabelSelectorOperator::In, ["app-7"]).expect("valid");
+    let by_label = ObjectQuery { labels: LabelSelector::new([app]), ..ObjectQuery::default() };
     let found = list_of(reader, &by_label, None);
     println!(
         "by label, {found} found  {:>8.1} us, median of 201",
@@ -96,7 +98,7 @@ fn reads(reader: &Reader) {
     println!(
         "page of 500           {:>8.1} us, median of 201",
         median(|| {
-            black_box(list_of(reader, &Wanted::default(), Some(500)));
+            black_box(list_of(reader, &ObjectQuery::default(), Some(500)));
         })
     );
     let keys = reader.versions(None, 50_000);
@@ -111,10 +113,10 @@ fn reads(reader: &Reader) {
 }
 
 /// Selects and unpacks objects as a list request does. Returns the number of objects.
-fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
+fn list_of(reader: &StoreReader, wanted: &ObjectQuery, limit: Option<usize>) -> usize {
     let (mut selected, mut found) = (reader.select(wanted, None, limit), 0);
     while selected.step() {}
-    let mut count = |object: Seen<'_>| {
+    let mut count = |object: StoredObjectView<'_>| {
         black_box(object.body);
         found += 1;
         ControlFlow::Continue(())
@@ -124,12 +126,15 @@ fn list_of(reader: &Reader, wanted: &Wanted, limit: Option<usize>) -> usize {
 }
 
 fn idle_informers() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let before = memory("VmRSS");
     let writers: Vec<_> = (0..2000)
         .map(|n| {
             let namespace = format!("namespace-{n}");
-            let key = CellKey { extent: Extent::Namespace(namespace.as_str().into()), ..cell() };
+            let key = InformerKey {
+                extent: InformerScope::Namespace(namespace.as_str().into()),
+                ..cell()
+            };
             catalog.open(&key, &BTreeSet::new())
         })
         .collect();
@@ -149,7 +154,7 @@ fn median(mut work: impl FnMut()) -> f64 {
     times.get(100).copied().unwrap_or_default()
 }
 
-fn memory_line(reader: &Reader, base: u64) {
+fn memory_line(reader: &StoreReader, base: u64) {
     let usage = reader.usage();
     let counted = usage.bytes as f64 / usage.objects as f64;
     let resident = per_object(memory("VmRSS"), base);
@@ -157,7 +162,12 @@ fn memory_line(reader: &Reader, base: u64) {
 }
 
 /// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the store.
-fn list(writer: &mut Writer, kind: Kind, version: u64, reread: Reread) -> (u64, Duration) {
+fn list(
+    writer: &mut StoreWriter,
+    kind: Kind,
+    version: u64,
+    reread: ReplacePolicy,
+) -> (u64, Duration) {
     let (mut bytes, mut took) = (0, Duration::ZERO);
     let mut body = String::new();
     writer.apply(Delta::ListStarted(reread));
@@ -170,7 +180,7 @@ fn list(writer: &mut Writer, kind: Kind, version: u64, reread: Reread) -> (u64, 
         body.clear();
         pod(&mut body, kind, n, version, &namespace, &name, deployment);
         bytes += body.len() as u64;
-        let item = Item {
+        let item = DecodedObject {
             namespace: namespace.into(),
             name: name.into(),
             uid,
@@ -275,14 +285,14 @@ fn mix(n: u32) -> u32 {
     n ^ (n >> 16)
 }
 
-fn cell() -> CellKey {
-    CellKey {
+fn cell() -> InformerKey {
+    InformerKey {
         resource: Resource::new(GroupResource::new("", "pods").expect("valid"), "v1")
             .expect("valid"),
-        extent: Extent::AllNamespaces,
+        extent: InformerScope::AllNamespaces,
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
-        projection: Projection::Full(ManagedFields::Drop),
+        projection: Projection::Full(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
         identity: Identity::Operator,
         declared_in: None,

@@ -3,7 +3,7 @@
 use super::rules::{ANY, VERBS};
 use kubewarm_api::{
     model::{GroupResource, Verb},
-    v1alpha1::{Completeness, PolicyRule},
+    v1alpha1::{PolicyRule, RulesCompleteness},
 };
 use kubewarm_client::ReviewedRules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +24,12 @@ const EVERYBODYS: (&str, &str) = ("certificates.k8s.io", "clustertrustbundles");
 
 /// Permissions of one identity, in one namespace or in the cluster, that no profile needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Excess {
+pub struct ExcessPermissions {
     /// Sorted; at most 32 rules with at most 32 resources and 64 names each. A rule without names
     /// applies to all objects.
     pub rules: Vec<PolicyRule>,
     /// `Incomplete` if a limit removed rules, or if the API server returned only some of the rules.
-    pub completeness: Completeness,
+    pub completeness: RulesCompleteness,
 }
 
 /// Returns the permissions in `rules` that exceed `needed` and the default roles.
@@ -41,7 +41,7 @@ pub struct Excess {
 ///
 /// A tenant controls the size of its rules. The loop therefore stops at the first group or resource
 /// beyond the limits.
-pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> Excess {
+pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> ExcessPermissions {
     let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
     'all: for rule in &rules.rules {
@@ -84,10 +84,11 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
             verbs: verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
         }));
     }
-    let is_all = all.len() <= MAX_RULES && rules.completeness == Completeness::Complete;
+    let is_all = all.len() <= MAX_RULES && rules.completeness == RulesCompleteness::Complete;
     all.truncate(MAX_RULES);
-    let completeness = if is_all { Completeness::Complete } else { Completeness::Incomplete };
-    Excess { rules: all, completeness }
+    let completeness =
+        if is_all { RulesCompleteness::Complete } else { RulesCompleteness::Incomplete };
+    ExcessPermissions { rules: all, completeness }
 }
 
 /// Sorted and without duplicates.
@@ -112,9 +113,9 @@ mod tests {
 
     fn found(rules: Vec<ResourceRule>) -> Vec<String> {
         let needed = [GroupResource::new("", "pods").unwrap()].into();
-        let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+        let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
         let found = excess(&rules, &needed);
-        assert_eq!(found.completeness, Completeness::Complete);
+        assert_eq!(found.completeness, RulesCompleteness::Complete);
         let line = |rule: &PolicyRule| {
             let parts = [&rule.api_groups, &rule.resources, &rule.verbs, &rule.resource_names];
             parts.map(|names| names.join(",")).join("|")
@@ -158,9 +159,9 @@ mod tests {
         let groups: Vec<_> = (0..40).map(|n| format!("g{n}.io")).collect();
         let groups: Vec<_> = groups.iter().map(String::as_str).collect();
         let rules = vec![rule(&groups, &["things"], &["list"], &[])];
-        let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+        let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
         let found = excess(&rules, &BTreeSet::new());
-        assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
+        assert_eq!((found.rules.len(), found.completeness), (32, RulesCompleteness::Incomplete));
     }
 
     #[test]
@@ -168,12 +169,15 @@ mod tests {
         let many: Vec<_> = (0..2_000).map(|n| format!("n{n:04}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let of = |rules| {
-            let rules = ReviewedRules { rules, completeness: Completeness::Complete };
+            let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
             let found = excess(&rules, &BTreeSet::new());
             // Four million pairs, or a copy of the names for each resource, take much longer.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
-            assert_eq!((found.rules.len(), found.completeness), (32, Completeness::Incomplete));
+            assert_eq!(
+                (found.rules.len(), found.completeness),
+                (32, RulesCompleteness::Incomplete)
+            );
             found.rules
         };
         let pairs = of(vec![rule(&many, &many, &["list"], &[])]);

@@ -13,11 +13,11 @@ mod standing;
 mod verifier;
 
 pub use self::{
-    book::{Check, Wanted},
-    excess::Excess,
+    book::{Check, CheckSettings},
+    excess::ExcessPermissions,
     reports::AccessReports,
     rule::PATIENCE,
     rules::attributes,
-    standing::{CellAccess, Refused, Standing},
-    verifier::{Surroundings, Verifier},
+    standing::{InformerAccess, PermissionDenial, PermissionState},
+    verifier::{AccessChecker, CheckerDependencies},
 };

@@ -1,7 +1,7 @@
 //! A shared read-only view of the permissions of all informers and of excess permissions.
 
-use super::{book::Book, excess::Excess, standing::CellAccess};
-use kubewarm_api::model::{CellKey, Identity};
+use super::{book::CheckSchedule, excess::ExcessPermissions, standing::InformerAccess};
+use kubewarm_api::model::{Identity, InformerKey};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 /// Read handle to the state of the access checks. A clone shares that state.
 #[derive(Clone, Debug)]
 pub struct AccessReports {
-    pub(super) book: Arc<RwLock<Book>>,
+    pub(super) book: Arc<RwLock<CheckSchedule>>,
 }
 
 impl AccessReports {
-    pub(super) fn new(book: Book) -> Self {
+    pub(super) fn new(book: CheckSchedule) -> Self {
         Self { book: Arc::new(RwLock::new(book)) }
     }
 
     /// Returns the permission state of an informer, or `None` if the informer is not checked.
     #[must_use]
-    pub fn get(&self, key: &CellKey) -> Option<CellAccess> {
+    pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
         self.book.read().access(key, Instant::now())
     }
 
@@ -28,7 +28,11 @@ impl AccessReports {
     /// With a namespace: permissions in that namespace. Without one: permissions in the whole
     /// cluster. Returns `None` until the first rules review of that scope is answered.
     #[must_use]
-    pub fn excess(&self, identity: &Identity, here: Option<&Arc<str>>) -> Option<Arc<Excess>> {
+    pub fn excess(
+        &self,
+        identity: &Identity,
+        here: Option<&Arc<str>>,
+    ) -> Option<Arc<ExcessPermissions>> {
         self.book.read().excess(&(identity.clone(), here.cloned()))
     }
 }

@@ -1,7 +1,7 @@
 //! Evaluates the rules of a `SelfSubjectRulesReview` for the resource of an informer, as RBAC does.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, ResourceRule};
-use kubewarm_api::model::{CellKey, Extent, GroupResource, Identity, Verb};
+use kubewarm_api::model::{GroupResource, Identity, InformerKey, InformerScope, Verb};
 use kubewarm_client::{ReviewedRules, with_selectors};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 
 /// Whether `rules` grant `verb` on the resource and name that the informer selects. `rules` must be
 /// complete.
-pub(super) fn allow(rules: &ReviewedRules, key: &CellKey, verb: Verb) -> bool {
+pub(super) fn allow(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
     let (of, name) = (key.resource.group_resource(), key.fields.name());
     rules.rules.iter().any(|rule| allows(rule, verb, of, name))
 }
@@ -35,7 +35,7 @@ fn allows(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str
 /// Returns the attributes of an access review for the informer's `list` or `watch`, including its
 /// label and field selectors.
 #[must_use]
-pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
+pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
     let of = key.resource.group_resource();
     let attributes = ResourceAttributes {
         verb: Some(verb.as_str().to_owned()),
@@ -50,13 +50,13 @@ pub fn attributes(key: &CellKey, verb: Verb) -> ResourceAttributes {
 
 /// Scope of a rules review: an identity and a namespace. Without a namespace: grants for the whole
 /// cluster.
-pub(super) type Spot = (Identity, Option<Arc<str>>);
+pub(super) type RulesScope = (Identity, Option<Arc<str>>);
 
 /// Returns the scope whose rules decide about the informer.
-pub(super) fn spot(key: &CellKey) -> Spot {
+pub(super) fn spot(key: &InformerKey) -> RulesScope {
     let here = match &key.extent {
-        Extent::Namespace(name) => Some(Arc::clone(name)),
-        Extent::AllNamespaces | Extent::Cluster => None,
+        InformerScope::Namespace(name) => Some(Arc::clone(name)),
+        InformerScope::AllNamespaces | InformerScope::Cluster => None,
     };
     (key.identity.clone(), here)
 }

@@ -1,12 +1,12 @@
 //! The permission state of an informer, as status, metrics and readiness read it.
 
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb};
+use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use std::sync::Arc;
 
 /// Whether the informer's identity may list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PermissionState {
     /// No check has decided yet.
     Verifying,
     /// The API server permits list and watch.
@@ -26,17 +26,17 @@ pub enum Standing {
         message: Arc<str>,
     },
     /// The API server refused a real request.
-    Refused(Refused),
+    Refused(PermissionDenial),
 }
 
 /// The refused verbs of an informer and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct PermissionDenial {
     /// `list`, `watch` or both, in this order. Never empty.
     pub verbs: Vec<Verb>,
-    /// A reason for which [`Reason::refuses_identity`] is true, or [`Reason::NamespaceNotFound`] if
+    /// A reason for which [`FaultReason::refuses_identity`] is true, or [`FaultReason::NamespaceNotFound`] if
     /// the namespace and its roles were deleted.
-    pub reason: Reason,
+    pub reason: FaultReason,
     /// Error message of the API server.
     pub message: Arc<str>,
     /// When the last real request was refused.
@@ -47,13 +47,13 @@ pub struct Refused {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellAccess {
-    pub standing: Standing,
+pub struct InformerAccess {
+    pub standing: PermissionState,
     /// `Some(allowed)` if access reviews repeatedly contradict the real requests. `allowed` is the
     /// result of the reviews.
     pub overruled: Option<bool>,
     /// Whether the rate and concurrency limits have delayed the informer's checks.
     pub is_late: bool,
     /// Error of the last check, if no check was answered within the expected period.
-    pub failed: Option<Fault>,
+    pub failed: Option<RequestFault>,
 }

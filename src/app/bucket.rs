@@ -2,20 +2,20 @@
 //! namespaces.
 
 use crate::{
-    access::{PATIENCE, Surroundings, Verifier, Wanted},
+    access::{AccessChecker, CheckSettings, CheckerDependencies, PATIENCE},
     forecast::{
-        self, Forecasts, Surveyor,
+        self, CostSurveyor, Forecaster,
         samples::{declared, spec, target},
     },
-    status::{ApiServer, Notice},
+    status::{ProfileEvent, StatusWriter},
 };
 use futures::future::join_all;
 use http::{Request, Response, Uri};
 use jiff::Timestamp;
 use kube::{Config, client::Body};
 use kubewarm_api::model::{Identity, NamespaceCheck, ProfileRef};
-use kubewarm_cache::informer::{Changes, Reports};
-use kubewarm_client::{Accounts, Buckets, Clients};
+use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
+use kubewarm_client::{AccountClients, ClientProvider, NamespaceBuckets};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
@@ -55,47 +55,51 @@ fn profile(name: &str) -> ProfileRef {
     ProfileRef { namespace: "noisy".into(), name: name.into() }
 }
 
-fn verifier(clients: Arc<dyn Clients>, buckets: Buckets) -> Verifier {
+fn verifier(clients: Arc<dyn ClientProvider>, buckets: NamespaceBuckets) -> AccessChecker {
     let wanted = (0..700).map(|n| {
         let (namespace_check, payer) = (NamespaceCheck::Known, "noisy".into());
-        (spec("pods", &format!("checked-{n}")).key, Wanted { namespace_check, payer })
+        (spec("pods", &format!("checked-{n}")).key, CheckSettings { namespace_check, payer })
     });
     let mut wanted = Some(wanted.collect());
-    let reports = Reports::default();
-    Verifier::new(Surroundings {
+    let reports = InformerReports::default();
+    AccessChecker::new(CheckerDependencies {
         buckets,
         clients,
         wanted: Box::new(move || wanted.take()),
         own: Arc::default(),
         reports,
-        changes: Changes::default(),
+        changes: ChangeNotifier::default(),
         patience: PATIENCE,
         count: Box::new(|_, _| {}),
     })
 }
 
 /// Runs the forecast of a profile with 150 informers.
-async fn plan(clients: Arc<dyn Clients>, buckets: Buckets, stop: CancellationToken) {
-    let forecasts = Forecasts::default();
+async fn plan(
+    clients: Arc<dyn ClientProvider>,
+    buckets: NamespaceBuckets,
+    stop: CancellationToken,
+) {
+    let forecasts = Forecaster::default();
     let cells = (0..150).map(|n| spec("pods", &format!("planned-{n}"))).collect();
     forecasts.order([Arc::new(declared("noisy", "p", vec![target("pods", cells)]))]);
-    let surveyor = Surveyor::new(clients, forecast::REST, buckets);
+    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets);
     forecast::run(forecasts, surveyor, || true, |_| false, stop).await;
 }
 
 /// Sends a request that needs a token of the account.
-async fn request_a_token(clients: &dyn Clients, namespace: &str, name: &str) {
+async fn request_a_token(clients: &dyn ClientProvider, namespace: &str, name: &str) {
     let account = Identity::ServiceAccount { namespace: namespace.into(), name: name.into() };
     let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
     let _no_such_account = clients.client_for(&account).send(request).await;
 }
 
 /// Sends one Event after another, each for another profile of `noisy`.
-async fn send_events(sink: ApiServer) {
+async fn send_events(sink: StatusWriter) {
     let mut ticks = interval(Duration::from_millis(50));
     for n in 0_u64.. {
         ticks.tick().await;
-        let notice = Notice {
+        let notice = ProfileEvent {
             profile: profile(&format!("p{n}")),
             uid: "u".into(),
             target: String::new(),
@@ -116,12 +120,12 @@ fn most_in(seconds: u64, sent: &[&(Instant, String)]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others() {
-    let (noted, buckets) = (Noted::default(), Buckets::default());
+    let (noted, buckets) = (Noted::default(), NamespaceBuckets::default());
     let client = server(&noted);
     let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
-    let accounts = Accounts::of(&nowhere, client.clone(), buckets.clone());
-    let clients: Arc<dyn Clients> = Arc::new(accounts);
-    let sink = ApiServer::new(&client, "me", buckets.clone());
+    let accounts = AccountClients::of(&nowhere, client.clone(), buckets.clone());
+    let clients: Arc<dyn ClientProvider> = Arc::new(accounts);
+    let sink = StatusWriter::new(&client, "me", buckets.clone());
     let tokens = async {
         // The maximum number of profiles of a namespace, with one account each.
         let names: Vec<_> = (0..100).map(|n| format!("reader-{n}")).collect();
@@ -140,7 +144,7 @@ async fn requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_
     let stop = CancellationToken::new();
     let all = async {
         tokio::join!(
-            verifier(Arc::clone(&clients), Buckets::default()).run(stop.clone()),
+            verifier(Arc::clone(&clients), NamespaceBuckets::default()).run(stop.clone()),
             plan(Arc::clone(&clients), buckets.clone(), stop.clone()),
             send_events(sink),
             tokens,

@@ -1,13 +1,13 @@
 //! Sets up the authorization of scrapers, as `--metrics-auth` requires.
 
-use super::Error;
+use super::AppError;
 use crate::{
     cli::{MetricsAuth, RunArgs},
-    metrics::Metrics,
-    server::Scrapers,
+    metrics::ProcessMetrics,
+    server::MetricsAccess,
 };
-use kubewarm_client::Connection;
-use kubewarm_serve::callers::{CallerLimits, Callers, Note};
+use kubewarm_client::ApiServerConnection;
+use kubewarm_serve::callers::{CallerAdmission, CallerLimits, DecisionObserver};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -17,9 +17,9 @@ const NO_REVIEWS: &str = "--metrics-auth=delegated does not go with --watch-name
     NetworkPolicy say who reaches --admin-addr (networkPolicy.scrapers of the chart) and set --metrics-auth=none";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
+pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
     if args.metrics_auth == MetricsAuth::Delegated && !args.watch_namespaces.is_empty() {
-        return Err(Error::Flags(NO_REVIEWS));
+        return Err(AppError::Flags(NO_REVIEWS));
     }
     Ok(())
 }
@@ -27,21 +27,22 @@ pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
 /// Returns who may read `/metrics`.
 pub(super) fn scrapers(
     args: &RunArgs,
-    connection: &Connection,
-    metrics: &Metrics,
-) -> Result<Scrapers, Error> {
+    connection: &ApiServerConnection,
+    metrics: &ProcessMetrics,
+) -> Result<MetricsAccess, AppError> {
     match args.metrics_auth {
-        MetricsAuth::Loopback => return Ok(Scrapers::Loopback),
-        MetricsAuth::None => return Ok(Scrapers::Anybody),
+        MetricsAuth::Loopback => return Ok(MetricsAccess::Loopback),
+        MetricsAuth::None => return Ok(MetricsAccess::Anybody),
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.reviewer(&[])?);
-    let callers = Callers::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
-    Ok(Scrapers::Reviewed(Box::new(callers.map_err(Error::Serve)?)))
+    let callers =
+        CallerAdmission::new(reviewer, &CallerLimits::admin(), Handle::current(), note(metrics));
+    Ok(MetricsAccess::Reviewed(Box::new(callers.map_err(AppError::Serve)?)))
 }
 
 /// Returns a callback that records decisions about callers as metrics.
-pub(super) fn note(metrics: &Metrics) -> Note {
+pub(super) fn note(metrics: &ProcessMetrics) -> DecisionObserver {
     let metrics = metrics.operator().clone();
     Box::new(move |source, outcome, took| metrics.observe_authorization(source, outcome, took))
 }

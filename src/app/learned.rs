@@ -1,7 +1,7 @@
 //! Reads facts about the operator from the API server: its identity, and the admission policy for
 //! authors.
 
-use kubewarm_api::model::{AuthorCheck, Subject};
+use kubewarm_api::model::{AccountPolicyState, Subject};
 use kubewarm_client::{author_check, whoami};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ pub(super) async fn learn_subject(client: kube::Client, sender: watch::Sender<Op
 
 /// Reads the admission policy for authors every 30 s. The last result stays valid while requests
 /// fail. Never returns.
-pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<AuthorCheck>) {
+pub(super) async fn watch_authors(client: kube::Client, sender: watch::Sender<AccountPolicyState>) {
     loop {
         if let Ok(found) = author_check(&client).await {
             sender.send_replace(found);

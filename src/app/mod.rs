@@ -23,10 +23,10 @@ use kubewarm_serve::ServeError;
 use std::process::ExitCode;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum AppError {
     /// A command except `run` and `crd` failed.
     #[error(transparent)]
-    Client(#[from] commands::Error),
+    Client(#[from] commands::CommandError),
 
     #[error("cannot start the log")]
     Telemetry(#[from] telemetry::TelemetryError),
@@ -50,7 +50,7 @@ pub enum Error {
 
     /// A constant resource name is invalid, which is a bug.
     #[error("cannot name our own resource")]
-    Name(#[from] model::Invalid),
+    Name(#[from] model::ValidationError),
 
     #[error("cannot listen for signals")]
     Signal(#[source] std::io::Error),
@@ -71,8 +71,8 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// Returns an [`Error`] whose source chain is written for users.
-pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
+/// Returns an [`AppError`] whose source chain is written for users.
+pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
     match cli {
         Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
         Cli::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
@@ -88,7 +88,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, Error> {
     }
 }
 
-fn say(text: &str) -> Result<ExitCode, Error> {
+fn say(text: &str) -> Result<ExitCode, AppError> {
     commands::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,78 +1,81 @@
 //! `kubewarm run`: starts the operator's tasks, and stops them in order.
 
 use super::{
-    Error, callers, dumps, files,
+    AppError, callers, dumps, files,
     learned::{learn_subject, watch_authors},
     memory::MemorySplit,
     reads,
-    supervise::{Tasks, supervise, terminated},
+    supervise::{ServiceTasks, supervise, terminated},
     verified::verifier,
-    view::View,
+    view::OperatorView,
 };
 use crate::{
-    access::Standing,
+    access::PermissionState,
     cli::RunArgs,
-    controller::{Admission, Controller, Sources},
-    forecast::{self, Forecasts, Surveyor},
-    metrics::{BuildInfo, Metrics, OperatorMetrics, TlsListener},
-    server::{self, Admin, Gate, Scrapers},
-    status::{self, ApiServer},
+    controller::{Controller, ControllerSources, ProfileAdmission},
+    forecast::{self, CostSurveyor, Forecaster},
+    metrics::{BuildInfo, OperatorMetrics, ProcessMetrics, TlsListener},
+    server::{self, AdminState, MetricsAccess, ReadinessTracker},
+    status::{self, StatusWriter},
     telemetry,
 };
 use jiff::Timestamp;
 use kubewarm_api::{
     manifests::{LEASE, NAMESPACE},
-    model::{AuthorCheck, CellKey, Home, Watched},
+    model::{AccountPolicyState, InformerKey, OperatorScope, WatchedNamespaces},
 };
 use kubewarm_cache::{
-    informer::{Bounds, Proofs, Registry, Timing},
-    store::Catalog,
+    informer::{FreshnessChecker, InformerRegistry, InformerTiming, RegistryLimits},
+    store::StoreCatalog,
 };
-use kubewarm_client::{Buckets, Clients, Connection, Discovery, Elector, LeaseState};
+use kubewarm_client::{
+    ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
+};
 use kubewarm_serve::{
-    ServeError, Watchers, callers::Callers, certificate::Certificate, server::bind as bind_reads,
+    ServeError, WatcherRegistry, callers::CallerAdmission, certificate::ServingCertificate,
+    server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Runs the operator until it receives SIGTERM or SIGINT.
-pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
+pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let started = Instant::now();
     callers::check(&args)?;
     reads::check(&args)?;
     let filter = telemetry::start(&args.log, args.log_format)?;
     dumps::forbid();
     files::take_all();
-    let signal = terminated().map_err(Error::Signal)?;
+    let signal = terminated().map_err(AppError::Signal)?;
     let connection = args.cluster.connect()?;
     let home = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
         home.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
-    let listening = server::bind(args.admin_addr).map_err(Error::Serve)?;
-    let certificate = certificate(&args, &namespace).map_err(Error::Serve)?;
+    let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
+    let certificate = certificate(&args, &namespace).map_err(AppError::Serve)?;
     tracing::info!(
         addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
     );
 
     let stop = CancellationToken::new();
-    let (buckets, watchers) = (Buckets::default(), Watchers::default());
+    let (buckets, watchers) = (NamespaceBuckets::default(), WatcherRegistry::default());
     let seen = watchers.clone();
-    let metrics = Arc::new(Metrics::new(&BuildInfo::current())?);
+    let metrics = Arc::new(ProcessMetrics::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::of(&args, &operator);
-    let frame = Frame {
+    let frame = OperatorContext {
         namespace,
         started,
         stop: stop.clone(),
         memory,
         clients: Arc::new(connection.clients(buckets.clone())),
         buckets,
-        forecasts: Forecasts::default(),
+        forecasts: Forecaster::default(),
         watchers,
     };
-    let mut tasks = Tasks::default();
+    let mut tasks = ServiceTasks::default();
     let limits = frame.memory.limits(&args);
     let callers = reads::callers((&args, limits), &connection, &metrics)?;
     let (view, proofs) = spawn_controller(&mut tasks, &connection, &args, &metrics, &frame)?;
@@ -82,7 +85,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
     let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
     metrics.observe_certificates(certificates.collect())?;
     spawn_status(&mut tasks, &connection, &view, operator, frame);
-    let gate = Arc::new(Gate::default());
+    let gate = Arc::new(ReadinessTracker::default());
     let scrapers = callers::scrapers(&args, &connection, &metrics)?;
     let admin = observe(&metrics, &view, (&gate, scrapers, seen), filter)?;
     let until = stop.clone();
@@ -95,7 +98,10 @@ pub(super) async fn run(args: RunArgs) -> Result<(), Error> {
 }
 
 /// The certificate of the admin address; `None` without TLS.
-fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate>>, ServeError> {
+fn certificate(
+    args: &RunArgs,
+    namespace: &str,
+) -> Result<Option<Arc<ServingCertificate>>, ServeError> {
     let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
     let is_tls = args.admin_tls || files.is_some();
     let certificate = is_tls.then(|| reads::certificate(files, namespace)).transpose();
@@ -103,49 +109,49 @@ fn certificate(args: &RunArgs, namespace: &str) -> Result<Option<Arc<Certificate
 }
 
 /// Values that several tasks of the operator share.
-struct Frame {
+struct OperatorContext {
     /// The operator namespace.
     namespace: Arc<str>,
     started: Instant,
     stop: CancellationToken,
     memory: MemorySplit,
     /// Clients that authenticate as the informers' identities.
-    clients: Arc<dyn Clients>,
+    clients: Arc<dyn ClientProvider>,
     /// Rate limits per namespace.
-    buckets: Buckets,
-    forecasts: Forecasts,
+    buckets: NamespaceBuckets,
+    forecasts: Forecaster,
     /// The clients that watch through the read API.
-    watchers: Watchers,
+    watchers: WatcherRegistry,
 }
 
 /// Starts discovery, the access verifier and the controller with its informers.
 fn spawn_controller(
-    tasks: &mut Tasks,
-    connection: &Connection,
+    tasks: &mut ServiceTasks,
+    connection: &ApiServerConnection,
     args: &RunArgs,
-    metrics: &Metrics,
-    frame: &Frame,
-) -> Result<(View, Proofs), Error> {
+    metrics: &ProcessMetrics,
+    frame: &OperatorContext,
+) -> Result<(OperatorView, FreshnessChecker), AppError> {
     let counted = metrics.informers();
-    let catalog = Catalog::new().with_error_counter(move |resource| {
+    let catalog = StoreCatalog::new().with_error_counter(move |resource| {
         counted.for_resource(resource).store_decode_errors.inc();
     });
-    let Frame { namespace, started, stop, clients, memory, forecasts, .. } = frame;
+    let OperatorContext { namespace, started, stop, clients, memory, forecasts, .. } = frame;
     // Separate rate limits, so that other requests of a tenant cannot delay the detection of lost
     // access.
-    let checks = Buckets::default();
-    let bounds = Bounds {
+    let checks = NamespaceBuckets::default();
+    let bounds = RegistryLimits {
         lists: args.max_concurrent_lists.get(),
         namespace_share: args.namespace_share.into(),
         buckets: checks.clone(),
     };
-    let admission = Admission::new(Arc::clone(namespace));
-    let registry = Registry::new(
+    let admission = ProfileAdmission::new(Arc::clone(namespace));
+    let registry = InformerRegistry::new(
         Arc::clone(clients),
         catalog.clone(),
         metrics.informers(),
         bounds,
-        Timing::default(),
+        InformerTiming::default(),
     );
     let admits = admission.clone();
     // kubewarm's own informers only watch profiles. The sink limits the number of stored profiles.
@@ -154,10 +160,10 @@ fn spawn_controller(
     });
     let discovery = Discovery::new(connection.client());
     let (subject_sender, subject) = watch::channel(None);
-    let (authors_sender, authors) = watch::channel(AuthorCheck::Unknown);
+    let (authors_sender, authors) = watch::channel(AccountPolicyState::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
     let proofs = registry.proofs();
-    let sources = Sources {
+    let sources = ControllerSources {
         catalog: catalog.clone(),
         discovery: discovery.clone(),
         forecasts: forecasts.clone(),
@@ -167,8 +173,10 @@ fn spawn_controller(
         lists: args.lists.policy(),
         admission,
     };
-    let home =
-        Home { namespace: Arc::clone(namespace), watched: Watched::of(&args.watch_namespaces) };
+    let home = OperatorScope {
+        namespace: Arc::clone(namespace),
+        watched: WatchedNamespaces::of(&args.watch_namespaces),
+    };
     let controller =
         Controller::new(sources, registry, home, metrics.operator().clone(), *started)?;
     let (declarations, own) = (controller.declarations(), controller.own());
@@ -188,28 +196,37 @@ fn spawn_controller(
     tasks.begin("controller", async move { controller.run(until).await.shut_down().await });
     let home = Arc::clone(namespace);
     let statuses = Arc::default();
-    let view =
-        View { catalog, reports, changes, served, own, declarations, access, home, statuses };
+    let view = OperatorView {
+        catalog,
+        reports,
+        changes,
+        served,
+        own,
+        declarations,
+        access,
+        home,
+        statuses,
+    };
     Ok((view, proofs))
 }
 
 /// Starts the read API if `--api-addr` is set.
 fn spawn_reads(
-    tasks: &mut Tasks,
+    tasks: &mut ServiceTasks,
     args: &RunArgs,
-    (connection, proofs): (&Connection, Proofs),
-    (view, metrics, callers): (&View, &Metrics, Option<Arc<Callers>>),
-    frame: &Frame,
-) -> Result<Option<Arc<Certificate>>, Error> {
+    (connection, proofs): (&ApiServerConnection, FreshnessChecker),
+    (view, metrics, callers): (&OperatorView, &ProcessMetrics, Option<Arc<CallerAdmission>>),
+    frame: &OperatorContext,
+) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some((address, callers)) = args.api.api_addr.zip(callers) else { return Ok(None) };
-    let listening = bind_reads(address, frame.memory.limits(args)).map_err(Error::Read)?;
+    let listening = bind_reads(address, frame.memory.limits(args)).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::certificate(files, &frame.namespace)
         .map_err(ServeError::of("the read address has no certificate"))
-        .map_err(Error::Read)?;
+        .map_err(AppError::Read)?;
     let authority = reads::client_authority(&args.api)
         .map_err(ServeError::of("the read address does not know whose client certificates count"))
-        .map_err(Error::Read)?;
+        .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (api, answering) = {
@@ -231,29 +248,29 @@ fn spawn_reads(
 /// Starts the leader election, the forecaster and the status writer. The lease is released only
 /// after the last status is written.
 fn spawn_status(
-    tasks: &mut Tasks,
-    connection: &Connection,
-    view: &View,
+    tasks: &mut ServiceTasks,
+    connection: &ApiServerConnection,
+    view: &OperatorView,
     metrics: OperatorMetrics,
-    Frame { namespace, started, stop, clients, buckets, forecasts, .. }: Frame,
+    OperatorContext { namespace, started, stop, clients, buckets, forecasts, .. }: OperatorContext,
 ) {
     let identity = identity();
-    let elector = Elector::new(&connection.client(), &namespace, LEASE, &identity);
+    let elector = LeaderElector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.begin("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();
     let (planning, access) = (elector.state(), view.access.clone());
-    let may_read = move |key: &CellKey| {
+    let may_read = move |key: &InformerKey| {
         let standing = access.get(key).map(|access| access.standing);
-        matches!(standing, Some(Standing::Granted { .. }))
+        matches!(standing, Some(PermissionState::Granted { .. }))
     };
-    let surveyor = Surveyor::new(clients, forecast::REST, buckets.clone());
+    let surveyor = CostSurveyor::new(clients, forecast::REST, buckets.clone());
     let leads = move || planning.borrow().is_leader();
     let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
     tasks.begin("forecaster", forecasting);
     let written = CancellationToken::new();
     tasks.begin("leader election", elector.run(written.clone()));
-    let sink = ApiServer::new(&connection.client(), &identity, buckets);
+    let sink = StatusWriter::new(&connection.client(), &identity, buckets);
     let view = view.clone();
     let round = move |reporter: &mut _, leads, clock| view.report(reporter, leads, clock);
     let count = move |outcome| metrics.count_status_write(outcome);
@@ -266,18 +283,18 @@ fn spawn_status(
 
 /// Returns the state of the admin server, and registers the metrics that are read at each scrape.
 fn observe(
-    metrics: &Arc<Metrics>,
-    view: &View,
-    (gate, scrapers, watchers): (&Arc<Gate>, Scrapers, Watchers),
+    metrics: &Arc<ProcessMetrics>,
+    view: &OperatorView,
+    (gate, scrapers, watchers): (&Arc<ReadinessTracker>, MetricsAccess, WatcherRegistry),
     filter: telemetry::LogFilter,
-) -> Result<Arc<Admin>, Error> {
+) -> Result<Arc<AdminState>, AppError> {
     let all = || view.clone();
     let (profiles, declared, unlisted) = (all(), all(), all());
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
     metrics.observe_informers(move || scraped.all())?;
     metrics.observe_profiles(move || profiles.profiles())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
-    Ok(Arc::new(Admin {
+    Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
         cells: Box::new(move || reports.all()),
         declared: Box::new(move || declared.declared()),

@@ -1,19 +1,19 @@
 //! Sets up the read API, which `--api-addr` enables.
 
-use super::{Error, callers, view::View};
+use super::{AppError, callers, view::OperatorView};
 use crate::{
-    cli::{ApiArgs, Auth, RunArgs},
-    controller::Declarations,
-    metrics::Metrics,
+    cli::{CallerAuthMode, ReadApiArgs, RunArgs},
+    controller::ProfileReceiver,
+    metrics::ProcessMetrics,
 };
-use kubewarm_cache::informer::Proofs;
-use kubewarm_client::{ApiClient, Connection};
+use kubewarm_cache::informer::FreshnessChecker;
+use kubewarm_client::{ApiClient, ApiServerConnection};
 use kubewarm_serve::{
-    ServeError, Watchers,
-    callers::{Authority, CallerLimits, Callers, ReaderLimits, Reviews, random_key},
-    certificate::{Certificate, names},
-    reads::{Kinds, Offers, Reads, Surroundings},
-    server::{Forward, ReadApi, ServerVersion, Wrote},
+    ServeError, WatcherRegistry,
+    callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient, random_key},
+    certificate::{ServingCertificate, names},
+    reads::{KindResolver, ReadDependencies, ReadService, ServingIndex},
+    server::{ApiServerVersion, ReadApi, RequestForwarder, WriteObserver},
 };
 use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};
@@ -36,21 +36,25 @@ const FOREIGN_AUDIENCE: &str = "--audience does not go with --auth=caller-token,
     them";
 
 /// Returns an error for flags that exclude each other.
-pub(super) fn check(args: &RunArgs) -> Result<(), Error> {
-    let is_delegated = args.api.auth == Some(Auth::Delegated);
+pub(super) fn check(args: &RunArgs) -> Result<(), AppError> {
+    let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
     if args.api.api_addr.is_some() && is_delegated && !args.watch_namespaces.is_empty() {
-        return Err(Error::Flags(NO_DELEGATION));
+        return Err(AppError::Flags(NO_DELEGATION));
     }
-    if args.auth() == Auth::CallerToken && args.api.client_ca_file.is_some() {
-        return Err(Error::Flags(NO_TOKEN));
+    if args.auth() == CallerAuthMode::CallerToken && args.api.client_ca_file.is_some() {
+        return Err(AppError::Flags(NO_TOKEN));
     }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
 
 /// Prevents that tokens with kubewarm's audience are sent to the API server.
-fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), Error> {
-    if !audience.is_empty() && (auth == Auth::CallerToken || forward) {
-        return Err(Error::Flags(FOREIGN_AUDIENCE));
+fn check_audience(
+    auth: CallerAuthMode,
+    audience: &[String],
+    forward: bool,
+) -> Result<(), AppError> {
+    if !audience.is_empty() && (auth == CallerAuthMode::CallerToken || forward) {
+        return Err(AppError::Flags(FOREIGN_AUDIENCE));
     }
     Ok(())
 }
@@ -58,18 +62,19 @@ fn check_audience(auth: Auth, audience: &[String], forward: bool) -> Result<(), 
 /// Returns the authentication of readers, or `None` without a read address.
 pub(super) fn callers(
     (args, limits): (&RunArgs, ReaderLimits),
-    connection: &Connection,
-    metrics: &Metrics,
-) -> Result<Option<Arc<Callers>>, Error> {
+    connection: &ApiServerConnection,
+    metrics: &ProcessMetrics,
+) -> Result<Option<Arc<CallerAdmission>>, AppError> {
     if args.api.api_addr.is_none() {
         return Ok(None);
     }
-    let reviews: Arc<dyn Reviews> = Arc::new(match args.auth() {
-        Auth::Delegated => connection.reviewer(&args.api.audience)?,
-        Auth::CallerToken => connection.callers_reviewer()?,
+    let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
+        CallerAuthMode::Delegated => connection.reviewer(&args.api.audience)?,
+        CallerAuthMode::CallerToken => connection.callers_reviewer()?,
     });
     let (limits, note) = (CallerLimits::reads(limits), callers::note(metrics));
-    let callers = Callers::new(reviews, &limits, Handle::current(), note).map_err(Error::Read)?;
+    let callers =
+        CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     Ok(Some(Arc::new(callers)))
 }
 
@@ -77,15 +82,15 @@ pub(super) fn callers(
 /// `stop`.
 pub(super) fn api(
     args: &RunArgs,
-    (connection, callers): (&Connection, Arc<Callers>),
-    (view, proofs): (&View, Proofs),
-    metrics: &Metrics,
-    (watchers, stop): (Watchers, CancellationToken),
-) -> Result<(Arc<ReadApi>, Arc<Reads>), Error> {
+    (connection, callers): (&ApiServerConnection, Arc<CallerAdmission>),
+    (view, proofs): (&OperatorView, FreshnessChecker),
+    metrics: &ProcessMetrics,
+    (watchers, stop): (WatcherRegistry, CancellationToken),
+) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
     let (client, runtime) = (connection.client(), Handle::current());
-    let version = ServerVersion::new(ApiClient::new(&client), runtime.clone());
+    let version = ApiServerVersion::new(ApiClient::new(&client), runtime.clone());
     let (served, aggregated) = (view.served.clone(), &args.api.serve_aggregated_groups);
-    let reads = Arc::new(Reads::new(Surroundings {
+    let reads = Arc::new(ReadService::new(ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
         changes: view.changes.clone(),
@@ -93,7 +98,7 @@ pub(super) fn api(
         ages: metrics.informers(),
         metrics: metrics.reads().clone(),
         offers: offers(view.declarations.clone()),
-        kinds: Kinds::new(client, served, aggregated, runtime),
+        kinds: KindResolver::new(client, served, aggregated, runtime),
         home: Arc::clone(&view.home),
     }));
     let forward = args.api.forward.then(|| forward(connection, &reads)).transpose()?;
@@ -103,7 +108,7 @@ pub(super) fn api(
         version,
         forward,
         metrics: metrics.reads().clone(),
-        names: random_key().map_err(Error::Read)?,
+        names: random_key().map_err(AppError::Read)?,
         watchers,
         stop,
     };
@@ -112,10 +117,13 @@ pub(super) fn api(
 
 /// Returns the proxy for requests that kubewarm does not serve. It reports successful writes to
 /// `reads`.
-fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error> {
+fn forward(
+    connection: &ApiServerConnection,
+    reads: &Arc<ReadService>,
+) -> Result<RequestForwarder, AppError> {
     let sink = Arc::clone(reads);
-    let wrote: Wrote = Box::new(move |written, version| sink.wrote(written, &version));
-    Ok(Forward::new(connection.upstream(Handle::current())?, wrote))
+    let wrote: WriteObserver = Box::new(move |written, version| sink.wrote(written, &version));
+    Ok(RequestForwarder::new(connection.upstream(Handle::current())?, wrote))
 }
 
 /// Returns the certificate of an address: from `files`, or self-signed for all names of the Service
@@ -123,30 +131,32 @@ fn forward(connection: &Connection, reads: &Arc<Reads>) -> Result<Forward, Error
 pub(super) fn certificate(
     files: Option<(PathBuf, PathBuf)>,
     namespace: &str,
-) -> Result<Arc<Certificate>, ServeError> {
+) -> Result<Arc<ServingCertificate>, ServeError> {
     let certificate = if let Some((certificate, key)) = files {
-        Certificate::of_files(certificate, key)?
+        ServingCertificate::of_files(certificate, key)?
     } else {
         let host = std::env::var("HOSTNAME").unwrap_or_default();
-        Certificate::self_signed(names(&host, namespace))?
+        ServingCertificate::self_signed(names(&host, namespace))?
     };
     Ok(Arc::new(certificate))
 }
 
 /// Returns the CA for client certificates on the read address, if the flag is set.
-pub(super) fn client_authority(args: &ApiArgs) -> Result<Option<Arc<Authority>>, ServeError> {
+pub(super) fn client_authority(args: &ReadApiArgs) -> Result<Option<Arc<ClientCa>>, ServeError> {
     let file = args.client_ca_file.clone();
-    file.map(|file| Authority::of_file(file).map(Arc::new)).transpose()
+    file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
 /// Returns the targets that clients can read, computed once per reconciliation.
-fn offers(declarations: Declarations) -> Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync> {
+fn offers(
+    declarations: ProfileReceiver,
+) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {
     let held = Mutex::new((declarations, None));
     Box::new(move || {
         let (declarations, offers) = &mut *held.lock();
         if offers.is_none() || declarations.has_changed().unwrap_or(false) {
             let profiles = declarations.borrow_and_update().clone()?;
-            *offers = Some(Arc::new(Offers::of(profiles.iter().map(|it| &it.declared))));
+            *offers = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
         }
         offers.clone()
     })
@@ -159,16 +169,16 @@ mod tests {
     #[test]
     fn a_token_with_kubewarms_audience_is_sent_to_no_other_server() {
         for (audience, auth, forward, is_refused) in [
-            (&["kubewarm"] as &[&str], Auth::Delegated, false, false),
-            (&[], Auth::Delegated, true, false),
-            (&[], Auth::CallerToken, true, false),
-            (&["kubewarm"], Auth::Delegated, true, true),
-            (&["a", "b"], Auth::CallerToken, false, true),
+            (&["kubewarm"] as &[&str], CallerAuthMode::Delegated, false, false),
+            (&[], CallerAuthMode::Delegated, true, false),
+            (&[], CallerAuthMode::CallerToken, true, false),
+            (&["kubewarm"], CallerAuthMode::Delegated, true, true),
+            (&["a", "b"], CallerAuthMode::CallerToken, false, true),
         ] {
             let wanted: Vec<_> = audience.iter().map(|&it| it.to_owned()).collect();
             let found = check_audience(auth, &wanted, forward);
             assert_eq!(
-                matches!(found, Err(Error::Flags(FOREIGN_AUDIENCE))),
+                matches!(found, Err(AppError::Flags(FOREIGN_AUDIENCE))),
                 is_refused,
                 "{auth:?} {audience:?} {forward}"
             );

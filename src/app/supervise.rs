@@ -1,6 +1,6 @@
 //! Runs the tasks of the operator and stops them.
 
-use super::Error;
+use super::AppError;
 use std::time::Duration;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -15,9 +15,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// Tasks that run as long as the process. Each one returns its own name.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(JoinSet<&'static str>);
+pub(super) struct ServiceTasks(JoinSet<&'static str>);
 
-impl Tasks {
+impl ServiceTasks {
     pub(super) fn begin(
         &mut self,
         name: &'static str,
@@ -48,17 +48,17 @@ pub(super) fn terminated() -> std::io::Result<impl Future<Output = ()>> {
 /// A task that ends before the signal ends the process, because a restart is better than an
 /// operator without one of its tasks.
 pub(super) async fn supervise(
-    Tasks(mut tasks): Tasks,
+    ServiceTasks(mut tasks): ServiceTasks,
     stop: CancellationToken,
     signal: impl Future<Output = ()>,
     announce: impl FnOnce(),
     delay: Duration,
-) -> Result<(), Error> {
+) -> Result<(), AppError> {
     let outcome = tokio::select! {
         () = signal => Ok(()),
         Some(ended) = tasks.join_next() => Err(match ended {
-            Ok(name) => Error::TaskEnded(name),
-            Err(error) => Error::TaskPanicked(error),
+            Ok(name) => AppError::TaskEnded(name),
+            Err(error) => AppError::TaskPanicked(error),
         }),
     };
     announce();
@@ -69,7 +69,7 @@ pub(super) async fn supervise(
     stop.cancel();
     let drained = timeout(DRAIN, async { while tasks.join_next().await.is_some() {} }).await;
     outcome?;
-    drained.map_err(|_elapsed| Error::Undrained(tasks.len()))
+    drained.map_err(|_elapsed| AppError::Undrained(tasks.len()))
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_signal_stops_all_tasks_after_the_delay() {
-        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        let (stop, mut tasks) = (CancellationToken::new(), ServiceTasks::default());
         tasks.begin("server", stop.clone().cancelled_owned());
         let began = tokio::time::Instant::now();
         supervise(tasks, stop, ready(()), || (), Duration::from_secs(3)).await.unwrap();
@@ -88,19 +88,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_ends_early_ends_the_process() {
-        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        let (stop, mut tasks) = (CancellationToken::new(), ServiceTasks::default());
         tasks.begin("server", stop.clone().cancelled_owned());
         tasks.begin("controller", ready(()));
         let error = supervise(tasks, stop, pending(), || (), Duration::ZERO).await.unwrap_err();
-        assert!(matches!(error, Error::TaskEnded("controller")), "{error}");
+        assert!(matches!(error, AppError::TaskEnded("controller")), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_ignores_the_stop_is_reported_after_the_drain_time() {
-        let mut tasks = Tasks::default();
+        let mut tasks = ServiceTasks::default();
         tasks.begin("stubborn", pending::<()>());
         let stop = CancellationToken::new();
         let error = supervise(tasks, stop, ready(()), || (), Duration::ZERO).await.unwrap_err();
-        assert!(matches!(error, Error::Undrained(1)), "{error}");
+        assert!(matches!(error, AppError::Undrained(1)), "{error}");
     }
 }

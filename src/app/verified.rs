@@ -2,27 +2,31 @@
 //! is charged.
 
 use crate::{
-    access::{AccessReports, PATIENCE, Standing, Surroundings, Verifier, Wanted},
-    controller::Declarations,
+    access::{
+        AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PATIENCE, PermissionState,
+    },
+    controller::ProfileReceiver,
     metrics::OperatorMetrics,
-    status::Observed,
+    status::ObservedProfile,
 };
-use kubewarm_api::model::{CellKey, CellSpec, Declared, DeclaredTarget, Reason, Resource, Verb};
-use kubewarm_cache::informer::{Changes, Reports};
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_api::model::{
+    DeclaredProfile, DeclaredTarget, FaultReason, InformerKey, InformerSpec, Resource, Verb,
+};
+use kubewarm_cache::informer::{ChangeNotifier, InformerReports};
+use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Creates a verifier for the informers in `declarations`. `own` contains the operator's own
 /// informers.
 pub(super) fn verifier(
-    (clients, buckets): (Arc<dyn Clients>, Buckets),
-    (declarations, own): (&Declarations, &Arc<[CellKey]>),
-    reports: &Reports,
-    changes: Changes,
+    (clients, buckets): (Arc<dyn ClientProvider>, NamespaceBuckets),
+    (declarations, own): (&ProfileReceiver, &Arc<[InformerKey]>),
+    reports: &InformerReports,
+    changes: ChangeNotifier,
     metrics: OperatorMetrics,
-) -> Verifier {
+) -> AccessChecker {
     let (mut declarations, own) = (declarations.clone(), Arc::clone(own));
-    Verifier::new(Surroundings {
+    AccessChecker::new(CheckerDependencies {
         buckets,
         clients,
         wanted: Box::new(move || {
@@ -40,13 +44,13 @@ pub(super) fn verifier(
 }
 
 /// Returns every informer that a profile declares or that serves it, without duplicates.
-fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
-    let mut all = BTreeMap::<CellKey, Wanted>::new();
+fn wanted(profiles: &[ObservedProfile]) -> BTreeMap<InformerKey, CheckSettings> {
+    let mut all = BTreeMap::<InformerKey, CheckSettings>::new();
     for profile in profiles.iter().map(|observed| &observed.declared) {
         for target in &profile.targets {
             let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
-            for CellSpec { key, tuning, .. } in target.all_cells().chain(serving) {
-                let wanted = all.entry(key.clone()).or_insert_with(|| Wanted {
+            for InformerSpec { key, tuning, .. } in target.all_cells().chain(serving) {
+                let wanted = all.entry(key.clone()).or_insert_with(|| CheckSettings {
                     namespace_check: tuning.namespace_check,
                     payer: Arc::clone(&profile.profile.namespace),
                 });
@@ -60,14 +64,15 @@ fn wanted(profiles: &[Observed]) -> BTreeMap<CellKey, Wanted> {
 /// Returns the number of the profile's informers that lack each permission.
 pub(super) fn missing(
     access: &AccessReports,
-    profile: &Declared,
+    profile: &DeclaredProfile,
 ) -> BTreeMap<(Resource, Verb), u64> {
     let mut missing = BTreeMap::new();
-    for CellSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_cells) {
-        let Some(Standing::Refused(refused)) = access.get(key).map(|found| found.standing) else {
+    for InformerSpec { key, .. } in profile.targets.iter().flat_map(DeclaredTarget::all_cells) {
+        let Some(PermissionState::Refused(refused)) = access.get(key).map(|found| found.standing)
+        else {
             continue;
         };
-        for verb in refused.verbs.iter().filter(|_| refused.reason == Reason::Forbidden) {
+        for verb in refused.verbs.iter().filter(|_| refused.reason == FaultReason::Forbidden) {
             *missing.entry((key.resource.clone(), *verb)).or_default() += 1;
         }
     }

@@ -3,46 +3,49 @@
 use super::verified::missing;
 use crate::{
     access::AccessReports,
-    controller::{Declarations, running_cells, running_targets},
+    controller::{ProfileReceiver, running_cells, running_targets},
     metrics::ProfileSnapshot,
-    server::DeclaredCells,
-    status::{CellView, Clock, ComputedStatuses, Notice, Observed, Reporter, excess},
+    server::DeclaredInformers,
+    status::{
+        ClockReading, InformerView, ObservedProfile, ProfileEvent, StatusReporter,
+        StatusesByProfile, excess,
+    },
 };
-use kubewarm_api::model::{CellKey, CellSpec, Declared};
+use kubewarm_api::model::{DeclaredProfile, InformerKey, InformerSpec};
 use kubewarm_cache::{
-    informer::{Changes, Reports},
-    store::Catalog,
+    informer::{ChangeNotifier, InformerReports},
+    store::StoreCatalog,
 };
-use kubewarm_client::Served;
+use kubewarm_client::ServedResources;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// State for all observers. A clone shares it.
 #[derive(Clone, Debug)]
-pub(super) struct View {
-    pub(super) catalog: Catalog,
-    pub(super) reports: Reports,
+pub(super) struct OperatorView {
+    pub(super) catalog: StoreCatalog,
+    pub(super) reports: InformerReports,
     /// Wakes observers when a report changes.
-    pub(super) changes: Changes,
-    pub(super) served: watch::Receiver<Option<Arc<Served>>>,
+    pub(super) changes: ChangeNotifier,
+    pub(super) served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The informers of the profiles themselves.
-    pub(super) own: Arc<[CellKey]>,
-    pub(super) declarations: Declarations,
+    pub(super) own: Arc<[InformerKey]>,
+    pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
     /// The operator namespace.
     pub(super) home: Arc<str>,
     /// The statuses that were computed last.
-    pub(super) statuses: Arc<RwLock<Arc<ComputedStatuses>>>,
+    pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
 }
 
-impl View {
+impl OperatorView {
     /// Returns every profile with the conditions that this replica computed.
     pub(super) fn profiles(&self) -> Vec<ProfileSnapshot> {
         let Some(profiles) = self.declarations.borrow().clone() else { return Vec::new() };
         let statuses = Arc::clone(&self.statuses.read());
-        let snapshot = |found: &Observed| {
-            let Declared { profile, mode, .. } = &*found.declared;
+        let snapshot = |found: &ObservedProfile| {
+            let DeclaredProfile { profile, mode, .. } = &*found.declared;
             let status = Arc::clone(statuses.get(profile)?);
             let missing = missing(&self.access, &found.declared);
             Some(ProfileSnapshot { profile: profile.clone(), mode: *mode, status, missing })
@@ -52,7 +55,7 @@ impl View {
 
     /// Returns the failing informers of the profiles themselves, with the reason of each.
     pub(super) fn unlisted(&self) -> Vec<String> {
-        let fault = |key: &CellKey| Some((key.to_string(), self.reports.get(key)?.fault?));
+        let fault = |key: &InformerKey| Some((key.to_string(), self.reports.get(key)?.fault?));
         let faults = self.own.iter().filter_map(fault);
         faults.map(|(key, fault)| format!("{key}: {}: {}", fault.reason, fault.message)).collect()
     }
@@ -61,26 +64,31 @@ impl View {
     ///
     /// The result is complete once the namespaces of every selector have been listed or their list
     /// has failed.
-    pub(super) fn declared(&self) -> Option<DeclaredCells> {
+    pub(super) fn declared(&self) -> Option<DeclaredInformers> {
         let profiles = self.declarations.borrow().clone()?;
-        let known = |cell: &CellSpec| {
+        let known = |cell: &InformerSpec| {
             self.reports.get(&cell.key).is_some_and(|r| r.is_warm() || r.fault.is_some())
         };
         let mut selectors = running_targets(&profiles).filter_map(|it| it.namespaces.as_ref());
         let complete = selectors.all(known);
-        Some(DeclaredCells { cells: running_cells(&profiles), complete })
+        Some(DeclaredInformers { cells: running_cells(&profiles), complete })
     }
 
     /// Computes the status of every profile with `reporter`.
-    pub(super) fn report(&self, reporter: &mut Reporter, leads: bool, clock: Clock) -> Vec<Notice> {
+    pub(super) fn report(
+        &self,
+        reporter: &mut StatusReporter,
+        leads: bool,
+        clock: ClockReading,
+    ) -> Vec<ProfileEvent> {
         let declared = self.declarations.borrow().clone().unwrap_or_default();
-        let with_excess = |observed: &Observed| {
+        let with_excess = |observed: &ObservedProfile| {
             let excess = excess(&self.access, &self.home, &observed.declared);
-            Observed { excess, ..observed.clone() }
+            ObservedProfile { excess, ..observed.clone() }
         };
         let profiles: Vec<_> = declared.iter().map(with_excess).collect();
         // Informers that do not run can still have a permission state.
-        let cells = |key: &CellKey| CellView {
+        let cells = |key: &InformerKey| InformerView {
             report: self.reports.get(key),
             access: self.access.get(key),
         };

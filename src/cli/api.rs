@@ -6,16 +6,16 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
-pub struct ApiArgs {
+pub struct ReadApiArgs {
     /// Address of the read API, which serves get, list and watch over TLS; '' disables it. The read API needs more
     /// permissions (`kubewarm rbac --operator --read-api`).
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
-    pub api_addr: ApiAddr,
+    pub api_addr: ReadApiAddress,
 
     /// API reviews for authentication and authorization of callers [default: delegated, or caller-token with
     /// --watch-namespaces].
     #[arg(long, value_name = "HOW")]
-    pub auth: Option<Auth>,
+    pub auth: Option<CallerAuthMode>,
 
     /// Audiences of callers' tokens, separated by commas. A token needs one of them (`kubectl create token
     /// --audience`). Not with --auth=caller-token or --forward [default: the API server].
@@ -78,7 +78,7 @@ pub struct ApiArgs {
     pub user_share: u8,
 }
 
-impl ApiArgs {
+impl ReadApiArgs {
     /// Limits for readers. The limit of response bytes is the default, which suits a process without a memory limit.
     #[must_use]
     pub fn limits(&self) -> ReaderLimits {
@@ -94,9 +94,9 @@ impl ApiArgs {
 }
 
 /// `None` disables the read API. This is an alias because clap treats a field of type `Option` as an optional flag.
-type ApiAddr = Option<SocketAddr>;
+type ReadApiAddress = Option<SocketAddr>;
 
-fn api_addr(text: &str) -> Result<ApiAddr, String> {
+fn api_addr(text: &str) -> Result<ReadApiAddress, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -105,7 +105,7 @@ fn api_addr(text: &str) -> Result<ApiAddr, String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Auth {
+pub enum CallerAuthMode {
     /// TokenReview and SubjectAccessReview with kubewarm's permissions; not with --watch-namespaces.
     Delegated,
     /// SelfSubjectReview and SelfSubjectAccessReview with the caller's token, without permissions of kubewarm.

@@ -5,7 +5,7 @@ mod lists;
 mod run;
 
 pub use self::{
-    api::{ApiArgs, Auth},
+    api::{CallerAuthMode, ReadApiArgs},
     lists::ListArgs,
     run::{LogFormat, MetricsAuth, RunArgs},
 };

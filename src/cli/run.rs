@@ -1,6 +1,6 @@
 //! Flags of `run`, which starts the operator.
 
-use super::{ApiArgs, Auth, ListArgs};
+use super::{CallerAuthMode, ListArgs, ReadApiArgs};
 use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -83,7 +83,7 @@ pub struct RunArgs {
     pub lists: ListArgs,
 
     #[command(flatten)]
-    pub api: ApiArgs,
+    pub api: ReadApiArgs,
 
     /// Log filter, in the syntax of `tracing` directives.
     // Directives match by prefix: `kube=warn` would also silence kubewarm.
@@ -118,9 +118,12 @@ impl RunArgs {
     /// The value of `--auth`. Without the flag it is `Delegated`, or with `--watch-namespaces` `CallerToken`, which
     /// needs no ClusterRole.
     #[must_use]
-    pub fn auth(&self) -> Auth {
-        let default =
-            if self.watch_namespaces.is_empty() { Auth::Delegated } else { Auth::CallerToken };
+    pub fn auth(&self) -> CallerAuthMode {
+        let default = if self.watch_namespaces.is_empty() {
+            CallerAuthMode::Delegated
+        } else {
+            CallerAuthMode::CallerToken
+        };
         self.api.auth.unwrap_or(default)
     }
 }
@@ -136,7 +139,7 @@ pub enum LogFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{Auth, RunArgs};
+    use super::{CallerAuthMode, RunArgs};
     use crate::cli::Cli;
     use clap::{CommandFactory as _, Parser};
 
@@ -156,9 +159,9 @@ mod tests {
         assert_eq!(of(&["--api-addr", ""]).unwrap(), None);
         let auth =
             |more: &[&str]| Run::try_parse_from([&["run"], more].concat()).unwrap().args.auth();
-        assert_eq!(auth(&[]), Auth::Delegated);
-        assert_eq!(auth(&["--watch-namespaces=a"]), Auth::CallerToken);
-        assert_eq!(auth(&["--watch-namespaces=a", "--auth=delegated"]), Auth::Delegated);
+        assert_eq!(auth(&[]), CallerAuthMode::Delegated);
+        assert_eq!(auth(&["--watch-namespaces=a"]), CallerAuthMode::CallerToken);
+        assert_eq!(auth(&["--watch-namespaces=a", "--auth=delegated"]), CallerAuthMode::Delegated);
         let error = of(&["--api-addr=8443"]).unwrap_err().to_string();
         assert!(error.contains("such as [::]:8443, or '' for nowhere"), "{error}");
     }

@@ -1,10 +1,12 @@
 //! Connection flags, and discovery of the resources that a server serves.
 
-use super::{Error, value};
+use super::{CommandError, value};
 use clap::Args;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{ConnectError, Connection, ConnectionOptions, Discovery, Served};
+use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_client::{
+    ApiServerConnection, ConnectError, ConnectionOptions, Discovery, ServedResources,
+};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -75,8 +77,8 @@ impl ClusterArgs {
     /// # Errors
     ///
     /// [`ConnectError`] if there is no configuration, or if it is invalid.
-    pub fn connect(&self) -> Result<Connection, ConnectError> {
-        Connection::load(&self.options())
+    pub fn connect(&self) -> Result<ApiServerConnection, ConnectError> {
+        ApiServerConnection::load(&self.options())
     }
 
     fn options(&self) -> ConnectionOptions {
@@ -91,8 +93,8 @@ impl ConnectionArgs {
     /// # Errors
     ///
     /// [`ConnectError`] if there is no configuration, or if it is invalid.
-    pub fn connect(&self) -> Result<Connection, ConnectError> {
-        Connection::load(&self.options())
+    pub fn connect(&self) -> Result<ApiServerConnection, ConnectError> {
+        ApiServerConnection::load(&self.options())
     }
 
     pub(super) fn options(&self) -> ConnectionOptions {
@@ -116,10 +118,10 @@ impl ConnectionArgs {
     ///
     /// # Errors
     ///
-    /// [`Error`] if `--as` is set.
-    pub(super) fn refuse_impersonation(&self) -> Result<(), Error> {
+    /// [`CommandError`] if `--as` is set.
+    pub(super) fn refuse_impersonation(&self) -> Result<(), CommandError> {
         match &self.impersonated_user {
-            Some(_) => Err(Error::new(
+            Some(_) => Err(CommandError::new(
                 "the read API does not take --as; use the credentials of that user: --user, \
                  --context, or --token-file of `kubewarm kubeconfig`",
             )),
@@ -133,7 +135,7 @@ impl ConnectionArgs {
 /// # Errors
 ///
 /// The fault of the first failed request, or `TimedOut` after 15 s.
-pub(super) async fn served(client: Client) -> Result<Arc<Served>, Fault> {
+pub(super) async fn served(client: Client) -> Result<Arc<ServedResources>, RequestFault> {
     let discovery = Discovery::new(client);
     let (mut served, mut fault) = (discovery.served(), discovery.fault());
     let first = async {
@@ -144,6 +146,6 @@ pub(super) async fn served(client: Client) -> Result<Arc<Served>, Fault> {
             Ok(found) = fault.wait_for(Option::is_some) => found.clone().map(Err),
         }
     };
-    let late = || Fault::new(Reason::TimedOut, "no answer within 15 s");
+    let late = || RequestFault::new(FaultReason::TimedOut, "no answer within 15 s");
     timeout(PATIENCE, first).await.ok().flatten().unwrap_or_else(|| Err(late()))
 }

@@ -1,10 +1,10 @@
 //! `crd` prints the `CustomResourceDefinition` of this version.
 
 use super::{
-    Error,
+    CommandError,
     output::{OutputArgs, manifests},
     print::print,
-    report::Verdict,
+    report::CommandExitCode,
 };
 use clap::Args;
 use kubewarm_api::manifests::crd_yaml;
@@ -17,8 +17,8 @@ pub struct CrdArgs {
 
 /// # Errors
 ///
-/// [`Error`] if the output cannot be written.
-pub fn crd(args: &CrdArgs) -> Result<Verdict, Error> {
+/// [`CommandError`] if the output cannot be written.
+pub fn crd(args: &CrdArgs) -> Result<CommandExitCode, CommandError> {
     print(&manifests(crd_yaml()?, args.output.format)?)?;
-    Ok(Verdict::Good)
+    Ok(CommandExitCode::Good)
 }

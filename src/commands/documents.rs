@@ -1,12 +1,12 @@
 //! Reads the profiles in a file of YAML or JSON documents.
 
-use super::error::Cause;
+use super::error::CommandErrorSource;
 use kubewarm_api::v1alpha1::{self, CacheProfile};
 use serde_json::Value;
 
 /// A profile and its position in the input, for error messages.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct ProfileDocument {
     /// The position, such as `document 2`, or `document 2 of a.yaml`, or `CacheProfile web -n shop`.
     pub(super) at: String,
     /// Not validated yet.
@@ -19,7 +19,7 @@ pub(super) struct Found {
 ///
 /// Position and cause of the first document that is not YAML, or of the first profile with another API version or an
 /// invalid field.
-pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, Cause)> {
+pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, CommandErrorSource)> {
     let mut found = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
         let at = format!("document {}", index + 1);
@@ -29,14 +29,14 @@ pub(super) fn profiles(text: &str) -> Result<Vec<Found>, (String, Cause)> {
             for (item, value) in items.iter().enumerate().filter(|(_, item)| is_profile(item)) {
                 let at = format!("{at}, items[{item}]");
                 match read(value, || serde_json::from_value(value.clone())) {
-                    Ok(profile) => found.push(Found { at, profile }),
+                    Ok(profile) => found.push(ProfileDocument { at, profile }),
                     Err(error) => return Err((at, error)),
                 }
             }
         } else if is_profile(&value) {
             // Parses the text again, because these errors contain line and column.
             match read(&value, || serde_saphyr::from_str(document)) {
-                Ok(profile) => found.push(Found { at, profile }),
+                Ok(profile) => found.push(ProfileDocument { at, profile }),
                 Err(error) => return Err((at, error)),
             }
         }
@@ -62,7 +62,7 @@ fn items(value: &Value) -> Option<&Vec<Value>> {
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
-) -> Result<CacheProfile, Cause> {
+) -> Result<CacheProfile, CommandErrorSource> {
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version.split_once('/').is_none_or(|(_, version)| version != v1alpha1::VERSION) {
         let (group, known) = (v1alpha1::GROUP, v1alpha1::VERSION);
@@ -74,7 +74,7 @@ fn read<E: std::error::Error>(
 }
 
 /// Keeps only the text of a parser error, which has several lines and quotes the file.
-fn unreadable(error: &dyn std::error::Error) -> Cause {
+fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }
 

@@ -1,15 +1,15 @@
 //! The error of a failed command.
 
 use kubewarm_api::{
-    manifests::{Unreadable, Unwritable},
-    model::Fault,
+    manifests::{ManifestError, RbacParseError},
+    model::RequestFault,
     v1alpha1,
 };
 use kubewarm_client::ConnectError;
 
 /// A failed command. Its texts come unescaped from the cluster, so the printing code must escape control characters.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CommandError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
 
@@ -29,19 +29,19 @@ pub enum Error {
         /// Message with the failed action, the object, and the fix.
         text: String,
         #[source]
-        source: Option<Cause>,
+        source: Option<CommandErrorSource>,
     },
 }
 
-/// Cause of an [`Error`], such as the invalid field of a profile.
-pub(super) type Cause = Box<dyn std::error::Error + Send + Sync>;
+/// Cause of an [`CommandError`], such as the invalid field of a profile.
+pub(super) type CommandErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
-impl Error {
+impl CommandError {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self::Failed { text: text.into(), source: None }
     }
 
-    pub(super) fn caused(text: impl Into<String>, source: impl Into<Cause>) -> Self {
+    pub(super) fn caused(text: impl Into<String>, source: impl Into<CommandErrorSource>) -> Self {
         Self::Failed { text: text.into(), source: Some(source.into()) }
     }
 
@@ -65,24 +65,24 @@ impl Error {
     }
 
     /// The error for a profile that kubewarm would reject. `at` is its position, as in `Found::at`.
-    pub(super) fn unusable(at: &str, source: Cause) -> Self {
+    pub(super) fn unusable(at: &str, source: CommandErrorSource) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }
 
     /// The error for failed discovery.
-    pub(super) fn of_discovery(fault: Fault) -> Self {
+    pub(super) fn of_discovery(fault: RequestFault) -> Self {
         Self::caused("could not read what the API server serves", fault)
     }
 }
 
-impl From<Unwritable> for Error {
-    fn from(error: Unwritable) -> Self {
+impl From<ManifestError> for CommandError {
+    fn from(error: ManifestError) -> Self {
         Self::caused("cannot write the manifests", error)
     }
 }
 
-impl From<Unreadable> for Error {
-    fn from(error: Unreadable) -> Self {
+impl From<RbacParseError> for CommandError {
+    fn from(error: RbacParseError) -> Self {
         Self::caused("cannot read the manifests back", error)
     }
 }

@@ -1,12 +1,12 @@
 //! `kubeconfig` writes a kubeconfig with which clients use the read API.
 
 use super::{
-    Error,
+    CommandError,
     cache::{self, CacheArgs},
     cluster::ConnectionArgs,
     output::{OutputArgs, OutputFormat},
     print::{print, tell},
-    report::Verdict,
+    report::CommandExitCode,
 };
 use clap::Args;
 use std::{
@@ -46,13 +46,13 @@ pub struct KubeconfigArgs {
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no configuration or no CA, or if the file exists and `--overwrite` is not set.
-pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
+/// [`CommandError`] if there is no configuration or no CA, or if the file exists and `--overwrite` is not set.
+pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, CommandError> {
     let is_json = match args.output.format {
         None | Some(OutputFormat::Yaml) => false,
         Some(OutputFormat::Json) => true,
         Some(OutputFormat::Name | OutputFormat::Wide) => {
-            return Err(Error::new("a kubeconfig is YAML or JSON; use -o yaml or -o json"));
+            return Err(CommandError::new("a kubeconfig is YAML or JSON; use -o yaml or -o json"));
         }
     };
     let token_file = args.token_file.as_deref();
@@ -62,23 +62,24 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<Verdict, Error> {
     }
     let unwritable = "cannot write the kubeconfig";
     let text = Zeroizing::new(if is_json {
-        serde_json::to_string_pretty(&made).map_err(|error| Error::caused(unwritable, error))?
+        serde_json::to_string_pretty(&made)
+            .map_err(|error| CommandError::caused(unwritable, error))?
     } else {
-        serde_saphyr::to_string(&made).map_err(|error| Error::caused(unwritable, error))?
+        serde_saphyr::to_string(&made).map_err(|error| CommandError::caused(unwritable, error))?
     });
     let Some(path) = &args.output_file else {
         print(&text)?;
-        return Ok(Verdict::Good);
+        return Ok(CommandExitCode::Good);
     };
     write(path, &text, args).map_err(|source| {
         let file = path.display();
         if source.kind() == io::ErrorKind::AlreadyExists {
-            return Error::new(format!("{file} exists; --overwrite replaces it"));
+            return CommandError::new(format!("{file} exists; --overwrite replaces it"));
         }
-        Error::caused(format!("cannot write {file}"), source)
+        CommandError::caused(format!("cannot write {file}"), source)
     })?;
     tell(&format!("wrote {}", path.display()));
-    Ok(Verdict::Good)
+    Ok(CommandExitCode::Good)
 }
 
 /// Writes a temporary file with mode 0600 and renames it. So no client reads a partial file, and the mode of a replaced

@@ -4,8 +4,8 @@ use super::{advice::variable, print::tell, specs::OperatorArgs};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
-    manifests::More,
-    model::{Fault, Home, Subject, Watched, is_dns_label},
+    manifests::OperatorFeature,
+    model::{OperatorScope, RequestFault, Subject, WatchedNamespaces, is_dns_label},
 };
 use kubewarm_client::get;
 
@@ -22,7 +22,7 @@ pub(super) struct OperatorSettings {
     /// Name of the operator's ServiceAccount.
     pub(super) account: String,
     /// Enabled features that need more permissions.
-    pub(super) more: Vec<More>,
+    pub(super) more: Vec<OperatorFeature>,
 }
 
 /// The operator's Deployments in `namespace`.
@@ -32,7 +32,7 @@ pub(super) struct OperatorSettings {
 pub(super) async fn deployments(
     client: &Client,
     namespace: &str,
-) -> Result<Vec<Deployment>, Fault> {
+) -> Result<Vec<Deployment>, RequestFault> {
     let path = format!("/apis/apps/v1/namespaces/{namespace}/{DEPLOYMENTS}");
     Ok(get(client, &path).await?.json::<ObjectList<Deployment>>()?.items)
 }
@@ -91,7 +91,8 @@ impl OperatorSettings {
             flag_value(container, "metrics-auth").is_some_and(|it| matches!(it, "" | "delegated"));
         // Only an empty address disables the read API.
         let reads = flag_value(container, "api-addr").is_none_or(|address| !address.is_empty());
-        let more = [(metrics_auth, More::MetricsAuth), (reads, More::ReadApi)];
+        let more =
+            [(metrics_auth, OperatorFeature::MetricsAuth), (reads, OperatorFeature::ReadApi)];
         let more = more.into_iter().filter_map(|(is_done, more)| is_done.then_some(more)).collect();
         let account = pod.service_account_name.clone().unwrap_or_else(|| ACCOUNT.to_owned());
         let watched = if flags.watched.is_empty() {
@@ -104,8 +105,11 @@ impl OperatorSettings {
     }
 
     /// The operator's namespace, and the namespaces whose profiles it runs.
-    pub(super) fn home(&self) -> Home {
-        Home { namespace: self.namespace.as_str().into(), watched: Watched::of(&self.watched) }
+    pub(super) fn home(&self) -> OperatorScope {
+        OperatorScope {
+            namespace: self.namespace.as_str().into(),
+            watched: WatchedNamespaces::of(&self.watched),
+        }
     }
 
     /// The operator's ServiceAccount.
@@ -164,18 +168,24 @@ mod tests {
             found.more
         };
         let (api, metrics) = ("KUBEWARM_API_ADDR", "KUBEWARM_METRICS_AUTH");
-        assert_eq!(with(json!([]), json!(["run"])), [More::ReadApi]);
-        assert_eq!(with(json!([{"name": api, "value": "[::]:8443"}]), json!([])), [More::ReadApi]);
+        assert_eq!(with(json!([]), json!(["run"])), [OperatorFeature::ReadApi]);
+        assert_eq!(
+            with(json!([{"name": api, "value": "[::]:8443"}]), json!([])),
+            [OperatorFeature::ReadApi]
+        );
         assert_eq!(with(json!([{"name": api}]), json!(["run"])), []);
         assert_eq!(with(json!([]), json!(["run", "--api-addr="])), []);
         assert_eq!(with(json!([]), json!(["run", "--api-addr", ""])), []);
-        assert_eq!(with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])), [More::ReadApi]);
-        let both = [More::MetricsAuth, More::ReadApi];
+        assert_eq!(
+            with(json!([{"name": api}]), json!(["--api-addr=[::]:8443"])),
+            [OperatorFeature::ReadApi]
+        );
+        let both = [OperatorFeature::MetricsAuth, OperatorFeature::ReadApi];
         assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
         assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
         assert_eq!(with(json!([]), json!(["--metrics-auth", "--api-addr=a"])), both);
         let loopback = json!([{"name": metrics, "value": "loopback"}]);
-        assert_eq!(with(loopback, json!([])), [More::ReadApi]);
+        assert_eq!(with(loopback, json!([])), [OperatorFeature::ReadApi]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The output formats of `-o`.
 
 use super::{
-    Error,
-    report::{Format, Report, render},
+    CommandError,
+    report::{CommandReport, ReportFormat, render},
 };
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -30,22 +30,27 @@ pub enum OutputFormat {
 ///
 /// # Errors
 ///
-/// [`Error`] for the wide format, or if `text` is not YAML.
-pub(super) fn manifests(text: String, format: Option<OutputFormat>) -> Result<String, Error> {
+/// [`CommandError`] for the wide format, or if `text` is not YAML.
+pub(super) fn manifests(
+    text: String,
+    format: Option<OutputFormat>,
+) -> Result<String, CommandError> {
     let format = match format {
         None | Some(OutputFormat::Yaml) => return Ok(text),
-        Some(OutputFormat::Json) => Format::Json,
-        Some(OutputFormat::Name) => Format::Names,
+        Some(OutputFormat::Json) => ReportFormat::Json,
+        Some(OutputFormat::Name) => ReportFormat::Names,
         Some(OutputFormat::Wide) => {
-            return Err(Error::new("manifests have no wide format; use -o yaml, json or name"));
+            return Err(CommandError::new(
+                "manifests have no wide format; use -o yaml, json or name",
+            ));
         }
     };
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| Error::caused("cannot read the manifests back", error))?;
+        .map_err(|error| CommandError::caused("cannot read the manifests back", error))?;
     let items: Vec<_> = documents.into_iter().filter(Value::is_object).collect();
     let names = Some(items.iter().map(name).collect());
     let data = json!({ "apiVersion": "v1", "kind": "List", "items": items });
-    render(&Report { data, names, ..Report::default() }, format)
+    render(&CommandReport { data, names, ..CommandReport::default() }, format)
 }
 
 /// Kind, group and name as kubectl prints them, such as `role.rbac.authorization.k8s.io/NAME`.

@@ -1,7 +1,9 @@
 //! The report of `status`: a section for each profile, a row for each target, a remark for each problem.
 
 use super::{
-    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    report::{
+        CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
+    },
     text::{grouped, length, span},
     verdict::{
         NO_STATUS, condition, is_true, name, name_and_namespace, object_name, own_message,
@@ -11,8 +13,8 @@ use super::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::v1alpha1::{
-    CacheProfile, CacheProfileSpec, CacheProfileStatus, InformerCounts, LatencyStatus, Problem,
-    QuantilesStatus, TargetStatus,
+    CacheProfile, CacheProfileSpec, CacheProfileStatus, InformerCounts, LatencyStatus,
+    QuantilesStatus, TargetProblem, TargetStatus,
 };
 use std::time::Duration;
 
@@ -22,91 +24,91 @@ const RECENT: Duration = Duration::from_mins(10);
 /// The report on `profiles`, in their order. `now` affects only the text for people: key=value lines change only with
 /// the status.
 #[must_use]
-pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> Report {
+pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> CommandReport {
     let sections = profiles.iter().map(|profile| section(profile, now)).collect();
     let names = Some(profiles.iter().map(object_name).collect());
-    Report { sections, verdict: worst(profiles), names, ..Report::default() }
+    CommandReport { sections, verdict: worst(profiles), names, ..CommandReport::default() }
 }
 
-fn section(profile: &CacheProfile, now: Timestamp) -> Section {
+fn section(profile: &CacheProfile, now: Timestamp) -> ReportSection {
     let (own, namespace) = name_and_namespace(profile);
-    let head = Fact::new(Tone::Strong, name(profile)).named("profile", own);
-    let mut head = vec![head, Fact::hidden("namespace", namespace)];
+    let head = ReportFact::new(TextTone::Strong, name(profile)).named("profile", own);
+    let mut head = vec![head, ReportFact::hidden("namespace", namespace)];
     let Some(status) = &profile.status else {
-        head.push(Fact::hidden("ready", "Unknown"));
-        head.push(Fact::new(Tone::Warning, NO_STATUS).named("message", NO_STATUS));
-        return Section { head: ReportRow::of(head), rows: Vec::new() };
+        head.push(ReportFact::hidden("ready", "Unknown"));
+        head.push(ReportFact::new(TextTone::Warning, NO_STATUS).named("message", NO_STATUS));
+        return ReportSection { head: ReportRow::of(head), rows: Vec::new() };
     };
     readiness(profile, status, &mut head);
     figures(profile, status, &mut head);
     let condition = stalled_or_unready(status);
     cause(condition, &mut head);
     let remark = condition.map(|condition| {
-        let tone = if condition.type_ == "Stalled" { Tone::Bad } else { Tone::Warning };
-        ReportRow::of(vec![Fact::new(tone, sentence(condition))])
+        let tone = if condition.type_ == "Stalled" { TextTone::Bad } else { TextTone::Warning };
+        ReportRow::of(vec![ReportFact::new(tone, sentence(condition))])
     });
     let head = ReportRow { details: remark.into_iter().collect(), ..ReportRow::of(head) };
     let rows = status.targets.iter().map(|target| row(profile, target, status, now)).collect();
-    Section { head, rows }
+    ReportSection { head, rows }
 }
 
-fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
+fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<ReportFact>) {
     let ready = condition(&status.conditions, "Ready");
     let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
     let (tone, word) = match (verdict(profile), reason) {
-        (Verdict::Good, _) => (Tone::Good, "ready"),
-        (Verdict::Failed, _) => (Tone::Bad, "needs an edit"),
-        (Verdict::Bad | Verdict::TimedOut, "Paused") => (Tone::Plain, "paused"),
-        (Verdict::Bad | Verdict::TimedOut, "Plan") => (Tone::Plain, "planned"),
-        (Verdict::Bad | Verdict::TimedOut, _) => (Tone::Warning, "not ready"),
+        (CommandExitCode::Good, _) => (TextTone::Good, "ready"),
+        (CommandExitCode::Failed, _) => (TextTone::Bad, "needs an edit"),
+        (CommandExitCode::Bad | CommandExitCode::TimedOut, "Paused") => (TextTone::Plain, "paused"),
+        (CommandExitCode::Bad | CommandExitCode::TimedOut, "Plan") => (TextTone::Plain, "planned"),
+        (CommandExitCode::Bad | CommandExitCode::TimedOut, _) => (TextTone::Warning, "not ready"),
     };
-    facts.push(Fact::new(tone, word).named("ready", state(ready)));
+    facts.push(ReportFact::new(tone, word).named("ready", state(ready)));
     if is_true(&status.conditions, "Stalled") {
-        facts.push(Fact::hidden("stalled", "True"));
+        facts.push(ReportFact::hidden("stalled", "True"));
     }
     let fresh = state(condition(&status.conditions, "Fresh"));
     facts.push(match fresh {
-        "True" => Fact::new(Tone::Plain, "fresh").named("fresh", fresh),
-        "False" => Fact::new(Tone::Warning, "not fresh").named("fresh", fresh),
-        _ => Fact::hidden("fresh", fresh),
+        "True" => ReportFact::new(TextTone::Plain, "fresh").named("fresh", fresh),
+        "False" => ReportFact::new(TextTone::Warning, "not fresh").named("fresh", fresh),
+        _ => ReportFact::hidden("fresh", fresh),
     });
     let generation = profile.metadata.generation;
     if status.observed_generation < generation {
-        facts.push(Fact::new(Tone::Warning, "newest generation not seen yet"));
+        facts.push(ReportFact::new(TextTone::Warning, "newest generation not seen yet"));
     }
     let numbers = [("generation", generation), ("observedGeneration", status.observed_generation)];
     let number = |(key, number): (&'static str, Option<i64>)| {
-        number.map(|number| Fact::hidden(key, number.to_string()))
+        number.map(|number| ReportFact::hidden(key, number.to_string()))
     };
     facts.extend(numbers.into_iter().filter_map(number));
 }
 
-fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<Fact>) {
+fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<ReportFact>) {
     if let Some(warm) = &status.warm_targets {
-        facts.push(Fact::new(Tone::Plain, format!("{warm} warm")).named("warm", warm));
+        facts.push(ReportFact::new(TextTone::Plain, format!("{warm} warm")).named("warm", warm));
     }
     if let Some(objects) = status.objects {
         let text = format!("{} objects", grouped(objects));
-        facts.push(Fact::new(Tone::Plain, text).named("objects", objects.to_string()));
+        facts.push(ReportFact::new(TextTone::Plain, text).named("objects", objects.to_string()));
     }
     if let Some(memory) = &status.memory {
-        facts.push(Fact::new(Tone::Plain, memory).named("memory", memory));
+        facts.push(ReportFact::new(TextTone::Plain, memory).named("memory", memory));
     }
     if let Some(millis) = status.time_to_warm_milliseconds {
         let took = length(Duration::from_millis(millis.try_into().unwrap_or_default()));
         let text = format!("warm after {took}");
-        let fact = Fact::new(Tone::Plain, text);
+        let fact = ReportFact::new(TextTone::Plain, text);
         facts.push(fact.named("timeToWarmMilliseconds", millis.to_string()));
     }
     let missed = condition(&status.conditions, "WarmupDeadlineMet")
         .is_some_and(|condition| condition.status == "False");
     if let (true, Some(seconds)) = (missed, profile.spec.warmup.deadline_seconds) {
-        facts.push(Fact::new(Tone::Warning, format!("(deadline {seconds} s missed)")));
+        facts.push(ReportFact::new(TextTone::Warning, format!("(deadline {seconds} s missed)")));
     }
     let CacheProfileSpec { mode, service_account_name, .. } = &profile.spec;
-    facts.push(Fact::new(Tone::Plain, format!("mode {}", mode.as_ref())).wide());
+    facts.push(ReportFact::new(TextTone::Plain, format!("mode {}", mode.as_ref())).wide());
     if let Some(account) = service_account_name {
-        facts.push(Fact::new(Tone::Plain, format!("ServiceAccount {account}")).wide());
+        facts.push(ReportFact::new(TextTone::Plain, format!("ServiceAccount {account}")).wide());
     }
 }
 
@@ -118,16 +120,16 @@ fn row(
 ) -> ReportRow {
     let InformerCounts { total, synced, stale, .. } = target.informers.clone().unwrap_or_default();
     let cells = format!("{}/{total}", synced.saturating_add(stale));
-    let objects = Fact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
-    let memory = Fact::number(target.memory.as_deref().unwrap_or_default());
+    let objects = ReportFact::number(format!("{} objects", grouped(target.objects.unwrap_or(0))));
+    let memory = ReportFact::number(target.memory.as_deref().unwrap_or_default());
     let is = |type_| state(condition(&target.conditions, type_));
     let mut facts = keys(profile, target);
     facts.extend([
-        Fact::new(Tone::Plain, &target.name),
-        Fact::bar(bar(target)),
-        Fact::hidden("warm", is("Warm")),
-        Fact::hidden("fresh", is("Fresh")),
-        Fact::number(format!("{cells} informers")).named("cells", cells),
+        ReportFact::new(TextTone::Plain, &target.name),
+        ReportFact::bar(bar(target)),
+        ReportFact::hidden("warm", is("Warm")),
+        ReportFact::hidden("fresh", is("Fresh")),
+        ReportFact::number(format!("{cells} informers")).named("cells", cells),
         match target.objects {
             Some(number) => objects.named("objects", number.to_string()),
             None => objects,
@@ -142,21 +144,21 @@ fn row(
     let wrong = unhealthy(target);
     cause(wrong, &mut facts);
     let confirmed = target.last_confirmed_time.as_ref();
-    facts.extend(confirmed.map(|at| Fact::hidden("lastConfirmedTime", at.0.to_string())));
+    facts.extend(confirmed.map(|at| ReportFact::hidden("lastConfirmedTime", at.0.to_string())));
     match wrong {
-        Some(condition) => facts.push(Fact::new(Tone::Warning, &condition.reason)),
+        Some(condition) => facts.push(ReportFact::new(TextTone::Warning, &condition.reason)),
         None if target.conditions.is_empty() => {}
-        None => facts.push(Fact::new(Tone::Good, "warm")),
+        None => facts.push(ReportFact::new(TextTone::Good, "warm")),
     }
     let details = details(profile, target, status, now);
-    ReportRow { mark: Mark::Branch, details, ..ReportRow::of(facts) }
+    ReportRow { mark: RowMark::Branch, details, ..ReportRow::of(facts) }
 }
 
 /// Facts that identify `target` in key=value lines.
-fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<Fact> {
+fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     let (name, namespace) = name_and_namespace(profile);
     let keys = [("profile", name), ("namespace", namespace), ("target", &*target.name)];
-    keys.into_iter().map(|(key, value)| Fact::hidden(key, value)).collect()
+    keys.into_iter().map(|(key, value)| ReportFact::hidden(key, value)).collect()
 }
 
 /// The 99th percentile of a latency, in milliseconds, for the wide format.
@@ -164,10 +166,10 @@ fn p99(
     target: &TargetStatus,
     name: &str,
     of: impl Fn(&LatencyStatus) -> Option<&QuantilesStatus>,
-) -> Fact {
+) -> ReportFact {
     let found = target.latency_milliseconds.as_ref().and_then(of);
     let text = found.map_or_else(|| "-".to_owned(), |found| format!("{} ms", found.p99));
-    Fact::number(format!("{name} p99 {text}")).wide()
+    ReportFact::number(format!("{name} p99 {text}")).wide()
 }
 
 /// Counts for the progress bar. A warm target without informers has a full bar.
@@ -188,15 +190,16 @@ fn details(
     status: &CacheProfileStatus,
     now: Timestamp,
 ) -> Vec<ReportRow> {
-    let remark = |tone, text: String| ReportRow::of(vec![Fact::new(tone, text)]);
+    let remark = |tone, text: String| ReportRow::of(vec![ReportFact::new(tone, text)]);
     let mut details = Vec::new();
     if let Some(found) = untold(target) {
         let message = own_message(target, found);
-        details.extend((!message.is_empty()).then(|| remark(Tone::Warning, message.to_owned())));
+        details
+            .extend((!message.is_empty()).then(|| remark(TextTone::Warning, message.to_owned())));
     }
     if let Some(confirmed) = &target.last_confirmed_time {
         let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
-        details.push(remark(Tone::Warning, text));
+        details.push(remark(TextTone::Warning, text));
     }
     details.extend(target.problems.iter().map(|found| trouble(keys(profile, target), found, now)));
     let behind = target
@@ -204,7 +207,7 @@ fn details(
         .filter(|serving| status.observed_generation.is_some_and(|observed| *serving < observed));
     if let Some(generation) = behind {
         let text = format!("generation {generation} answers until this is warm");
-        details.push(remark(Tone::Quiet, text));
+        details.push(remark(TextTone::Quiet, text));
     }
     let recent = target.last_relist.as_ref().filter(|last| span(last.time.0, now) <= RECENT);
     if let Some(relist) = recent {
@@ -215,31 +218,31 @@ fn details(
             grouped(relist.replaced_objects),
             grouped(relist.deleted_objects),
         );
-        details.push(remark(Tone::Quiet, text));
+        details.push(remark(TextTone::Quiet, text));
     }
     details
 }
 
-fn trouble(mut facts: Vec<Fact>, found: &Problem, now: Timestamp) -> ReportRow {
+fn trouble(mut facts: Vec<ReportFact>, found: &TargetProblem, now: Timestamp) -> ReportRow {
     let next = found.next_retry_time.as_ref().map(|next| next.0.to_string());
     facts.extend([
-        Fact::new(Tone::Bad, problem_and_next_try(found, now)),
-        Fact::hidden("problemNamespace", &found.namespace),
-        Fact::hidden("reason", &found.reason),
+        ReportFact::new(TextTone::Bad, problem_and_next_try(found, now)),
+        ReportFact::hidden("problemNamespace", &found.namespace),
+        ReportFact::hidden("reason", &found.reason),
     ]);
     let more = [
         ("object", Some(&found.object).filter(|object| !object.is_empty()).cloned()),
         ("message", found.message.clone()),
         ("nextRetryTime", next),
     ];
-    facts.extend(more.into_iter().filter_map(|(key, value)| Some(Fact::hidden(key, value?))));
+    facts.extend(more.into_iter().filter_map(|(key, value)| Some(ReportFact::hidden(key, value?))));
     ReportRow::of(facts)
 }
 
-fn cause(condition: Option<&Condition>, facts: &mut Vec<Fact>) {
+fn cause(condition: Option<&Condition>, facts: &mut Vec<ReportFact>) {
     if let Some(condition) = condition {
-        facts.push(Fact::hidden("reason", &condition.reason));
-        facts.push(Fact::hidden("message", &condition.message));
+        facts.push(ReportFact::hidden("reason", &condition.reason));
+        facts.push(ReportFact::hidden("message", &condition.message));
     }
 }
 
@@ -251,7 +254,7 @@ fn state(condition: Option<&Condition>) -> &str {
 mod tests {
     use super::{
         super::{
-            report::{Format, Terminal, render},
+            report::{ReportFormat, TerminalLayout, render},
             sample,
         },
         *,
@@ -259,8 +262,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn drawn(profiles: &[CacheProfile], width: usize) -> String {
-        let terminal = Terminal { width, ..Terminal::default() };
-        render(&overview(profiles, sample::now()), Format::Text(terminal)).unwrap()
+        let terminal = TerminalLayout { width, ..TerminalLayout::default() };
+        render(&overview(profiles, sample::now()), ReportFormat::Text(terminal)).unwrap()
     }
 
     #[test]
@@ -272,7 +275,7 @@ mod tests {
     #[test]
     fn the_lines_format_has_one_line_per_profile_target_and_problem() {
         let profiles = [sample::ready(), sample::warming(), sample::stalled(), sample::untouched()];
-        let text = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
+        let text = render(&overview(&profiles, sample::now()), ReportFormat::Lines).unwrap();
         assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
     }
 
@@ -285,8 +288,10 @@ mod tests {
             ..LatencyStatus::default()
         };
         profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
-        let wide =
-            render(&overview(&[profile.clone()], sample::now()), Format::Wide(Terminal::default()));
+        let wide = render(
+            &overview(&[profile.clone()], sample::now()),
+            ReportFormat::Wide(TerminalLayout::default()),
+        );
         let wide = wide.unwrap();
         for part in
             ["mode Active  ServiceAccount cache-reader", "events p99 7 ms  reads p99 -  warm"]
@@ -354,15 +359,15 @@ mod tests {
         let profiles = [profile];
         let drawn = drawn(&profiles, 0);
         assert!(drawn.contains("not confirmed for 4 min 5 s\n"), "{drawn}");
-        let lines = render(&overview(&profiles, sample::now()), Format::Lines).unwrap();
+        let lines = render(&overview(&profiles, sample::now()), ReportFormat::Lines).unwrap();
         assert!(lines.contains("lastConfirmedTime=2026-03-01T11:55:55Z"), "{lines}");
     }
 
     #[test]
     fn colours_do_not_change_the_text() {
-        let terminal = Terminal { width: 100, height: 0, has_colours: true };
+        let terminal = TerminalLayout { width: 100, height: 0, has_colours: true };
         let report = overview(&[sample::warming()], sample::now());
-        let coloured = render(&report, Format::Text(terminal)).unwrap();
+        let coloured = render(&report, ReportFormat::Text(terminal)).unwrap();
         assert!(coloured.contains("\u{1b}[32m"));
         let mut stripped = String::new();
         let mut rest = coloured.as_str();

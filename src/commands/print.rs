@@ -1,9 +1,9 @@
 //! Output of the commands: reports on standard output, messages on standard error.
 
 use super::{
-    Error,
+    CommandError,
     output::OutputFormat,
-    report::{Format, Report, Terminal, Verdict, render},
+    report::{CommandExitCode, CommandReport, ReportFormat, TerminalLayout, render},
 };
 use kubewarm_api::model::escape;
 use std::{
@@ -12,18 +12,24 @@ use std::{
 };
 
 /// Writes `report` to standard output in the format of `-o`, which is text by default.
-pub(super) fn show(report: &Report, output: Option<OutputFormat>) -> Result<Verdict, Error> {
+pub(super) fn show(
+    report: &CommandReport,
+    output: Option<OutputFormat>,
+) -> Result<CommandExitCode, CommandError> {
     let format = match output {
-        None => Format::Text(terminal().unwrap_or_default()),
-        Some(OutputFormat::Wide) => Format::Wide(terminal().unwrap_or_default()),
-        Some(OutputFormat::Name) => Format::Names,
-        Some(OutputFormat::Json) => Format::Json,
-        Some(OutputFormat::Yaml) => Format::Yaml,
+        None => ReportFormat::Text(terminal().unwrap_or_default()),
+        Some(OutputFormat::Wide) => ReportFormat::Wide(terminal().unwrap_or_default()),
+        Some(OutputFormat::Name) => ReportFormat::Names,
+        Some(OutputFormat::Json) => ReportFormat::Json,
+        Some(OutputFormat::Yaml) => ReportFormat::Yaml,
     };
     show_as(report, format)
 }
 
-pub(super) fn show_as(report: &Report, format: Format) -> Result<Verdict, Error> {
+pub(super) fn show_as(
+    report: &CommandReport,
+    format: ReportFormat,
+) -> Result<CommandExitCode, CommandError> {
     print(&render(report, format)?)?;
     Ok(report.verdict)
 }
@@ -32,12 +38,12 @@ pub(super) fn show_as(report: &Report, format: Format) -> Result<Verdict, Error>
 ///
 /// # Errors
 ///
-/// [`Error`] if the output cannot be written.
-pub fn print(text: &str) -> Result<(), Error> {
+/// [`CommandError`] if the output cannot be written.
+pub fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::caused("cannot write the output", error))
+            Err(CommandError::caused("cannot write the output", error))
         }
         _ => Ok(()),
     }
@@ -52,7 +58,7 @@ pub(super) fn tell(line: &str) {
 /// Size and colours of the terminal. `None` if standard output is not a terminal, or `TERM` is empty or `dumb`.
 ///
 /// A `NO_COLOR` that is not empty disables colours.
-pub(super) fn terminal() -> Option<Terminal> {
+pub(super) fn terminal() -> Option<TerminalLayout> {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_dumb || !io::stdout().is_terminal() {
         return None;
@@ -60,5 +66,5 @@ pub(super) fn terminal() -> Option<Terminal> {
     let (width, height) = terminal_size::terminal_size()
         .map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()));
     let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Some(Terminal { width, height, has_colours })
+    Some(TerminalLayout { width, height, has_colours })
 }

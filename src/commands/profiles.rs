@@ -1,6 +1,6 @@
 //! Reads the profiles of a cluster once, or follows them by a watch.
 
-use super::{Error, verdict::title};
+use super::{CommandError, verdict::title};
 use futures::StreamExt as _;
 use kube::{
     Api, ResourceExt as _,
@@ -11,7 +11,7 @@ use kube::{
     },
 };
 use kubewarm_api::v1alpha1::{self, CacheProfile};
-use kubewarm_client::Connection;
+use kubewarm_client::ApiServerConnection;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
@@ -26,7 +26,7 @@ const PAGE: u32 = 100;
 
 /// A selection of profiles: one profile, all profiles of a namespace, or all profiles of the cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Profiles {
+pub(super) struct ProfileSelection {
     api: Api<CacheProfile>,
     name: Option<String>,
     place: String,
@@ -34,24 +34,28 @@ pub(super) struct Profiles {
 
 /// The last known state of the followed profiles.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ProfileListing {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
     /// Error of the last request. While it is set, `profiles` can be outdated.
     pub(super) trouble: Option<String>,
 }
 
-impl Profiles {
+impl ProfileSelection {
     /// Selects the profile `name`, or all profiles of `namespace`. The default is the namespace of the context. It
     /// sends no request.
-    pub(super) fn of(cluster: &Connection, namespace: Option<&str>, name: Option<&str>) -> Self {
+    pub(super) fn of(
+        cluster: &ApiServerConnection,
+        namespace: Option<&str>,
+        name: Option<&str>,
+    ) -> Self {
         let namespace = namespace.unwrap_or_else(|| cluster.namespace());
         let api = Api::namespaced(cluster.client(), namespace);
         Self { api, name: name.map(str::to_owned), place: namespace.to_owned() }
     }
 
     /// Selects all profiles of a cluster. It sends no request.
-    pub(super) fn everywhere(cluster: &Connection) -> Self {
+    pub(super) fn everywhere(cluster: &ApiServerConnection) -> Self {
         let place = "any namespace".to_owned();
         Self { api: Api::all(cluster.client()), name: None, place }
     }
@@ -79,8 +83,8 @@ impl Profiles {
     }
 
     /// Error for a name without a profile.
-    pub(super) fn not_found(&self) -> Error {
-        Error::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
+    pub(super) fn not_found(&self) -> CommandError {
+        CommandError::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
     /// Metadata and status of `profiles`, without the spec. It is a `v1` List unless a profile was selected by name.
@@ -98,20 +102,20 @@ impl Profiles {
     ///
     /// # Errors
     ///
-    /// [`Error`] if a request fails, or if the cluster has no CRD.
-    pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, Error> {
+    /// [`CommandError`] if a request fails, or if the cluster has no CRD.
+    pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, CommandError> {
         let failed = |error| {
             // A list gets 404 only if the API server does not serve the resource.
             if is_unknown(&error) {
-                return Error::not_installed();
+                return CommandError::not_installed();
             }
-            Error::of_request(self.what(), error)
+            CommandError::of_request(self.what(), error)
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
                 // 404 for one object can mean that there is no CRD. A list distinguishes the cases.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
-                    Err(error) if is_unknown(&error) => Err(Error::not_installed()),
+                    Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),
                 },
                 Ok(Some(profile)) => Ok(vec![profile]),
@@ -130,8 +134,8 @@ impl Profiles {
     /// A new watch starts after each error, because kube's watcher would repeat an expired resource version.
     pub(super) async fn follow<B>(
         &self,
-        seen: &mut Seen,
-        mut each: impl FnMut(&Seen) -> ControlFlow<B>,
+        seen: &mut ProfileListing,
+        mut each: impl FnMut(&ProfileListing) -> ControlFlow<B>,
     ) -> ControlFlow<B, Infallible> {
         each(seen)?;
         let mut may_watch = true;
@@ -141,7 +145,7 @@ impl Profiles {
             }
             let pause = match each_second(self.fetch(), seen, &mut each).await? {
                 Ok(profiles) => {
-                    *seen = Seen { profiles, trouble: None };
+                    *seen = ProfileListing { profiles, trouble: None };
                     POLL
                 }
                 Err(error) => {
@@ -159,8 +163,8 @@ impl Profiles {
     /// Watches until the first error. Returns false if the API server does not permit the watch.
     async fn watch<B>(
         &self,
-        seen: &mut Seen,
-        each: &mut impl FnMut(&Seen) -> ControlFlow<B>,
+        seen: &mut ProfileListing,
+        each: &mut impl FnMut(&ProfileListing) -> ControlFlow<B>,
     ) -> ControlFlow<B, bool> {
         let mut config = watcher::Config::default().page_size(PAGE);
         if let Some(name) = &self.name {
@@ -177,7 +181,7 @@ impl Profiles {
                     profiles.sort_by_key(|profile: &CacheProfile| {
                         (profile.namespace(), profile.name_any())
                     });
-                    *seen = Seen { profiles, trouble: None };
+                    *seen = ProfileListing { profiles, trouble: None };
                     each(seen)?;
                 }
                 Some(Err(error)) => return ControlFlow::Continue(!is_refused(&error)),
@@ -190,8 +194,8 @@ impl Profiles {
 /// Waits for `work` and calls `each` every second. It ends early if `each` breaks.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
-    seen: &Seen,
-    each: &mut impl FnMut(&Seen) -> ControlFlow<B>,
+    seen: &ProfileListing,
+    each: &mut impl FnMut(&ProfileListing) -> ControlFlow<B>,
 ) -> ControlFlow<B, T> {
     let mut work = pin!(work);
     loop {
@@ -258,9 +262,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_callback_runs_every_second_while_a_request_hangs() {
-        let seen = Seen { profiles: Vec::new(), trouble: None };
+        let seen = ProfileListing { profiles: Vec::new(), trouble: None };
         let mut calls = 0;
-        let mut each = |_: &Seen| {
+        let mut each = |_: &ProfileListing| {
             calls += 1;
             if calls < 60 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };

@@ -2,14 +2,14 @@
 
 use super::{
     cluster::ConnectionArgs,
-    documents::{Found, profiles},
-    error::{Cause, Error},
-    profiles::Profiles,
+    documents::{ProfileDocument, profiles},
+    error::{CommandError, CommandErrorSource},
+    profiles::ProfileSelection,
     value,
 };
 use clap::{ArgGroup, Args};
 use kubewarm_api::{
-    model::{Home, ValidatedProfile},
+    model::{OperatorScope, ValidatedProfile},
     v1alpha1::{self, CacheProfile},
 };
 use std::{
@@ -19,7 +19,7 @@ use std::{
 };
 
 #[derive(Clone, Debug, Args)]
-pub struct HomeArgs {
+pub struct OperatorNamespaceArgs {
     /// Namespace of the operator. Commands that use a cluster read the operator's settings from its Deployment.
     #[arg(
         long,
@@ -32,7 +32,7 @@ pub struct HomeArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct SpecArgs {
+pub struct ProfileSourceArgs {
     /// Profile in the cluster.
     pub name: Option<String>,
 
@@ -54,7 +54,7 @@ pub struct SpecArgs {
 #[derive(Clone, Debug, Args)]
 pub struct OperatorArgs {
     #[command(flatten)]
-    pub home: HomeArgs,
+    pub home: OperatorNamespaceArgs,
 
     /// Namespaces whose profiles the operator runs, separated by commas [default: as in its Deployment, else all].
     #[arg(
@@ -75,19 +75,21 @@ pub(super) fn one_of<const N: usize>(ways: [&'static str; N]) -> ArgGroup {
 /// Maximum input, 16 MiB. No file that people write is that large.
 const MAX_INPUT: u64 = 16 << 20;
 
-impl SpecArgs {
+impl ProfileSourceArgs {
     /// Reads the selected profiles. A file needs no cluster.
-    pub(super) async fn read(&self) -> Result<Vec<Found>, Error> {
+    pub(super) async fn read(&self) -> Result<Vec<ProfileDocument>, CommandError> {
         let Some(file) = self.file.as_deref() else {
             return self.named().await.map(|one| vec![one]);
         };
         let text = self::file(file)?;
         let of_file = |at: String| format!("{at} of {}", shown(file));
         let mut found =
-            profiles(&text).map_err(|(at, source)| Error::unusable(&of_file(at), source))?;
+            profiles(&text).map_err(|(at, source)| CommandError::unusable(&of_file(at), source))?;
         if found.is_empty() {
             let (file, group, version) = (shown(file), v1alpha1::GROUP, v1alpha1::VERSION);
-            return Err(Error::new(format!("{file} holds no CacheProfile of {group}/{version}")));
+            return Err(CommandError::new(format!(
+                "{file} holds no CacheProfile of {group}/{version}"
+            )));
         }
         for one in &mut found {
             one.at = of_file(std::mem::take(&mut one.at));
@@ -95,19 +97,20 @@ impl SpecArgs {
         Ok(found)
     }
 
-    async fn named(&self) -> Result<Found, Error> {
+    async fn named(&self) -> Result<ProfileDocument, CommandError> {
         let cluster = self.connection.connect()?;
-        let source = Profiles::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
+        let source =
+            ProfileSelection::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
         let Some(profile) = source.fetch().await?.pop() else { return Err(source.not_found()) };
-        Ok(Found { at: format!("CacheProfile {}", source.title()), profile })
+        Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
     }
 
     /// Validates a profile. `home` has the operator's namespace and its watched namespaces, which limit the scopes.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,
-        home: &Home,
-    ) -> Result<ValidatedProfile, Cause> {
+        home: &OperatorScope,
+    ) -> Result<ValidatedProfile, CommandErrorSource> {
         let namespace = &mut profile.metadata.namespace;
         if namespace.as_deref().unwrap_or_default().is_empty() {
             *namespace = Some(self.namespace.as_deref().unwrap_or("default").to_owned());
@@ -135,8 +138,9 @@ impl SpecArgs {
     }
 }
 
-fn file(file: &Path) -> Result<String, Error> {
-    text(file).map_err(|source| Error::caused(format!("cannot read {}", shown(file)), source))
+fn file(file: &Path) -> Result<String, CommandError> {
+    text(file)
+        .map_err(|source| CommandError::caused(format!("cannot read {}", shown(file)), source))
 }
 
 /// Name of the file in messages.

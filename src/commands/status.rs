@@ -1,13 +1,16 @@
 //! `status` shows profiles once, or follows them with `--watch`.
 
 use super::{
-    Error,
+    CommandError,
     cluster::ConnectionArgs,
     output::OutputArgs,
     overview::overview,
     print::{print, show, show_as, tell, terminal},
-    profiles::{Profiles, Seen},
-    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone, Verdict, render},
+    profiles::{ProfileListing, ProfileSelection},
+    report::{
+        CommandExitCode, CommandReport, ReportFact, ReportFormat, ReportRow, ReportSection,
+        TerminalLayout, TextTone, render,
+    },
     target::target,
 };
 use clap::Args;
@@ -63,14 +66,17 @@ const CLEAR: &str = "\u{1b}[2J";
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no configuration, a request fails, the profile or target does not exist, or the output cannot
+/// [`CommandError`] if there is no configuration, a request fails, the profile or target does not exist, or the output cannot
 /// be written. With `--watch` only the first request is an error; the output shows later errors.
-pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
+pub async fn status(
+    args: StatusArgs,
+    clock: fn() -> Timestamp,
+) -> Result<CommandExitCode, CommandError> {
     let cluster = args.connection.connect()?;
     let source = if args.all_namespaces {
-        Profiles::everywhere(&cluster)
+        ProfileSelection::everywhere(&cluster)
     } else {
-        Profiles::of(&cluster, args.namespace.as_deref(), args.name.as_deref())
+        ProfileSelection::of(&cluster, args.namespace.as_deref(), args.name.as_deref())
     };
     let profiles = source.fetch().await?;
     if args.name.is_some() && profiles.is_empty() && !args.watch {
@@ -80,10 +86,10 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
         return show(&target(profile, name, clock())?, args.output.format);
     }
     if args.watch {
-        return follow(&source, Seen { profiles, trouble: None }, clock).await;
+        return follow(&source, ProfileListing { profiles, trouble: None }, clock).await;
     }
     let data = source.document(&profiles);
-    let report = Report { data, ..overview(&profiles, clock()) };
+    let report = CommandReport { data, ..overview(&profiles, clock()) };
     if args.output.format.is_some() {
         return show(&report, args.output.format);
     }
@@ -91,22 +97,22 @@ pub async fn status(args: StatusArgs, clock: fn() -> Timestamp) -> Result<Verdic
         tell(&source.nothing());
     }
     match terminal() {
-        Some(terminal) => show_as(&report, Format::Text(terminal)),
-        None => show_as(&report, Format::Lines),
+        Some(terminal) => show_as(&report, ReportFormat::Text(terminal)),
+        None => show_as(&report, ReportFormat::Lines),
     }
 }
 
 /// Draws each change on a terminal, or prints new lines to other outputs, until the output cannot be written.
 async fn follow(
-    source: &Profiles,
-    mut seen: Seen,
+    source: &ProfileSelection,
+    mut seen: ProfileListing,
     clock: fn() -> Timestamp,
-) -> Result<Verdict, Error> {
+) -> Result<CommandExitCode, CommandError> {
     let (nothing, mut printed) = (source.nothing(), HashSet::new());
     if terminal().is_some() {
         print(CLEAR)?;
     }
-    let mut draw = |seen: &Seen| {
+    let mut draw = |seen: &ProfileListing| {
         let report = current(seen, &nothing, clock());
         print(&match terminal() {
             Some(terminal) => screen(&report, terminal)?,
@@ -123,10 +129,10 @@ async fn follow(
 }
 
 /// The report on `seen`. If the last request failed, a section with the error comes first.
-fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
+fn current(seen: &ProfileListing, nothing: &str, now: Timestamp) -> CommandReport {
     let remark = |text: String, key, value: &str| {
-        let fact = Fact::new(Tone::Warning, text).named(key, value);
-        Section { head: ReportRow::of(vec![fact]), rows: Vec::new() }
+        let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
+        ReportSection { head: ReportRow::of(vec![fact]), rows: Vec::new() }
     };
     let mut report = overview(&seen.profiles, now);
     if seen.profiles.is_empty() {
@@ -139,8 +145,8 @@ fn current(seen: &Seen, nothing: &str, now: Timestamp) -> Report {
 }
 
 /// One screen of output. If lines do not fit, the last line contains their number.
-fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
-    let drawn = render(report, Format::Text(terminal))?;
+fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, CommandError> {
+    let drawn = render(report, ReportFormat::Text(terminal))?;
     let count = drawn.lines().count();
     // The last row stays empty, because a line feed there scrolls the screen.
     let rows = terminal.height.saturating_sub(1).max(1);
@@ -157,8 +163,8 @@ fn screen(report: &Report, terminal: Terminal) -> Result<String, Error> {
 }
 
 /// The lines that are not in `printed`, the previous output. `printed` becomes the current output.
-fn news(report: &Report, printed: &mut HashSet<String>) -> Result<String, Error> {
-    let lines = render(report, Format::Lines)?;
+fn news(report: &CommandReport, printed: &mut HashSet<String>) -> Result<String, CommandError> {
+    let lines = render(report, ReportFormat::Lines)?;
     let new = lines.lines().filter(|line| !printed.contains(*line));
     let new = new.flat_map(|line| [line, "\n"]).collect();
     *printed = lines.lines().map(str::to_owned).collect();
@@ -172,16 +178,17 @@ mod tests {
     #[test]
     fn only_changed_lines_are_printed_again() {
         let mut printed = HashSet::new();
-        let mut news =
-            |seen: &Seen| super::news(&current(seen, "none", sample::now()), &mut printed).unwrap();
-        let mut seen = Seen { profiles: vec![sample::warming()], trouble: None };
+        let mut news = |seen: &ProfileListing| {
+            super::news(&current(seen, "none", sample::now()), &mut printed).unwrap()
+        };
+        let mut seen = ProfileListing { profiles: vec![sample::warming()], trouble: None };
         assert_eq!(news(&seen).lines().count(), 7);
         assert_eq!(news(&seen), "");
 
         seen.trouble = Some("no \u{1b} answer".to_owned());
         assert_eq!(news(&seen), "trouble=\"no \\u{1b} answer\"\n");
 
-        seen = Seen::default();
+        seen = ProfileListing::default();
         assert_eq!(news(&seen), "message=none\n");
         seen.profiles.push(sample::warming());
         assert_eq!(news(&seen).lines().count(), 7);
@@ -189,13 +196,13 @@ mod tests {
 
     #[test]
     fn a_screen_never_scrolls() {
-        let seen = Seen {
+        let seen = ProfileListing {
             profiles: vec![sample::warming(), sample::ready()],
             trouble: Some("away".to_owned()),
         };
         let report = current(&seen, "none", sample::now());
         for height in 1..20 {
-            let terminal = Terminal { width: 60, height, has_colours: false };
+            let terminal = TerminalLayout { width: 60, height, has_colours: false };
             let drawn = screen(&report, terminal).unwrap();
             assert!(drawn.matches('\n').count() < height.max(2), "{height}:\n{drawn}");
         }

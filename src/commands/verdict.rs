@@ -1,24 +1,26 @@
 //! Judges whether a profile is ready, and finds the reasons. Texts come unescaped from the cluster.
 
 use super::{
-    report::Verdict,
+    report::CommandExitCode,
     text::{length, span},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus, GROUP, Problem, TargetStatus};
+use kubewarm_api::v1alpha1::{
+    CacheProfile, CacheProfileStatus, GROUP, TargetProblem, TargetStatus,
+};
 
 /// Message for a profile without a status.
 pub(super) const NO_STATUS: &str = "no status yet: is the operator running?";
 
 /// Judges the newest generation of `profile`. Conditions of an older generation do not count.
-pub(super) fn verdict(profile: &CacheProfile) -> Verdict {
+pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     if holds(profile, "Stalled", "True") {
-        Verdict::Failed
+        CommandExitCode::Failed
     } else if holds(profile, "Ready", "True") {
-        Verdict::Good
+        CommandExitCode::Good
     } else {
-        Verdict::Bad
+        CommandExitCode::Bad
     }
 }
 
@@ -31,9 +33,9 @@ pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
     })
 }
 
-/// The worst verdict of `profiles`. An empty list is [`Verdict::Bad`], because missing profiles must not look ready.
-pub(super) fn worst(profiles: &[CacheProfile]) -> Verdict {
-    profiles.iter().map(verdict).max().unwrap_or(Verdict::Bad)
+/// The worst verdict of `profiles`. An empty list is [`CommandExitCode::Bad`], because missing profiles must not look ready.
+pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
+    profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
 }
 
 /// Why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and its
@@ -94,13 +96,13 @@ pub(super) fn sentence(condition: &Condition) -> String {
 }
 
 /// `namespace: Reason: object: message`.
-pub(super) fn problem(problem: &Problem) -> String {
-    let Problem { namespace, reason, object, message, .. } = problem;
+pub(super) fn problem(problem: &TargetProblem) -> String {
+    let TargetProblem { namespace, reason, object, message, .. } = problem;
     joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
 /// The result of `problem`, and the time until the next attempt.
-pub(super) fn problem_and_next_try(found: &Problem, now: Timestamp) -> String {
+pub(super) fn problem_and_next_try(found: &TargetProblem, now: Timestamp) -> String {
     let next = found
         .next_retry_time
         .as_ref()
@@ -151,27 +153,27 @@ mod tests {
     #[test]
     fn only_conditions_of_the_newest_generation_count() {
         let mut profile = sample::ready();
-        assert_eq!(verdict(&profile), Verdict::Good);
+        assert_eq!(verdict(&profile), CommandExitCode::Good);
         profile.metadata.generation = Some(99);
-        assert_eq!(verdict(&profile), Verdict::Bad);
+        assert_eq!(verdict(&profile), CommandExitCode::Bad);
         assert_eq!(lacking(&profile), ["kubewarm has not looked at its newest generation yet"]);
         profile.status = None;
-        assert_eq!(verdict(&profile), Verdict::Bad);
+        assert_eq!(verdict(&profile), CommandExitCode::Bad);
     }
 
     #[test]
     fn a_stalled_profile_has_failed() {
-        assert_eq!(verdict(&sample::stalled()), Verdict::Failed);
+        assert_eq!(verdict(&sample::stalled()), CommandExitCode::Failed);
         assert_eq!(
             worst(&[sample::ready(), sample::stalled(), sample::warming()]),
-            Verdict::Failed
+            CommandExitCode::Failed
         );
-        assert_eq!(worst(&[sample::ready(), sample::warming()]), Verdict::Bad);
+        assert_eq!(worst(&[sample::ready(), sample::warming()]), CommandExitCode::Bad);
     }
 
     #[test]
     fn an_empty_list_of_profiles_is_not_ready() {
-        assert_eq!(worst(&[]), Verdict::Bad);
+        assert_eq!(worst(&[]), CommandExitCode::Bad);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! `version` prints the version of this program.
 
 use super::{
-    Error,
+    CommandError,
     output::OutputArgs,
     print::show,
-    report::{Fact, Report, ReportRow, Section, Tone, Verdict},
+    report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, TextTone},
 };
 use clap::Args;
 use serde_json::json;
@@ -17,17 +17,17 @@ pub struct VersionArgs {
 
 /// # Errors
 ///
-/// [`Error`] if the output cannot be written.
-pub fn version(args: &VersionArgs) -> Result<Verdict, Error> {
+/// [`CommandError`] if the output cannot be written.
+pub fn version(args: &VersionArgs) -> Result<CommandExitCode, CommandError> {
     show(&report(), args.output.format)
 }
 
-pub(super) fn report() -> Report {
+pub(super) fn report() -> CommandReport {
     let version = env!("CARGO_PKG_VERSION");
-    let head = ReportRow::of(vec![Fact::new(Tone::Plain, format!("kubewarm {version}"))]);
-    Report {
-        sections: vec![Section { head, rows: Vec::new() }],
+    let head = ReportRow::of(vec![ReportFact::new(TextTone::Plain, format!("kubewarm {version}"))]);
+    CommandReport {
+        sections: vec![ReportSection { head, rows: Vec::new() }],
         data: json!({ "clientVersion": { "version": version } }),
-        ..Report::default()
+        ..CommandReport::default()
     }
 }

@@ -1,12 +1,12 @@
 //! `wait` waits until a condition of a profile has a status. After a timeout it prints the reasons.
 
 use super::{
-    Error,
+    CommandError,
     cluster::ConnectionArgs,
     output::OutputArgs,
     print::{show, tell},
-    profiles::{Profiles, Seen},
-    report::{Report, ReportRow, Section, Verdict},
+    profiles::{ProfileListing, ProfileSelection},
+    report::{CommandExitCode, CommandReport, ReportRow, ReportSection},
     text::{grouped, length},
     value,
     verdict::{condition, holds, lacking, object_name, sentence},
@@ -86,13 +86,13 @@ fn condition_wait(text: &str) -> Result<ConditionWait, String> {
 
 impl ConditionWait {
     /// `Failed` means that only an edit of the profile helps. `Bad` means that the wait continues.
-    fn verdict(self, profile: &CacheProfile) -> Verdict {
+    fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
-            Verdict::Good
+            CommandExitCode::Good
         } else if self.type_ != "Stalled" && holds(profile, "Stalled", "True") {
-            Verdict::Failed
+            CommandExitCode::Failed
         } else {
-            Verdict::Bad
+            CommandExitCode::Bad
         }
     }
 
@@ -108,23 +108,23 @@ impl ConditionWait {
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no configuration, or if the first request fails. `wait` retries after later failures.
-pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
+/// [`CommandError`] if there is no configuration, or if the first request fails. `wait` retries after later failures.
+pub async fn wait(args: WaitArgs) -> Result<CommandExitCode, CommandError> {
     let cluster = args.connection.connect()?;
-    let source = Profiles::of(&cluster, args.namespace.as_deref(), Some(&args.name));
+    let source = ProfileSelection::of(&cluster, args.namespace.as_deref(), Some(&args.name));
     if args.timeout.is_zero() {
-        let seen = Seen { profiles: source.fetch().await?, trouble: None };
+        let seen = ProfileListing { profiles: source.fetch().await?, trouble: None };
         return conclude(&args, &source, &seen, None);
     }
     let trouble = Some("the API server does not answer".to_owned());
-    let mut seen = Seen { profiles: Vec::new(), trouble };
+    let mut seen = ProfileListing { profiles: Vec::new(), trouble };
     let mut printed = Vec::new();
     let decided = async {
-        seen = Seen { profiles: source.fetch().await?, trouble: None };
+        seen = ProfileListing { profiles: source.fetch().await?, trouble: None };
         let ControlFlow::Break(()) = source
             .follow(&mut seen, |now| {
                 let found = now.profiles.first().map(|profile| args.until.verdict(profile));
-                if found.is_some_and(|found| found != Verdict::Bad) {
+                if found.is_some_and(|found| found != CommandExitCode::Bad) {
                     return ControlFlow::Break(());
                 }
                 let missing = missing(&args, &source, now);
@@ -137,7 +137,7 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
                 ControlFlow::Continue(())
             })
             .await;
-        Ok::<_, Error>(())
+        Ok::<_, CommandError>(())
     };
     let waited = match timeout(args.timeout, decided).await {
         Ok(ended) => ended.map(|()| None)?,
@@ -149,25 +149,30 @@ pub async fn wait(args: WaitArgs) -> Result<Verdict, Error> {
 /// Prints the outcome. `waited` is set after a timeout. In the text format the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
-    source: &Profiles,
-    seen: &Seen,
+    source: &ProfileSelection,
+    seen: &ProfileListing,
     waited: Option<Duration>,
-) -> Result<Verdict, Error> {
+) -> Result<CommandExitCode, CommandError> {
     let (output, until) = (args.output.format, args.until);
     let profile = seen.profiles.first();
-    let found = profile.map_or(Verdict::Bad, |profile| until.verdict(profile));
+    let found = profile.map_or(CommandExitCode::Bad, |profile| until.verdict(profile));
     let ConditionWait { type_, status } = until;
     let title = source.title();
     let condition = format!("{title}: condition {type_}");
     let outcome = match (found, waited) {
-        (Verdict::Good, _) => format!("{condition} is {status}{}", summary(profile)),
-        (Verdict::Failed, _) => format!("{title} needs an edit"),
+        (CommandExitCode::Good, _) => format!("{condition} is {status}{}", summary(profile)),
+        (CommandExitCode::Failed, _) => format!("{title} needs an edit"),
         (_, None) => format!("{condition} is not {status}"),
         (_, Some(waited)) => format!("{condition} is not {status} after {}", length(waited)),
     };
-    let missing = if found == Verdict::Good { Vec::new() } else { missing(args, source, seen) };
-    let verdict = if found == Verdict::Bad && waited.is_some() { Verdict::TimedOut } else { found };
-    if found != Verdict::Good && output.is_none() {
+    let missing =
+        if found == CommandExitCode::Good { Vec::new() } else { missing(args, source, seen) };
+    let verdict = if found == CommandExitCode::Bad && waited.is_some() {
+        CommandExitCode::TimedOut
+    } else {
+        found
+    };
+    if found != CommandExitCode::Good && output.is_none() {
         tell(&format!("{outcome}:"));
         for line in missing {
             tell(&format!("  {line}"));
@@ -176,11 +181,11 @@ fn conclude(
     }
     let rows = missing.into_iter().map(ReportRow::bad).collect();
     let names = Some(seen.profiles.iter().map(object_name).collect());
-    let sections = vec![Section::new(outcome, rows)];
-    show(&Report { sections, verdict, names, ..Report::default() }, output)
+    let sections = vec![ReportSection::new(outcome, rows)];
+    show(&CommandReport { sections, verdict, names, ..CommandReport::default() }, output)
 }
 
-fn missing(args: &WaitArgs, source: &Profiles, seen: &Seen) -> Vec<String> {
+fn missing(args: &WaitArgs, source: &ProfileSelection, seen: &ProfileListing) -> Vec<String> {
     let mut lines = match seen.profiles.first() {
         Some(profile) => args.until.current(profile).into_iter().chain(lacking(profile)).collect(),
         None => vec![source.nothing()],
@@ -241,21 +246,25 @@ mod tests {
             condition_wait(&format!("condition={text}")).unwrap().verdict(profile)
         };
         let mut profile = ready();
-        assert_eq!(verdict("Ready", &profile), Verdict::Good);
-        assert_eq!(verdict("Ready=Unknown", &profile), Verdict::Bad);
-        assert_eq!(verdict("Warm", &profile), Verdict::Bad, "a missing condition does not count");
+        assert_eq!(verdict("Ready", &profile), CommandExitCode::Good);
+        assert_eq!(verdict("Ready=Unknown", &profile), CommandExitCode::Bad);
+        assert_eq!(
+            verdict("Warm", &profile),
+            CommandExitCode::Bad,
+            "a missing condition does not count"
+        );
         profile.metadata.generation = Some(3);
-        assert_eq!(verdict("Ready", &profile), Verdict::Bad);
+        assert_eq!(verdict("Ready", &profile), CommandExitCode::Bad);
 
         // A profile in mode Plan has this status.
         let mut planned = ready();
         planned.status.as_mut().unwrap().conditions[0].status = "Unknown".to_owned();
-        assert_eq!(verdict("Ready=Unknown", &planned), Verdict::Good);
-        assert_eq!(verdict("Ready", &planned), Verdict::Bad);
+        assert_eq!(verdict("Ready=Unknown", &planned), CommandExitCode::Good);
+        assert_eq!(verdict("Ready", &planned), CommandExitCode::Bad);
 
-        assert_eq!(verdict("Ready", &stalled()), Verdict::Failed);
-        assert_eq!(verdict("Stalled", &stalled()), Verdict::Good);
-        assert_eq!(verdict("Ready=False", &stalled()), Verdict::Good);
+        assert_eq!(verdict("Ready", &stalled()), CommandExitCode::Failed);
+        assert_eq!(verdict("Stalled", &stalled()), CommandExitCode::Good);
+        assert_eq!(verdict("Ready=False", &stalled()), CommandExitCode::Good);
     }
 
     #[test]

@@ -3,31 +3,32 @@
 
 use super::operator_limits::OperatorLimits;
 use kubewarm_api::model::{
-    Bound, Budget, CellSpec, Charge, Gauge, INFORMER_BYTES, Limits, Measure, Overrun, ProfileRef,
+    Budget, BudgetCharge, INFORMER_BYTES, InformerSpec, LimitKind, LimitOverrun, LimitScope,
+    ProfileLimits, ProfileRef, UsageGauge,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The budgets of the process and of each namespace. Their number is bounded by the number of
 /// namespaces with profiles.
 #[derive(Debug)]
-pub(super) struct Budgets {
+pub(super) struct BudgetTree {
     /// The operator namespace, which has no limit of its own.
     home: Arc<str>,
     process: Arc<Budget>,
     /// The limits of each other namespace.
-    of_namespace: Limits,
+    of_namespace: ProfileLimits,
     /// Charge for the profile statuses of each namespace, to its budget. Large statuses reduce the
     /// memory for objects.
-    namespaces: BTreeMap<Arc<str>, Charge>,
+    namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 
-impl Budgets {
+impl BudgetTree {
     /// `home` is the operator namespace.
     pub(super) fn new(home: Arc<str>, limits: OperatorLimits) -> Self {
-        let bytes = |max_bytes| Limits { max_objects: None, max_bytes };
+        let bytes = |max_bytes| ProfileLimits { max_objects: None, max_bytes };
         Self {
             home,
-            process: Arc::new(Budget::new(Bound::Process, bytes(limits.bytes), None)),
+            process: Arc::new(Budget::new(LimitScope::Process, bytes(limits.bytes), None)),
             of_namespace: bytes(limits.namespace_bytes),
             namespaces: BTreeMap::new(),
         }
@@ -59,15 +60,15 @@ impl Budgets {
     /// Creates a budget without limits for a profile of `namespace`.
     pub(super) fn profile(&mut self, namespace: &Arc<str>) -> Arc<Budget> {
         let parent = Arc::clone(self.namespace(namespace).budget());
-        Arc::new(Budget::new(Bound::Profile, Limits::default(), Some(parent)))
+        Arc::new(Budget::new(LimitScope::Profile, ProfileLimits::default(), Some(parent)))
     }
 
-    fn namespace(&mut self, name: &Arc<str>) -> &Charge {
-        let limits = if *name == self.home { Limits::default() } else { self.of_namespace };
+    fn namespace(&mut self, name: &Arc<str>) -> &BudgetCharge {
+        let limits = if *name == self.home { ProfileLimits::default() } else { self.of_namespace };
         let process = &self.process;
         self.namespaces.entry(Arc::clone(name)).or_insert_with(|| {
-            let budget = Budget::new(Bound::Namespace, limits, Some(Arc::clone(process)));
-            Charge::new(Arc::new(Gauge::default()), Arc::new(budget))
+            let budget = Budget::new(LimitScope::Namespace, limits, Some(Arc::clone(process)));
+            BudgetCharge::new(Arc::new(UsageGauge::default()), Arc::new(budget))
         })
     }
 }
@@ -76,16 +77,16 @@ impl Budgets {
 /// would exceed.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
-    cells: impl Iterator<Item = &'a CellSpec>,
-) -> Option<Overrun> {
+    cells: impl Iterator<Item = &'a InformerSpec>,
+) -> Option<LimitOverrun> {
     let new = cells.filter(|cell| !cell.tuning.gauge.is_charged()).count();
     let needed = INFORMER_BYTES.saturating_mul(u64::try_from(new).unwrap_or(u64::MAX));
     budget.chain().skip(1).filter(|_| new > 0).find_map(|budget| {
-        let (limit, used) = (budget.limit(Measure::Memory)?, budget.used(Measure::Memory));
+        let (limit, used) = (budget.limit(LimitKind::Memory)?, budget.used(LimitKind::Memory));
         let is_exceeded = used.saturating_add(needed) > limit;
-        is_exceeded.then(|| Overrun {
+        is_exceeded.then(|| LimitOverrun {
             bound: budget.bound(),
-            measure: Measure::Memory,
+            measure: LimitKind::Memory,
             limit,
             reached: needed,
             others: used,

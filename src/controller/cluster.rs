@@ -1,47 +1,48 @@
 //! The controller's data sources, and a snapshot of the cluster for one reconciliation.
 
-use super::{admission::Admission, operator_limits::OperatorLimits, resolve::leaving};
-use crate::forecast::Forecasts;
+use super::{admission::ProfileAdmission, operator_limits::OperatorLimits, resolve::leaving};
+use crate::forecast::Forecaster;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, Gauge, ListPolicy, Reason, Refusal, ResourceInfo, Subject, Target,
+    AccountPolicyState, FaultReason, InformerKey, ListPolicy, Refusal, ResourceInfo, Subject,
+    UsageGauge, ValidatedTarget,
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Reports},
-    store::Catalog,
+    informer::{InformerFault, InformerReport, InformerReports},
+    store::StoreCatalog,
 };
-use kubewarm_client::{Discovery, Served};
+use kubewarm_client::{Discovery, ServedResources};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::sync::watch;
 
-pub struct Sources {
+pub struct ControllerSources {
     /// All stores, including the stores with profiles and namespaces.
-    pub catalog: Catalog,
+    pub catalog: StoreCatalog,
     /// The kinds that the API server serves.
     pub discovery: Discovery,
-    pub forecasts: Forecasts,
+    pub forecasts: Forecaster,
     /// The operator's identity; `None` until the API server has returned it.
     pub subject: watch::Receiver<Option<Subject>>,
     /// Whether an admission policy checks that authors may act as the accounts in their profiles.
-    pub authors: watch::Receiver<AuthorCheck>,
+    pub authors: watch::Receiver<AccountPolicyState>,
     pub limits: OperatorLimits,
     /// How their objects are listed.
     pub lists: ListPolicy,
     /// Limits the number and size of the stored profiles.
-    pub admission: Admission,
+    pub admission: ProfileAdmission,
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for ControllerSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").finish_non_exhaustive()
+        f.debug_struct("ControllerSources").finish_non_exhaustive()
     }
 }
 
-impl Sources {
+impl ControllerSources {
     /// Takes a snapshot, from the discovery result `served` and the informers' `reports`.
     pub(super) fn cluster<'a>(
         &'a self,
-        reports: &Reports,
-        served: Option<&'a Served>,
+        reports: &InformerReports,
+        served: Option<&'a ServedResources>,
     ) -> ClusterView<'a> {
         ClusterView {
             reports: reports.all().into_iter().collect(),
@@ -59,45 +60,45 @@ impl Sources {
     }
 }
 
-type FindKind<'a> = Box<dyn Fn(&Target) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
-type FindGauge<'a> = Box<dyn Fn(&CellKey) -> Arc<Gauge> + 'a>;
+type KindLookup<'a> = Box<dyn Fn(&ValidatedTarget) -> Option<Result<ResourceInfo, Refusal>> + 'a>;
+type GaugeLookup<'a> = Box<dyn Fn(&InformerKey) -> Arc<UsageGauge> + 'a>;
 /// Returns the names of the namespaces that a selector's informer matches.
-type FindNames<'a> = Box<dyn Fn(&CellKey) -> Option<Vec<Arc<str>>> + 'a>;
+type NamespaceLookup<'a> = Box<dyn Fn(&InformerKey) -> Option<Vec<Arc<str>>> + 'a>;
 
 /// Snapshot of the cluster for one reconciliation.
 pub(super) struct ClusterView<'a> {
     /// The report of each running informer.
-    pub(super) reports: BTreeMap<CellKey, CellReport>,
+    pub(super) reports: BTreeMap<InformerKey, InformerReport>,
     /// Whether an admission policy checks that authors may act as the accounts in their profiles.
-    pub(super) authors: AuthorCheck,
+    pub(super) authors: AccountPolicyState,
     /// Returns the kind of a target, or `None` before the first discovery.
-    pub(super) kind: FindKind<'a>,
+    pub(super) kind: KindLookup<'a>,
     /// Returns the usage of an informer, which need not run yet.
-    pub(super) gauge: FindGauge<'a>,
+    pub(super) gauge: GaugeLookup<'a>,
     /// Returns the namespaces in an informer's store, except those that are being deleted. Returns
     /// `None` if the store is incomplete.
-    pub(super) names: FindNames<'a>,
+    pub(super) names: NamespaceLookup<'a>,
     /// Returns the namespaces that a forecast found. A planned profile has no informer.
-    pub(super) planned_names: FindNames<'a>,
+    pub(super) planned_names: NamespaceLookup<'a>,
 }
 
 impl ClusterView<'_> {
     /// Whether the informer's first list is complete.
-    pub(super) fn is_synced(&self, key: &CellKey) -> bool {
+    pub(super) fn is_synced(&self, key: &InformerKey) -> bool {
         self.reports.get(key).is_some_and(|report| report.synced_at.is_some())
     }
 
     /// Whether clients can read the informer's store.
-    pub(super) fn is_warm(&self, key: &CellKey) -> bool {
-        self.reports.get(key).is_some_and(CellReport::is_warm)
+    pub(super) fn is_warm(&self, key: &InformerKey) -> bool {
+        self.reports.get(key).is_some_and(InformerReport::is_warm)
     }
 
-    pub(super) fn fault(&self, key: &CellKey) -> Option<&CellFault> {
+    pub(super) fn fault(&self, key: &InformerKey) -> Option<&InformerFault> {
         self.reports.get(key)?.fault.as_ref()
     }
 
     /// Whether the API server answers 404 for the informer's kind.
-    pub(super) fn is_denied(&self, key: &CellKey) -> bool {
-        self.fault(key).is_some_and(|fault| fault.reason == Reason::NotServed)
+    pub(super) fn is_denied(&self, key: &InformerKey) -> bool {
+        self.fault(key).is_some_and(|fault| fault.reason == FaultReason::NotServed)
     }
 }

@@ -1,19 +1,19 @@
 //! The profiles as the controller runs them, for status, metrics, reads and readiness.
 
-use crate::status::Observed;
-use kubewarm_api::model::{CellKey, DeclaredTarget, Mode};
+use crate::status::ObservedProfile;
+use kubewarm_api::model::{DeclaredTarget, InformerKey, ProfileMode};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::watch;
 
 /// Receives every profile as it runs; `None` until profiles have been listed and discovery has
 /// answered.
-pub type Declarations = watch::Receiver<Option<Arc<Vec<Observed>>>>;
+pub type ProfileReceiver = watch::Receiver<Option<Arc<Vec<ObservedProfile>>>>;
 
 /// Returns the informers that all profiles declare, including namespace selectors' informers.
 ///
 /// Informers of planned and stopped targets are left out, so that readiness does not wait for them.
 #[must_use]
-pub fn running_cells(profiles: &[Observed]) -> Vec<CellKey> {
+pub fn running_cells(profiles: &[ObservedProfile]) -> Vec<InformerKey> {
     let running = running_targets(profiles).flat_map(DeclaredTarget::all_cells);
     // Removes duplicates: several profiles can share an informer.
     let keys: BTreeSet<_> = running.map(|cell| cell.key.clone()).collect();
@@ -21,8 +21,8 @@ pub fn running_cells(profiles: &[Observed]) -> Vec<CellKey> {
 }
 
 /// Returns the targets that run: those that are neither planned nor stopped by a limit.
-pub fn running_targets(profiles: &[Observed]) -> impl Iterator<Item = &DeclaredTarget> {
-    let watched = profiles.iter().filter(|observed| observed.declared.mode != Mode::Plan);
+pub fn running_targets(profiles: &[ObservedProfile]) -> impl Iterator<Item = &DeclaredTarget> {
+    let watched = profiles.iter().filter(|observed| observed.declared.mode != ProfileMode::Plan);
     let targets = watched.flat_map(|observed| &observed.declared.targets);
     targets.filter(|target| !target.is_stopped())
 }

@@ -1,8 +1,11 @@
 //! Combines the requirements of all profiles for one informer into one spec. It performs no I/O.
 
 use super::resolve::leaving;
-use kubewarm_api::model::{CellKey, CellSpec, FieldPath, Mode, OnAccessLost, ProfileRef, Tuning};
-use kubewarm_cache::{informer::Desired, store::INDEXES_PER_TABLE};
+use kubewarm_api::model::{
+    AccessLossPolicy, FieldPath, InformerKey, InformerSettings, InformerSpec, ProfileMode,
+    ProfileRef,
+};
+use kubewarm_cache::{informer::DesiredInformers, store::INDEXES_PER_TABLE};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -10,30 +13,35 @@ use std::{
 };
 
 /// Declared indexes that exceed the limit of a store, by the target that declares them.
-pub(super) type LeftOut = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
+pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<FieldPath>>;
 
 /// The requirements of all targets, by informer. The size is bounded by the number of declared
 /// informers.
 #[derive(Debug, Default)]
-pub(super) struct Wishes(BTreeMap<CellKey, Vec<Wish>>);
+pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 
 /// The requirements of one target for an informer.
 #[derive(Debug)]
-struct Wish {
-    spec: CellSpec,
-    mode: Mode,
+struct InformerClaim {
+    spec: InformerSpec,
+    mode: ProfileMode,
     /// The target that declares the indexes. `None` for an old informer that still serves, and for
     /// a selector's informer.
     target: Option<Arc<str>>,
 }
 
-impl Wishes {
+impl InformerClaims {
     /// Adds the requirements of a target. `spec` contains the settings of its profile.
     ///
     /// The caller must add profiles in order of precedence: if a store cannot have all indexes, the
     /// first ones are kept.
-    pub(super) fn add(&mut self, spec: &CellSpec, mode: Mode, target: Option<&Arc<str>>) {
-        let wish = Wish { spec: spec.clone(), mode, target: target.cloned() };
+    pub(super) fn add(
+        &mut self,
+        spec: &InformerSpec,
+        mode: ProfileMode,
+        target: Option<&Arc<str>>,
+    ) {
+        let wish = InformerClaim { spec: spec.clone(), mode, target: target.cloned() };
         self.0.entry(spec.key.clone()).or_default().push(wish);
     }
 
@@ -48,33 +56,33 @@ impl Wishes {
     ///   profile with the highest priority, or the first of equal ones.
     /// - Indexes of all profiles are combined, including paused ones, because clients still read
     ///   the stores of paused profiles.
-    pub(super) fn settle(self) -> (Desired, LeftOut) {
-        let mut left_out = LeftOut::new();
+    pub(super) fn settle(self) -> (DesiredInformers, OmittedIndexes) {
+        let mut left_out = OmittedIndexes::new();
         let settled = self.0.into_iter().filter_map(|(key, wishes)| {
-            let mode = if wishes.iter().any(|wish| wish.mode == Mode::Active) {
-                Mode::Active
+            let mode = if wishes.iter().any(|wish| wish.mode == ProfileMode::Active) {
+                ProfileMode::Active
             } else {
-                Mode::Paused
+                ProfileMode::Paused
             };
             let tuned =
                 wishes.iter().filter(|wish| wish.mode == mode).map(|wish| &wish.spec.tuning);
-            let stale = OnAccessLost::ServeStale;
+            let stale = AccessLossPolicy::ServeStale;
             let is_kept = wishes.iter().any(|wish| wish.spec.tuning.on_access_lost == stale);
-            let on_access_lost = if is_kept { stale } else { OnAccessLost::Reject };
+            let on_access_lost = if is_kept { stale } else { AccessLossPolicy::Reject };
             let governed = govern(tuned)?;
-            let tuning = Tuning { on_access_lost, ..governed };
+            let tuning = InformerSettings { on_access_lost, ..governed };
             let indexes = unite(&wishes, &mut left_out);
-            Some((key.clone(), (CellSpec { key, tuning, indexes }, mode)))
+            Some((key.clone(), (InformerSpec { key, tuning, indexes }, mode)))
         });
         (settled.collect(), left_out)
     }
 }
 
-fn govern<'a>(tuned: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
+fn govern<'a>(tuned: impl Iterator<Item = &'a InformerSettings>) -> Option<InformerSettings> {
     let tuned: Vec<_> = tuned.collect();
     // `min_by_key` returns the first of equal ones.
     let first = *tuned.iter().min_by_key(|tuning| Reverse(tuning.member_of.priority))?;
-    Some(Tuning {
+    Some(InformerSettings {
         max_staleness: tuned.iter().map(|tuning| tuning.max_staleness).min()?,
         consistency_check_period: tuned
             .iter()
@@ -90,12 +98,12 @@ fn govern<'a>(tuned: impl Iterator<Item = &'a Tuning>) -> Option<Tuning> {
 ///
 /// The index that finds namespaces precedes declared ones. Without it, each lookup would decode all
 /// objects.
-fn unite(wishes: &[Wish], left_out: &mut LeftOut) -> BTreeSet<FieldPath> {
+fn unite(wishes: &[InformerClaim], left_out: &mut OmittedIndexes) -> BTreeSet<FieldPath> {
     let finds = |path: &FieldPath| {
         wishes.iter().any(|wish| wish.target.is_none() && wish.spec.indexes.contains(path))
     };
     let mut united: BTreeSet<_> = leaving().filter(finds).into_iter().collect();
-    for Wish { spec, target, .. } in wishes {
+    for InformerClaim { spec, target, .. } in wishes {
         for path in &spec.indexes {
             if united.contains(path) {
                 continue;

@@ -1,33 +1,33 @@
 //! The objects and memory that a running target charges to its profile's budget.
 
 use super::cluster::ClusterView;
-use kubewarm_api::model::{Bound, Budget, CellKey, CellSpec, Charge, Measure};
+use kubewarm_api::model::{Budget, BudgetCharge, InformerKey, InformerSpec, LimitKind, LimitScope};
 use std::sync::Arc;
 
 /// Charges of a running target. They end when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Holding {
-    cells: Arc<[CellSpec]>,
+pub(super) struct TargetCharges {
+    cells: Arc<[InformerSpec]>,
     /// One charge per informer, in the same order. Targets that share an informer share its gauge.
-    own: Vec<Charge>,
+    own: Vec<BudgetCharge>,
     /// Charges for old informers that serve the target until `cells` are synced.
-    old: Vec<Charge>,
+    old: Vec<BudgetCharge>,
     /// The informer for the target's namespace selector. Its charge counts for the namespace and
     /// not for the profile's limits, because the author did not request those objects.
-    namespaces: Option<(CellKey, Charge)>,
+    namespaces: Option<(InformerKey, BudgetCharge)>,
     pub(super) priority: u16,
 }
 
-impl Holding {
+impl TargetCharges {
     pub(super) fn new(
         budget: &Arc<Budget>,
         priority: u16,
-        cells: &Arc<[CellSpec]>,
-        old: &[CellSpec],
-        namespaces: Option<&CellSpec>,
+        cells: &Arc<[InformerSpec]>,
+        old: &[InformerSpec],
+        namespaces: Option<&InformerSpec>,
     ) -> Self {
-        let charge = |cell: &CellSpec, payer: &Arc<Budget>| {
-            Charge::new(Arc::clone(&cell.tuning.gauge), Arc::clone(payer))
+        let charge = |cell: &InformerSpec, payer: &Arc<Budget>| {
+            BudgetCharge::new(Arc::clone(&cell.tuning.gauge), Arc::clone(payer))
         };
         let namespace = budget.parent().unwrap_or(budget);
         Self {
@@ -45,8 +45,8 @@ impl Holding {
     }
 
     /// Size of the target's own informers, as it counts for a limit of `bound`.
-    pub(super) fn size(&self, bound: Bound, measure: Measure) -> u64 {
-        let selector = self.namespaces.iter().filter(|_| bound != Bound::Profile);
+    pub(super) fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
+        let selector = self.namespaces.iter().filter(|_| bound != LimitScope::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
         all.map(|charge| charge.gauge().size(bound, measure)).sum()
     }
@@ -71,13 +71,13 @@ impl Holding {
     ///
     /// For memory, returns `None` while a selector's informer counts, too: the memory of all
     /// objects cannot be extrapolated from bytes that include others.
-    pub(super) fn expected(&self, measure: Measure, cluster: &ClusterView<'_>) -> Option<u64> {
-        let has_more = measure == Measure::Memory && self.namespaces.is_some();
+    pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
+        let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
         // Until the namespaces are known, the target's informers are unknown.
         if self.cells.is_empty() || has_more && !self.is_synced(cluster) {
             return None;
         }
-        let expected = |(CellSpec { key, .. }, charge): (&CellSpec, &Charge)| {
+        let expected = |(InformerSpec { key, .. }, charge): (&InformerSpec, &BudgetCharge)| {
             if cluster.is_synced(key) {
                 Some(charge.gauge().objects())
             } else {

@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
-        CellKey, CellSpec, Extent, GroupResource, Identity, Invalid, ManagedFields, ProfileRef,
-        Projection, Refusal, RefusalReason, Resource, ResourceVersion, ValidatedProfile, Watched,
+        GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy,
+        ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion,
+        ValidatedProfile, ValidationError, WatchedNamespaces,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
 };
-use kubewarm_cache::store::{Object, Reader};
+use kubewarm_cache::store::{StoreReader, StoredObject};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{
@@ -26,7 +27,7 @@ const PAGE: usize = 500;
 
 /// A profile as it is stored in the cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct ClusterProfile {
     pub(super) profile: ProfileRef,
     pub(super) uid: Arc<str>,
     /// Time of creation by the API server's clock, in whole seconds.
@@ -34,7 +35,7 @@ pub(super) struct Found {
     pub(super) generation: i64,
     /// Size of the spec as JSON, in bytes.
     pub(super) spec_bytes: u64,
-    pub(super) parsed: Parsed,
+    pub(super) parsed: ParsedProfile,
     pub(super) status: Option<Arc<CacheProfileStatus>>,
     /// Size of the status as JSON, in bytes.
     pub(super) status_bytes: usize,
@@ -42,9 +43,9 @@ pub(super) struct Found {
 
 /// The parts of a profile that are kept in the store.
 #[derive(Deserialize, Serialize)]
-pub(super) struct Stored<'a> {
+pub(super) struct StoredProfile<'a> {
     #[serde(default)]
-    pub(super) metadata: Meta,
+    pub(super) metadata: ProfileMetadata,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) spec: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -56,14 +57,14 @@ pub(super) struct Stored<'a> {
 
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Meta {
+pub(super) struct ProfileMetadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) creation_timestamp: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) generation: Option<i64>,
 }
 
-impl Stored<'_> {
+impl StoredProfile<'_> {
     /// Size of the spec as JSON, in bytes.
     pub(super) fn spec_bytes(&self) -> usize {
         self.spec.map_or(0, |spec| spec.get().len())
@@ -78,14 +79,14 @@ impl Stored<'_> {
 /// The account in a spec. It is read even if the rest of the spec is invalid.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ReadBy {
+struct ReaderAccount {
     service_account_name: Option<Box<str>>,
 }
 
-pub(super) type Parsed = Result<Arc<ValidatedProfile>, Unrunnable>;
+pub(super) type ParsedProfile = Result<Arc<ValidatedProfile>, InvalidProfile>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Unrunnable {
+pub(super) struct InvalidProfile {
     pub(super) refusal: Refusal,
     /// The identity that the spec names; `None` if it cannot be determined.
     pub(super) identity: Option<Identity>,
@@ -93,11 +94,11 @@ pub(super) struct Unrunnable {
 
 /// Cache of parsed profiles. Its size is bounded by the number of existing profiles.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
-    known: Known,
+pub(super) struct ProfileParser {
+    known: ClusterProfiles,
 }
 
-type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
+type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterProfile)>;
 
 /// Returns the informers of the profiles themselves: one for all namespaces, or one per watched
 /// namespace.
@@ -108,34 +109,38 @@ type Known = BTreeMap<ProfileRef, (Option<ResourceVersion>, Found)>;
 /// # Errors
 ///
 /// Never fails in practice, because the names are constants.
-pub(super) fn own_cells(watched: &Watched) -> Result<Vec<CellSpec>, Invalid> {
+pub(super) fn own_cells(watched: &WatchedNamespaces) -> Result<Vec<InformerSpec>, ValidationError> {
     match watched {
-        Watched::Everywhere => Ok(vec![own_cell(Extent::AllNamespaces)?]),
-        Watched::Namespaces(names) => {
-            let cell = |name: &Arc<str>| own_cell(Extent::Namespace(Arc::clone(name)));
+        WatchedNamespaces::Everywhere => Ok(vec![own_cell(InformerScope::AllNamespaces)?]),
+        WatchedNamespaces::Namespaces(names) => {
+            let cell = |name: &Arc<str>| own_cell(InformerScope::Namespace(Arc::clone(name)));
             names.iter().map(cell).collect()
         }
     }
 }
 
-fn own_cell(extent: Extent) -> Result<CellSpec, Invalid> {
+fn own_cell(extent: InformerScope) -> Result<InformerSpec, ValidationError> {
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(of, v1alpha1::VERSION)?;
     // Consistency checks are off: profiles beyond the limits are not in the store.
-    let key = CellKey::all(resource, extent, Projection::Full(ManagedFields::Drop));
+    let key = InformerKey::all(resource, extent, Projection::Full(ManagedFieldsPolicy::Drop));
     // A namespace check is not possible: a namespaced Role is deleted together with its namespace.
-    let mut cell = CellSpec::new(key, profile);
+    let mut cell = InformerSpec::new(key, profile);
     cell.tuning.member_of.priority = 1_000;
     Ok(cell)
 }
 
-impl Intake {
+impl ProfileParser {
     /// Returns every profile, sorted. Reads and parses only profiles that changed since the last
     /// call.
     ///
     /// Profiles in the namespaces `kept` cannot be read now and are returned unchanged.
-    pub(super) fn read(&mut self, tables: &[Reader], kept: &BTreeSet<Arc<str>>) -> Vec<Found> {
+    pub(super) fn read(
+        &mut self,
+        tables: &[StoreReader],
+        kept: &BTreeSet<Arc<str>>,
+    ) -> Vec<ClusterProfile> {
         let mut found = BTreeMap::new();
         for table in tables {
             self.read_table(table, &mut found);
@@ -146,7 +151,7 @@ impl Intake {
         self.known.values().map(|(_, found)| found.clone()).collect()
     }
 
-    fn read_table(&mut self, table: &Reader, found: &mut Known) {
+    fn read_table(&mut self, table: &StoreReader, found: &mut ClusterProfiles) {
         let mut page = table.versions(None, PAGE);
         while let Some((last, _)) = page.last() {
             let next = table.versions(Some(last), PAGE);
@@ -168,14 +173,14 @@ impl Intake {
     }
 }
 
-fn parse(profile: ProfileRef, object: &Object) -> Found {
+fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
     let uid: Arc<str> = object.uid.to_string().into();
     let (metadata, spec_bytes, parsed, status) =
-        match serde_json::from_slice::<Stored<'_>>(&object.body) {
-            Ok(Stored { metadata, spec, status, is_left_out }) => {
+        match serde_json::from_slice::<StoredProfile<'_>>(&object.body) {
+            Ok(StoredProfile { metadata, spec, status, is_left_out }) => {
                 let spec = spec.map_or("null", RawValue::get);
                 let parsed = if is_left_out {
-                    Err(Unrunnable { refusal: left_out(&profile), identity: None })
+                    Err(InvalidProfile { refusal: left_out(&profile), identity: None })
                 } else {
                     parse_spec(&profile, &uid, &metadata, spec)
                 };
@@ -184,14 +189,14 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
             Err(error) => {
                 let refusal = unreadable(&error);
                 (
-                    Meta::default(),
+                    ProfileMetadata::default(),
                     object.body.len(),
-                    Err(Unrunnable { refusal, identity: None }),
+                    Err(InvalidProfile { refusal, identity: None }),
                     None,
                 )
             }
         };
-    Found {
+    ClusterProfile {
         profile,
         uid,
         created: metadata.creation_timestamp.map(|time| time.0),
@@ -204,7 +209,12 @@ fn parse(profile: ProfileRef, object: &Object) -> Found {
     }
 }
 
-fn parse_spec(profile: &ProfileRef, uid: &Arc<str>, metadata: &Meta, spec: &str) -> Parsed {
+fn parse_spec(
+    profile: &ProfileRef,
+    uid: &Arc<str>,
+    metadata: &ProfileMetadata,
+    spec: &str,
+) -> ParsedProfile {
     let parsed: CacheProfileSpec = serde_json::from_str(spec)
         .map_err(|error| unrunnable(profile, spec, unreadable(&error)))?;
     let metadata = ObjectMeta {
@@ -217,8 +227,8 @@ fn parse_spec(profile: &ProfileRef, uid: &Arc<str>, metadata: &Meta, spec: &str)
     validate(profile, &CacheProfile { metadata, spec: parsed, status: None })
 }
 
-pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> Parsed {
-    let unrunnable = |invalid: Invalid| Unrunnable {
+pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> ParsedProfile {
+    let unrunnable = |invalid: ValidationError| InvalidProfile {
         refusal: Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()),
         identity: Some(identity(profile, resource.spec.service_account_name.as_deref())),
     };
@@ -235,10 +245,10 @@ fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
 }
 
 /// An invalid spec, from which only the identity is read.
-fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> Unrunnable {
-    let named = serde_json::from_str::<ReadBy>(spec).ok();
+fn unrunnable(profile: &ProfileRef, spec: &str, refusal: Refusal) -> InvalidProfile {
+    let named = serde_json::from_str::<ReaderAccount>(spec).ok();
     let identity = named.map(|by| identity(profile, by.service_account_name.as_deref()));
-    Unrunnable { refusal, identity }
+    InvalidProfile { refusal, identity }
 }
 
 /// Refusal of a spec with an unknown field or value, which was stored with another CRD version.
@@ -266,8 +276,8 @@ fn left_out(profile: &ProfileRef) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{Delta, DeltaSink as _, Item, ObjectKey, Uid};
-    use kubewarm_cache::store::Catalog;
+    use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ObjectKey, Uid};
+    use kubewarm_cache::store::StoreCatalog;
     use serde_json::{Value, json};
 
     fn body(status: &Value) -> String {
@@ -279,8 +289,8 @@ mod tests {
         body.to_string()
     }
 
-    fn object(status: &Value) -> Object {
-        Object {
+    fn object(status: &Value) -> StoredObject {
+        StoredObject {
             key: ObjectKey { namespace: "a".into(), name: "p".into() },
             uid: Uid::parse("u"),
             version: None,
@@ -288,7 +298,7 @@ mod tests {
         }
     }
 
-    fn found(status: &Value) -> Found {
+    fn found(status: &Value) -> ClusterProfile {
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         parse(profile, &object(status))
     }
@@ -325,7 +335,7 @@ mod tests {
             (json!([]), None),
         ] {
             let body = json!({"metadata": {"namespace": "a", "name": "p"}, "spec": spec});
-            let object = Object { body: body.to_string().into(), ..object(&json!({})) };
+            let object = StoredObject { body: body.to_string().into(), ..object(&json!({})) };
             let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
             let unrunnable = parse(profile, &object).parsed.unwrap_err();
             assert_eq!(unrunnable.identity, expected, "{spec}");
@@ -336,9 +346,9 @@ mod tests {
     fn a_left_out_profile_reports_the_limit_and_the_next_step() {
         let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-        let found = parse(profile, &Object { body: body.into(), ..object(&json!({})) });
+        let found = parse(profile, &StoredObject { body: body.into(), ..object(&json!({})) });
         assert_eq!((found.generation, &*found.uid), (4, "u"));
-        let Unrunnable { refusal, identity } = found.parsed.unwrap_err();
+        let InvalidProfile { refusal, identity } = found.parsed.unwrap_err();
         assert_eq!((identity, refusal.reason), (None, RefusalReason::InvalidSpec));
         for part in ["left out: ", "100 profiles with 4 MiB of specs", "of namespace \"a\""] {
             assert!(refusal.message.contains(part), "{}", refusal.message);
@@ -347,12 +357,12 @@ mod tests {
 
     #[test]
     fn only_changed_profiles_are_read_again() {
-        let catalog = Catalog::new();
-        let key = own_cells(&Watched::Everywhere).unwrap().remove(0).key;
+        let catalog = StoreCatalog::new();
+        let key = own_cells(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let mut put = |name: &str, version: &str, status: &Value| {
-            writer.apply(Delta::Upsert(Item {
+            writer.apply(Delta::Upsert(DecodedObject {
                 namespace: "a".into(),
                 name: name.to_owned().into(),
                 uid: Uid::parse("u"),
@@ -364,7 +374,7 @@ mod tests {
         for n in 0..count {
             put(&format!("p{n:04}"), "5", &json!({}));
         }
-        let mut intake = Intake::default();
+        let mut intake = ProfileParser::default();
         let none = BTreeSet::new();
         let before = intake.read(std::slice::from_ref(&reader), &none);
         put("p0500", "6", &json!({"observedGeneration": 2}));

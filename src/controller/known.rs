@@ -1,37 +1,37 @@
 //! The state of one profile between two reconciliations, including its last valid spec.
 
 use super::{
-    admission::{Admission, NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES},
-    intake::{Found, Unrunnable},
+    admission::{NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES, ProfileAdmission},
+    intake::{ClusterProfile, InvalidProfile},
     settle::KnownTarget,
 };
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Budget, Charge, Declared, Subject, ValidatedProfile},
+    model::{Budget, BudgetCharge, DeclaredProfile, Subject, ValidatedProfile},
     v1alpha1::AccessStatus,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// State of a profile between two reconciliations.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownProfile {
     pub(super) created: Option<Timestamp>,
     /// The newest valid generation, which runs. It is dropped if a newer generation names another
     /// identity, or if its size exceeds the limit for stored specs.
     pub(super) valid: Arc<ValidatedProfile>,
     spec_bytes: u64,
     /// Charge for the last valid spec while a newer generation is invalid.
-    kept: Option<Charge>,
+    kept: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
     pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
     /// The roles, cached until the declared informers or the subject change.
-    pub(super) access: Option<(Arc<Declared>, Subject, Option<Arc<AccessStatus>>)>,
+    pub(super) access: Option<(Arc<DeclaredProfile>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
-impl Known {
+impl KnownProfile {
     pub(super) fn new(
-        found: &Found,
+        found: &ClusterProfile,
         valid: &Arc<ValidatedProfile>,
         budget: Arc<Budget>,
         now: Duration,
@@ -51,9 +51,9 @@ impl Known {
     /// Starts the newest generation, which is `valid`.
     pub(super) fn accept(
         &mut self,
-        found: &Found,
+        found: &ClusterProfile,
         valid: &Arc<ValidatedProfile>,
-        admission: &Admission,
+        admission: &ProfileAdmission,
         now: Duration,
     ) {
         if self.valid.generation != valid.generation {
@@ -74,8 +74,8 @@ impl Known {
     /// emptying the profiles.
     pub(super) fn keep(
         &mut self,
-        Unrunnable { identity, .. }: &Unrunnable,
-        admission: &Admission,
+        InvalidProfile { identity, .. }: &InvalidProfile,
+        admission: &ProfileAdmission,
     ) -> Result<(), String> {
         let reader = self.valid.identity();
         let refused = match identity {
@@ -105,7 +105,7 @@ impl Known {
         Err(refused)
     }
 
-    fn release(&mut self, admission: &Admission) {
+    fn release(&mut self, admission: &ProfileAdmission) {
         if self.kept.take().is_some() {
             admission.note_freed();
         }

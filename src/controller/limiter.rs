@@ -1,11 +1,11 @@
 //! Decides which targets stop when a budget is exceeded.
 
-use super::{cluster::ClusterView, holding::Holding, settle::KnownTarget};
+use super::{cluster::ClusterView, holding::TargetCharges, settle::KnownTarget};
 use jiff::Timestamp;
-use kubewarm_api::model::{Bound, Budget, Measure, Overrun, ProfileRef};
+use kubewarm_api::model::{Budget, LimitKind, LimitOverrun, LimitScope, ProfileRef};
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-pub(super) struct Running<'a> {
+pub(super) struct RunningTarget<'a> {
     pub(super) profile: &'a ProfileRef,
     pub(super) created: Option<Timestamp>,
     pub(super) target: &'a Arc<str>,
@@ -14,37 +14,37 @@ pub(super) struct Running<'a> {
 }
 
 /// Compares the usage with the budgets, and stops targets until the others fit.
-pub(super) struct Limiter<'a> {
+pub(super) struct TargetLimiter<'a> {
     /// The operator namespace.
     pub(super) home: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
     /// Time since the start of the process.
     pub(super) now: Duration,
     /// The limits that this run found exceeded.
-    pub(super) exceeded: Vec<Overrun>,
+    pub(super) exceeded: Vec<LimitOverrun>,
 }
 
-impl Limiter<'_> {
+impl TargetLimiter<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
-    pub(super) fn fit_all(&mut self, mut running: Vec<Running<'_>>) {
+    pub(super) fn fit_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
-            self.fit(of_profile, Bound::Profile);
+            self.fit(of_profile, LimitScope::Profile);
         }
         for of_namespace in running.chunk_by_mut(|a, b| a.profile.namespace == b.profile.namespace)
         {
-            self.fit(of_namespace, Bound::Namespace);
+            self.fit(of_namespace, LimitScope::Namespace);
         }
-        self.fit(&mut running, Bound::Process);
+        self.fit(&mut running, LimitScope::Process);
     }
 
     /// Drops old informers first, which serve targets until new ones are synced. Then stops targets
     /// in their [`order`](Self::order) until the others fit.
-    fn fit(&mut self, targets: &mut [Running<'_>], bound: Bound) {
+    fn fit(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
         let budget =
             targets.first().and_then(|it| it.budget.chain().find(|it| it.bound() == bound));
         let Some(budget) = budget.cloned() else { return };
-        for measure in [Measure::Objects, Measure::Memory] {
+        for measure in [LimitKind::Objects, LimitKind::Memory] {
             let Some(limit) = budget.limit(measure) else { continue };
             let fits = || budget.used(measure) <= limit;
             if fits() {
@@ -58,14 +58,14 @@ impl Limiter<'_> {
             }
             let mut stopped = Vec::new();
             for target in &mut *targets {
-                let is_part = |it: &mut Holding| !fits() && it.size(bound, measure) > 0;
+                let is_part = |it: &mut TargetCharges| !fits() && it.size(bound, measure) > 0;
                 if let Some(holding) = target.state.holding.take_if(is_part) {
                     stopped.push((target, self.overrun(&holding, bound, measure, limit)));
                 }
             }
             let others = budget.used(measure);
             for (target, overrun) in stopped {
-                let overrun = Overrun { others, ..overrun };
+                let overrun = LimitOverrun { others, ..overrun };
                 target.state.stop((target.profile, target.target), overrun, self.now);
                 self.exceeded.push(overrun);
             }
@@ -81,25 +81,31 @@ impl Limiter<'_> {
     /// 5. The largest target. Of equally large targets, the newest profile's target.
     fn order(
         &self,
-        target: &Running<'_>,
-        bound: Bound,
-        measure: Measure,
+        target: &RunningTarget<'_>,
+        bound: LimitScope,
+        measure: LimitKind,
         limit: u64,
     ) -> impl Ord + use<> {
         let holding = target.state.holding.as_ref();
         let size = holding.map_or(0, |it| it.size(bound, measure));
-        let is_operators = bound == Bound::Process && *target.profile.namespace == *self.home;
+        let is_operators = bound == LimitScope::Process && *target.profile.namespace == *self.home;
         let is_synced = holding.is_some_and(|it| it.is_synced(self.cluster));
         // Priorities of different profiles are not comparable: each tenant would choose the
         // highest.
-        let priority = holding.filter(|_| bound == Bound::Profile).map(|it| it.priority);
+        let priority = holding.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
 
     /// Returns the overrun without the usage of other targets, which the caller adds.
-    fn overrun(&self, holding: &Holding, bound: Bound, measure: Measure, limit: u64) -> Overrun {
-        Overrun {
+    fn overrun(
+        &self,
+        holding: &TargetCharges,
+        bound: LimitScope,
+        measure: LimitKind,
+        limit: u64,
+    ) -> LimitOverrun {
+        LimitOverrun {
             bound,
             measure,
             limit,

@@ -23,9 +23,9 @@ mod settle;
 mod tests;
 
 pub use self::{
-    admission::Admission,
-    cluster::Sources,
-    declarations::{Declarations, running_cells, running_targets},
+    admission::ProfileAdmission,
+    cluster::ControllerSources,
+    declarations::{ProfileReceiver, running_cells, running_targets},
     operator_limits::OperatorLimits,
     outlook::outlook,
     run::Controller,

@@ -2,10 +2,10 @@
 
 use super::resolve::{OperatorTuning, resolve};
 use kubewarm_api::{
-    manifests::FoundNamespaces,
-    model::{CellKey, Declared, Home, ListPolicy, ValidatedProfile},
+    manifests::NamespacesBySelector,
+    model::{DeclaredProfile, InformerKey, ListPolicy, OperatorScope, ValidatedProfile},
 };
-use kubewarm_client::Served;
+use kubewarm_client::ServedResources;
 use std::sync::Arc;
 
 /// Resolves `profile` on a cluster that serves the kinds in `served`.
@@ -15,16 +15,16 @@ use std::sync::Arc;
 #[must_use]
 pub fn outlook(
     profile: &ValidatedProfile,
-    home: &Home,
-    served: &Served,
-    found: &FoundNamespaces,
+    home: &OperatorScope,
+    served: &ServedResources,
+    found: &NamespacesBySelector,
     lists: ListPolicy,
-) -> Declared {
+) -> DeclaredProfile {
     let targets = profile.targets.iter().map(|target| {
         let kind = Some(served.resolve(&target.of, target.version.as_deref()));
-        let names = |key: &CellKey| Some(found.get(&key.labels)?.iter().cloned().collect());
+        let names = |key: &InformerKey| Some(found.get(&key.labels)?.iter().cloned().collect());
         let operator = OperatorTuning { lists, gauge: &|_| Arc::default() };
         resolve(profile, target, home, kind, names, operator)
     });
-    Declared::of(profile, targets.collect())
+    DeclaredProfile::of(profile, targets.collect())
 }

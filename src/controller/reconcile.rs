@@ -2,29 +2,30 @@
 //! performs no I/O.
 
 use super::{
-    admission::Admission,
-    budgets::{Budgets, overrun_by_informers},
+    admission::ProfileAdmission,
+    budgets::{BudgetTree, overrun_by_informers},
     cluster::ClusterView,
-    desired::{LeftOut, Wishes},
-    intake::Found,
-    known::Known,
-    limiter::{Limiter, Running},
+    desired::{InformerClaims, OmittedIndexes},
+    intake::ClusterProfile,
+    known::KnownProfile,
+    limiter::{RunningTarget, TargetLimiter},
     operator_limits::OperatorLimits,
     quota::InformerQuotas,
     resolve::{OperatorTuning, resolve},
     settle::{settle, within},
 };
-use crate::status::Observed;
+use crate::status::ObservedProfile;
 use jiff::Timestamp;
 use kubewarm_api::{
-    manifests::Access,
+    manifests::ProfilePermissions,
     model::{
-        AuthorCheck, Budget, CellKey, Declared, DeclaredTarget, Home, Limits, ListPolicy, Mode,
-        OnAccessLost, Overrun, ProfileRef, ReadTerms, Refusal, RefusalReason, Subject, same_cells,
+        AccessLossPolicy, AccountPolicyState, Budget, DeclaredProfile, DeclaredTarget, InformerKey,
+        LimitOverrun, ListPolicy, OperatorScope, ProfileLimits, ProfileMode, ProfileRef,
+        ReadPolicy, Refusal, RefusalReason, Subject, same_cells,
     },
     v1alpha1::AccessStatus,
 };
-use kubewarm_cache::informer::Desired;
+use kubewarm_cache::informer::DesiredInformers;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -35,41 +36,41 @@ use std::{
 /// profiles.
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    home: Home,
-    known: BTreeMap<ProfileRef, Known>,
+    home: OperatorScope,
+    known: BTreeMap<ProfileRef, KnownProfile>,
     /// Why the last valid generation of a profile is not kept, with the profile's UID.
     dropped: BTreeMap<ProfileRef, (Arc<str>, String)>,
-    budgets: Budgets,
+    budgets: BudgetTree,
     limits: OperatorLimits,
     lists: ListPolicy,
-    admission: Admission,
+    admission: ProfileAdmission,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct ReconcileResult {
     /// The informers of all profiles.
-    pub(super) desired: Desired,
+    pub(super) desired: DesiredInformers,
     /// The profiles, for status, metrics and reads.
-    pub(super) observed: Vec<Observed>,
+    pub(super) observed: Vec<ObservedProfile>,
     /// Whether a kind is not served, so that discovery must poll more often.
     pub(super) is_kind_missing: bool,
     /// The limits that were found exceeded.
-    pub(super) exceeded: Vec<Overrun>,
+    pub(super) exceeded: Vec<LimitOverrun>,
     /// Whether the API server answers 404 for a kind that discovery still lists.
     pub(super) is_discovery_behind: bool,
 }
 
 impl Reconciler {
     pub(super) fn new(
-        home: Home,
+        home: OperatorScope,
         limits: OperatorLimits,
         lists: ListPolicy,
-        admission: Admission,
+        admission: ProfileAdmission,
     ) -> Self {
         Self {
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            budgets: Budgets::new(Arc::clone(&home.namespace), limits),
+            budgets: BudgetTree::new(Arc::clone(&home.namespace), limits),
             home,
             limits,
             lists,
@@ -89,21 +90,21 @@ impl Reconciler {
     /// The same input gives the same result.
     pub(super) fn reconcile(
         &mut self,
-        profiles: &[Found],
+        profiles: &[ClusterProfile],
         cluster: &ClusterView<'_>,
         subject: Option<&Subject>,
         now: Duration,
-    ) -> Outcome {
+    ) -> ReconcileResult {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
         let statuses = profiles.iter().map(|found| (&found.profile, found.status_bytes));
         self.budgets.charge_statuses(statuses);
         let exceeded = self.limit(cluster, now);
-        let mut outcome = Outcome { exceeded, ..Outcome::default() };
+        let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
         let home = Arc::clone(&self.home.namespace);
         let mut quotas = InformerQuotas::new(self.limits, &home);
-        let mut wishes = Wishes::default();
+        let mut wishes = InformerClaims::default();
         let mut declared: Vec<_> = by_precedence(profiles, &home)
             .into_iter()
             .map(|found| {
@@ -123,24 +124,24 @@ impl Reconciler {
             let declared = Arc::new(declared);
             let access = self.access(&declared, subject);
             let in_cluster = found.status.clone();
-            let observed = Observed { access, in_cluster, ..Observed::new(declared) };
+            let observed = ObservedProfile { access, in_cluster, ..ObservedProfile::new(declared) };
             outcome.observed.push(observed);
         }
         outcome
     }
 
     /// Stops targets that exceed a limit, and retries stopped targets whose delay has ended.
-    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<Overrun> {
+    fn limit(&mut self, cluster: &ClusterView<'_>, now: Duration) -> Vec<LimitOverrun> {
         let mut running = Vec::new();
         for (profile, known) in &mut self.known {
-            let Known { created, budget, targets, .. } = known;
+            let KnownProfile { created, budget, targets, .. } = known;
             let budget = &*budget;
             for (target, state) in targets {
-                running.push(Running { profile, created: *created, target, budget, state });
+                running.push(RunningTarget { profile, created: *created, target, budget, state });
             }
         }
         let home = &self.home.namespace;
-        let mut limiter = Limiter { home, cluster, now, exceeded: Vec::new() };
+        let mut limiter = TargetLimiter { home, cluster, now, exceeded: Vec::new() };
         limiter.fit_all(running);
         let exceeded = limiter.exceeded;
         for state in self.known.values_mut().flat_map(|known| known.targets.values_mut()) {
@@ -153,16 +154,16 @@ impl Reconciler {
     /// one.
     fn choose(
         &mut self,
-        found: &Found,
-        known: Option<Known>,
+        found: &ClusterProfile,
+        known: Option<KnownProfile>,
         now: Duration,
-    ) -> (Option<Known>, Option<Refusal>) {
+    ) -> (Option<KnownProfile>, Option<Refusal>) {
         let profile = &found.profile;
         let unrunnable = match &found.parsed {
             Ok(valid) => {
                 self.dropped.remove(profile);
                 let mut known = known.unwrap_or_else(|| {
-                    Known::new(found, valid, self.budgets.profile(&profile.namespace), now)
+                    KnownProfile::new(found, valid, self.budgets.profile(&profile.namespace), now)
                 });
                 known.accept(found, valid, &self.admission, now);
                 return (Some(known), None);
@@ -185,11 +186,11 @@ impl Reconciler {
 
     fn declare(
         &mut self,
-        found: &Found,
+        found: &ClusterProfile,
         (cluster, now): (&ClusterView<'_>, Duration),
-        (outcome, wishes): (&mut Outcome, &mut Wishes),
+        (outcome, wishes): (&mut ReconcileResult, &mut InformerClaims),
         quotas: &mut InformerQuotas<'_>,
-    ) -> Declared {
+    ) -> DeclaredProfile {
         let known = self.known.remove(&found.profile);
         let known = known.filter(|known| known.valid.uid == found.uid);
         let (known, refused) = self.choose(found, known, now);
@@ -200,20 +201,20 @@ impl Reconciler {
         let (mut taken, mut targets) = (0, Vec::new());
         for target in &valid.targets {
             let mut state = former.remove(&target.name).unwrap_or_default();
-            if valid.mode == Mode::Plan {
+            if valid.mode == ProfileMode::Plan {
                 state.forget_cells();
             }
             state.renew(target, &valid.identity(), cluster);
             let kind =
                 (cluster.kind)(target).map(|answer| state.believe(target, answer, cluster, now));
             outcome.is_kind_missing |= state.is_kind_missing();
-            let names = |key: &CellKey| state.names(key, cluster);
+            let names = |key: &InformerKey| state.names(key, cluster);
             let operator = OperatorTuning { lists: self.lists, gauge: &cluster.gauge };
             let resolved = resolve(&valid, target, &self.home, kind, names, operator);
             let mut quota = |cells| quotas.take((&found.profile, &mut taken), &target.name, cells);
             let cells = match valid.mode {
-                Mode::Plan => state.count_cells(&resolved),
-                Mode::Active | Mode::Paused => resolved.all_cells().count(),
+                ProfileMode::Plan => state.count_cells(&resolved),
+                ProfileMode::Active | ProfileMode::Paused => resolved.all_cells().count(),
             };
             let resolved = within(&mut quota, cells, resolved);
             state.retain(&resolved, |cells| quota(cells).is_ok());
@@ -221,7 +222,7 @@ impl Reconciler {
                 state.forget_names();
             }
             let is_tenants = *found.profile.namespace != *self.home.namespace;
-            if valid.mode == Mode::Plan {
+            if valid.mode == ProfileMode::Plan {
                 targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
                 continue;
@@ -239,19 +240,19 @@ impl Reconciler {
         }
         let accepted_at = known.accepted_at;
         self.known.insert(found.profile.clone(), known);
-        Declared {
+        DeclaredProfile {
             generation: found.generation,
             refused,
             authors: cluster.authors,
             accepted_at,
-            ..Declared::of(&valid, targets)
+            ..DeclaredProfile::of(&valid, targets)
         }
     }
 
     /// `status.access`, computed again only when the informers or the subject change.
     fn access(
         &mut self,
-        declared: &Arc<Declared>,
+        declared: &Arc<DeclaredProfile>,
         subject: Option<&Subject>,
     ) -> Option<Arc<AccessStatus>> {
         let subject = subject?;
@@ -262,7 +263,7 @@ impl Reconciler {
         {
             return access.clone();
         }
-        let access = match Access::of_cells(declared, subject, &self.home.watched) {
+        let access = match ProfilePermissions::of_cells(declared, subject, &self.home.watched) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
                 tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
@@ -276,7 +277,10 @@ impl Reconciler {
 
 /// Sorts profiles: the operator namespace first, then by time of creation. A tenant cannot choose
 /// that time, but it can choose a name.
-fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a Found> {
+fn by_precedence<'a>(
+    profiles: &'a [ClusterProfile],
+    operator_namespace: &str,
+) -> Vec<&'a ClusterProfile> {
     let mut all: Vec<_> = profiles.iter().collect();
     all.sort_by_key(|found| {
         let tenants = *found.profile.namespace != *operator_namespace;
@@ -286,7 +290,7 @@ fn by_precedence<'a>(profiles: &'a [Found], operator_namespace: &str) -> Vec<&'a
 }
 
 /// Stores in each target which of its indexes were omitted.
-fn tell(declared: &mut Declared, left_out: &LeftOut) {
+fn tell(declared: &mut DeclaredProfile, left_out: &OmittedIndexes) {
     if left_out.is_empty() {
         return;
     }
@@ -297,21 +301,21 @@ fn tell(declared: &mut Declared, left_out: &LeftOut) {
 }
 
 /// A profile without a generation that may run. It declares no targets and reports the reason.
-fn unrunnable(found: &Found, refused: Option<Refusal>, now: Duration) -> Declared {
-    Declared {
+fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> DeclaredProfile {
+    DeclaredProfile {
         profile: found.profile.clone(),
         uid: Arc::clone(&found.uid),
         generation: found.generation,
         refused,
         service_account: None,
-        authors: AuthorCheck::Unknown,
-        mode: Mode::Active,
+        authors: AccountPolicyState::Unknown,
+        mode: ProfileMode::Active,
         targets: Vec::new(),
         warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
-        on_access_lost: OnAccessLost::default(),
-        reads: ReadTerms::default(),
-        limits: Limits::default(),
+        on_access_lost: AccessLossPolicy::default(),
+        reads: ReadPolicy::default(),
+        limits: ProfileLimits::default(),
         accepted_at: now,
     }
 }

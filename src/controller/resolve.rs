@@ -1,10 +1,10 @@
 //! Resolves a target of a profile to its informers on this cluster. It performs no I/O.
 
 use kubewarm_api::model::{
-    CellKey, CellSpec, DeclaredTarget, Extent, FieldPath, FieldSelector, Gauge, GroupResource,
-    Home, LabelSelector, ListPolicy, ManagedFields, MemberOf, NamespaceCheck, Projection, Refusal,
-    RefusalReason, Resource, ResourceInfo, SecretData, Target, TargetScope, Tuning,
-    ValidatedProfile,
+    DeclaredTarget, FieldPath, FieldSelector, GroupResource, InformerKey, InformerScope,
+    InformerSettings, InformerSpec, LabelSelector, ListPolicy, ListSlotOwner, ManagedFieldsPolicy,
+    NamespaceCheck, OperatorScope, Projection, Refusal, RefusalReason, Resource, ResourceInfo,
+    SecretData, TargetScope, UsageGauge, ValidatedProfile, ValidatedTarget,
 };
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct OperatorTuning<'a> {
     /// How objects are listed.
     pub(super) lists: ListPolicy,
     /// The gauge of an informer's objects and bytes.
-    pub(super) gauge: &'a dyn Fn(&CellKey) -> Arc<Gauge>,
+    pub(super) gauge: &'a dyn Fn(&InformerKey) -> Arc<UsageGauge>,
 }
 
 /// Resolves one target of `profile`. `kind` is the result of discovery for the target's resource.
@@ -27,10 +27,10 @@ pub(super) struct OperatorTuning<'a> {
 /// namespaces that a selector's informer matches. `gauge` returns the usage of an informer.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
-    target: &Target,
-    home: &Home,
+    target: &ValidatedTarget,
+    home: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
-    names: impl FnOnce(&CellKey) -> Option<Vec<Arc<str>>>,
+    names: impl FnOnce(&InformerKey) -> Option<Vec<Arc<str>>>,
     operator: OperatorTuning<'_>,
 ) -> DeclaredTarget {
     let resolved = accept(profile, target, home, kind);
@@ -41,7 +41,7 @@ pub(super) fn resolve(
         }
         let extents = target.scope.extents(&profile.profile.namespace).unwrap_or_else(|| {
             let names = namespaces.as_ref().and_then(|cell| names(&cell.key));
-            names.unwrap_or_default().into_iter().map(Extent::Namespace).collect()
+            names.unwrap_or_default().into_iter().map(InformerScope::Namespace).collect()
         });
         let cell = |extent| cell(profile, target, &kind.resource, extent, operator);
         cells = extents.into_iter().map(cell).collect();
@@ -63,8 +63,8 @@ pub(super) fn resolve(
 /// Returns the kind of a target, or why the target is refused.
 fn accept(
     profile: &ValidatedProfile,
-    target: &Target,
-    home: &Home,
+    target: &ValidatedTarget,
+    home: &OperatorScope,
     kind: Option<Result<ResourceInfo, Refusal>>,
 ) -> Option<Result<ResourceInfo, Refusal>> {
     let refused = home.scope_refusal(profile, target);
@@ -79,7 +79,7 @@ fn accept(
     Some(kind.and_then(|kind| fits_scope(target, &kind).map(|()| kind)))
 }
 
-fn fits_scope(target: &Target, kind: &ResourceInfo) -> Result<(), Refusal> {
+fn fits_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
     let advice = match (&target.scope, kind.namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
         (TargetScope::Cluster, false) | (_, true) => return Ok(()),
@@ -93,17 +93,17 @@ fn fits_scope(target: &Target, kind: &ResourceInfo) -> Result<(), Refusal> {
 
 fn cell(
     profile: &ValidatedProfile,
-    target: &Target,
+    target: &ValidatedTarget,
     resource: &Resource,
-    extent: Extent,
+    extent: InformerScope,
     operator: OperatorTuning<'_>,
-) -> CellSpec {
+) -> InformerSpec {
     let named = matches!(target.scope, TargetScope::Namespaces(_));
     let away = extent.namespace().is_some_and(|name| *name != *profile.profile.namespace);
     let secret_data = if target.of.is_secrets() { target.secret_data } else { SecretData::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
     let check = if named && away { NamespaceCheck::Ask } else { NamespaceCheck::Known };
-    let key = CellKey {
+    let key = InformerKey {
         resource: resource.clone(),
         extent,
         labels: target.labels.clone(),
@@ -114,19 +114,19 @@ fn cell(
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
     let tuning = operator.tuning(profile, &key, target.priority, check);
-    CellSpec { key, tuning, indexes: indexes.collect() }
+    InformerSpec { key, tuning, indexes: indexes.collect() }
 }
 
 impl OperatorTuning<'_> {
     fn tuning(
         self,
         profile: &ValidatedProfile,
-        key: &CellKey,
+        key: &InformerKey,
         priority: u16,
         namespace_check: NamespaceCheck,
-    ) -> Tuning {
-        Tuning {
-            member_of: MemberOf {
+    ) -> InformerSettings {
+        InformerSettings {
+            member_of: ListSlotOwner {
                 profile: profile.profile.clone(),
                 max_concurrent_lists: profile.max_concurrent_lists,
                 priority,
@@ -149,14 +149,14 @@ fn namespaces_cell(
     profile: &ValidatedProfile,
     labels: &LabelSelector,
     operator: OperatorTuning<'_>,
-) -> Option<CellSpec> {
+) -> Option<InformerSpec> {
     let of = GroupResource::new("", "namespaces").ok()?;
-    let key = CellKey {
+    let key = InformerKey {
         resource: Resource::new(of, "v1").ok()?,
-        extent: Extent::Cluster,
+        extent: InformerScope::Cluster,
         labels: labels.clone(),
         fields: FieldSelector::default(),
-        projection: Projection::Metadata(ManagedFields::Drop),
+        projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
         // The profile's identity also authorizes the watch of namespaces, so that authors see no
         // others.
@@ -164,7 +164,7 @@ fn namespaces_cell(
         declared_in: Some(Arc::clone(&profile.profile.namespace)),
     };
     let tuning = operator.tuning(profile, &key, 1_000, NamespaceCheck::Known);
-    Some(CellSpec { key, tuning, indexes: leaving().into_iter().collect() })
+    Some(InformerSpec { key, tuning, indexes: leaving().into_iter().collect() })
 }
 
 /// The field that marks namespaces which are being deleted. It never returns `None`, because the

@@ -1,14 +1,16 @@
 //! The controller's loop: when it reconciles, and how it applies the result.
 
 use super::{
-    cluster::Sources,
-    declarations::Declarations,
-    intake::{Found, Intake, own_cells},
-    reconcile::{Outcome, Reconciler},
+    cluster::ControllerSources,
+    declarations::ProfileReceiver,
+    intake::{ClusterProfile, ProfileParser, own_cells},
+    reconcile::{ReconcileResult, Reconciler},
 };
-use crate::{metrics::OperatorMetrics, status::Observed};
-use kubewarm_api::model::{CellKey, CellSpec, Charge, Home, Invalid, Mode};
-use kubewarm_cache::informer::{Registry, RelistReason, plan};
+use crate::{metrics::OperatorMetrics, status::ObservedProfile};
+use kubewarm_api::model::{
+    BudgetCharge, InformerKey, InformerSpec, OperatorScope, ProfileMode, ValidationError,
+};
+use kubewarm_cache::informer::{InformerRegistry, RelistReason, plan};
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -27,23 +29,23 @@ const RESYNC: Duration = Duration::from_secs(10);
 const READMIT: Duration = Duration::from_mins(2);
 
 pub struct Controller {
-    sources: Sources,
-    informers: Registry,
-    /// The profiles as they run; see [`Declarations`].
-    declarations: watch::Sender<Option<Arc<Vec<Observed>>>>,
+    sources: ControllerSources,
+    informers: InformerRegistry,
+    /// The profiles as they run; see [`ProfileReceiver`].
+    declarations: watch::Sender<Option<Arc<Vec<ObservedProfile>>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
     /// The informers of the profiles themselves.
-    own: Vec<CellSpec>,
+    own: Vec<InformerSpec>,
     /// Their charges to the process's budget, which last as long as the controller. No limit pauses
     /// their lists.
-    _own_charges: Vec<Charge>,
+    _own_charges: Vec<BudgetCharge>,
     /// The ones of `own` that have been listed at least once.
-    listed: BTreeSet<CellKey>,
+    listed: BTreeSet<InformerKey>,
     /// When they were last relisted to re-admit left-out profiles.
     readmitted: Option<Instant>,
-    intake: Intake,
+    intake: ProfileParser,
 }
 
 impl Controller {
@@ -53,17 +55,17 @@ impl Controller {
     ///
     /// Never fails in practice, because the names of its own informers are constants.
     pub fn new(
-        sources: Sources,
-        informers: Registry,
-        home: Home,
+        sources: ControllerSources,
+        informers: InformerRegistry,
+        home: OperatorScope,
         metrics: OperatorMetrics,
         started: Instant,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, ValidationError> {
         let own = own_cells(&home.watched)?;
         let reconciler =
             Reconciler::new(home, sources.limits, sources.lists, sources.admission.clone());
-        let charge = |cell: &CellSpec| {
-            Charge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
+        let charge = |cell: &InformerSpec| {
+            BudgetCharge::new(sources.catalog.gauge(&cell.key), Arc::clone(reconciler.process()))
         };
         Ok(Self {
             informers,
@@ -75,25 +77,25 @@ impl Controller {
             reconciler,
             metrics,
             started,
-            intake: Intake::default(),
+            intake: ProfileParser::default(),
             sources,
         })
     }
 
     /// Returns a receiver that remains valid after the controller stops.
     #[must_use]
-    pub fn declarations(&self) -> Declarations {
+    pub fn declarations(&self) -> ProfileReceiver {
         self.declarations.subscribe()
     }
 
     /// Returns the keys of the informers of the profiles themselves.
     #[must_use]
-    pub fn own(&self) -> Arc<[CellKey]> {
+    pub fn own(&self) -> Arc<[InformerKey]> {
         self.own.iter().map(|cell| cell.key.clone()).collect()
     }
 
     /// Runs until `stop`. Returns the informers, so that the caller can stop them.
-    pub async fn run(mut self, stop: CancellationToken) -> Registry {
+    pub async fn run(mut self, stop: CancellationToken) -> InformerRegistry {
         let mut changes = self.informers.changes().subscribe();
         let mut served = self.sources.discovery.served();
         let mut subject = self.sources.subject.clone();
@@ -139,10 +141,15 @@ impl Controller {
         let found = profiles.as_deref().unwrap_or_default();
         let outcome =
             self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
-        let Outcome { mut desired, mut observed, exceeded, is_kind_missing, is_discovery_behind } =
-            outcome;
+        let ReconcileResult {
+            mut desired,
+            mut observed,
+            exceeded,
+            is_kind_missing,
+            is_discovery_behind,
+        } = outcome;
         let planned = observed.iter().map(|found| &found.declared);
-        let planned = planned.filter(|declared| declared.mode == Mode::Plan).cloned();
+        let planned = planned.filter(|declared| declared.mode == ProfileMode::Plan).cloned();
         self.sources.forecasts.order(planned);
         for found in &mut observed {
             found.plan = self.sources.forecasts.get(&found.declared.profile);
@@ -151,7 +158,7 @@ impl Controller {
             self.metrics.count_limit_rejection(overrun.measure);
         }
         for own in &self.own {
-            desired.insert(own.key.clone(), (own.clone(), Mode::Active));
+            desired.insert(own.key.clone(), (own.clone(), ProfileMode::Active));
         }
         self.informers.apply(plan(&desired, &running));
         self.sources.discovery.set_hurried(is_kind_missing);
@@ -178,10 +185,10 @@ impl Controller {
     ///
     /// A namespace whose profiles cannot be listed delays others only until its first list is
     /// answered.
-    fn profiles(&mut self) -> Option<Vec<Found>> {
+    fn profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
         let (mut tables, mut kept) = (Vec::new(), BTreeSet::new());
-        for CellSpec { key, .. } in &self.own {
+        for InformerSpec { key, .. } in &self.own {
             let report = reports.get(key)?;
             if report.is_warm() {
                 tables.push(self.sources.catalog.reader(key)?);
@@ -207,24 +214,26 @@ impl fmt::Debug for Controller {
 mod tests {
     use super::*;
     use crate::{
-        controller::{admission::Admission, intake::Unrunnable, operator_limits::OperatorLimits},
-        forecast::Forecasts,
-        metrics::{BuildInfo, Metrics},
+        controller::{
+            admission::ProfileAdmission, intake::InvalidProfile, operator_limits::OperatorLimits,
+        },
+        forecast::Forecaster,
+        metrics::{BuildInfo, ProcessMetrics},
     };
     use http::{Request, Response, Uri};
     use kube::{Client, Config, client::Body};
     use kubewarm_api::{
         model::{
-            AuthorCheck, Delta, DeltaSink as _, Identity, Item, ListPolicy, ProfileRef, Refusal,
-            RefusalReason, Uid, ValidatedProfile, Watched,
+            AccountPolicyState, DecodedObject, Delta, DeltaSink as _, Identity, ListPolicy,
+            ProfileRef, Refusal, RefusalReason, Uid, ValidatedProfile, WatchedNamespaces,
         },
         v1alpha1::CacheProfile,
     };
     use kubewarm_cache::{
-        informer::{Bounds, Timing},
-        store::Catalog,
+        informer::{InformerTiming, RegistryLimits},
+        store::StoreCatalog,
     };
-    use kubewarm_client::{Accounts, Buckets, Discovery};
+    use kubewarm_client::{AccountClients, Discovery, NamespaceBuckets};
     use serde_json::json;
     use std::{
         convert::Infallible,
@@ -233,34 +242,36 @@ mod tests {
     };
 
     /// A controller whose API server never answers.
-    fn controller(watched: Watched) -> Controller {
+    fn controller(watched: WatchedNamespaces) -> Controller {
         let answer = |_: Request<Body>| pending::<Result<Response<Body>, Infallible>>();
         controller_of(watched, Client::new(tower::service_fn(answer), "default"))
     }
 
-    fn controller_of(watched: Watched, client: Client) -> Controller {
-        let metrics = Metrics::new(&BuildInfo::current()).unwrap();
-        let catalog = Catalog::new();
+    fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
+        let metrics = ProcessMetrics::new(&BuildInfo::current()).unwrap();
+        let catalog = StoreCatalog::new();
         let nowhere = Config::new(Uri::from_static("http://127.0.0.1:1"));
-        let registry = Registry::new(
-            Arc::new(Accounts::of(&nowhere, client.clone(), Buckets::default())),
+        let registry = InformerRegistry::new(
+            Arc::new(AccountClients::of(&nowhere, client.clone(), NamespaceBuckets::default())),
             catalog.clone(),
             metrics.informers(),
-            Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
-            Timing::default(),
+            RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+            InformerTiming::default(),
         );
-        let sources = Sources {
+        let sources = ControllerSources {
             catalog,
             discovery: Discovery::new(client),
-            forecasts: Forecasts::default(),
+            forecasts: Forecaster::default(),
             subject: watch::channel(None).1,
-            authors: watch::channel(AuthorCheck::Unknown).1,
+            authors: watch::channel(AccountPolicyState::Unknown).1,
             limits: OperatorLimits::default(),
             lists: ListPolicy::default(),
-            admission: Admission::new("kubewarm-system".into()),
+            admission: ProfileAdmission::new("kubewarm-system".into()),
         };
-        let (home, metrics) =
-            (Home { namespace: "kubewarm-system".into(), watched }, metrics.operator().clone());
+        let (home, metrics) = (
+            OperatorScope { namespace: "kubewarm-system".into(), watched },
+            metrics.operator().clone(),
+        );
         Controller::new(sources, registry, home, metrics, Instant::now()).unwrap()
     }
 
@@ -289,14 +300,14 @@ mod tests {
         Client::new(tower::service_fn(answer), "default")
     }
 
-    fn profile() -> Found {
+    fn profile() -> ClusterProfile {
         let resource: CacheProfile = serde_json::from_value(json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
             "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
             "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
         }))
         .unwrap();
-        Found {
+        ClusterProfile {
             profile: ProfileRef { namespace: "a".into(), name: "p".into() },
             uid: "u".into(),
             created: None,
@@ -310,11 +321,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_relist_of_the_profiles_forgets_no_profile() {
-        let mut controller = controller(Watched::Everywhere);
+        let mut controller = controller(WatchedNamespaces::Everywhere);
         controller.reconcile();
         assert_eq!(controller.informers.running().len(), 1, "the informer of profiles");
         let mut found = profile();
-        let seen = |controller: &mut Controller, found: &Found| {
+        let seen = |controller: &mut Controller, found: &ClusterProfile| {
             let cluster = controller.sources.cluster(&controller.informers.reports(), None);
             let found = std::slice::from_ref(found);
             let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
@@ -329,14 +340,14 @@ mod tests {
         assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
         found.generation = 2;
         let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
-        found.parsed = Err(Unrunnable { refusal, identity: Some(Identity::Operator) });
+        found.parsed = Err(InvalidProfile { refusal, identity: Some(Identity::Operator) });
         assert_eq!(seen(&mut controller, &found), 1, "generation 1 keeps running");
     }
 
     #[tokio::test]
     async fn each_watched_namespace_has_an_informer_of_profiles() {
         let names = ["a", "b"].map(Arc::from);
-        let mut controller = controller(Watched::Namespaces(names.into()));
+        let mut controller = controller(WatchedNamespaces::Namespaces(names.into()));
         controller.reconcile();
         let running: Vec<_> = controller.informers.running().into_keys().collect();
         assert_eq!(running[..], controller.own()[..]);
@@ -347,7 +358,7 @@ mod tests {
     async fn a_namespace_whose_profiles_cannot_be_listed_delays_no_other() {
         let names = ["closed", "open"].map(Arc::from);
         let server = empty_server(&Arc::default());
-        let mut controller = controller_of(Watched::Namespaces(names.into()), server);
+        let mut controller = controller_of(WatchedNamespaces::Namespaces(names.into()), server);
         controller.reconcile();
         assert!(controller.profiles().is_none(), "no list has been answered");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -357,12 +368,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
         let lists = Arc::new(AtomicUsize::new(0));
-        let mut controller = controller_of(Watched::Everywhere, empty_server(&lists));
+        let mut controller = controller_of(WatchedNamespaces::Everywhere, empty_server(&lists));
         let key = controller.own()[0].clone();
-        let table = Catalog::new().open(&key, &BTreeSet::new());
+        let table = StoreCatalog::new().open(&key, &BTreeSet::new());
         let mut sink = controller.sources.admission.guard(table, &key);
         let mut put = |name: usize, size: usize| {
-            sink.apply(Delta::Upsert(Item {
+            sink.apply(Delta::Upsert(DecodedObject {
                 namespace: "a".into(),
                 name: name.to_string().into(),
                 uid: Uid::parse("u"),

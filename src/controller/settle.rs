@@ -1,10 +1,11 @@
 //! Decides which informers serve a resolved target: its declared ones, or old ones until those are
 //! synced. It performs no I/O.
 
-use super::{cluster::ClusterView, desired::Wishes, holding::Holding};
+use super::{cluster::ClusterView, desired::InformerClaims, holding::TargetCharges};
 use kubewarm_api::model::{
-    Budget, CellKey, CellSpec, DeclaredTarget, Identity, Limited, Overrun, ProfileRef, Projection,
-    Reason, Refusal, RefusalReason, ResourceInfo, SecretData, Serving, Target, ValidatedProfile,
+    Budget, DeclaredTarget, FaultReason, Identity, InformerKey, InformerSpec, LimitOverrun,
+    LimitedTarget, ProfileRef, Projection, Refusal, RefusalReason, ResourceInfo, SecretData,
+    ServingTarget, ValidatedProfile, ValidatedTarget,
 };
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -24,21 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
     /// The informers that serve reads until newer ones are synced.
-    serving: Option<Serving>,
+    serving: Option<ServingTarget>,
     /// The informers that the last run declared and that were not synced then. The next run can
     /// find them synced and the target edited again.
-    warming: Option<Serving>,
+    warming: Option<ServingTarget>,
     /// The limit that the target exceeded. Cleared when the target has synced within the limit.
-    pub(super) limited: Option<Limited>,
+    pub(super) limited: Option<LimitedTarget>,
     /// The charges of the target while it runs.
-    pub(super) holding: Option<Holding>,
+    pub(super) holding: Option<TargetCharges>,
     /// The kind that discovery returned last, and since when discovery does not list it.
     kind: Option<(ResourceInfo, Option<Duration>)>,
     /// The selector's informer, and the namespaces in its store when that was last complete.
-    selected: Option<(CellKey, Vec<Arc<str>>)>,
+    selected: Option<(InformerKey, Vec<Arc<str>>)>,
     /// The selector's informer, and the number of namespaces found last. For a refused planned
     /// target only the number is kept.
-    matched: Option<(CellKey, usize)>,
+    matched: Option<(InformerKey, usize)>,
 }
 
 impl KnownTarget {
@@ -48,7 +49,7 @@ impl KnownTarget {
     /// target's informers.
     pub(super) fn believe(
         &mut self,
-        target: &Target,
+        target: &ValidatedTarget,
         answer: Result<ResourceInfo, Refusal>,
         cluster: &ClusterView<'_>,
         now: Duration,
@@ -86,7 +87,7 @@ impl KnownTarget {
     /// its informers.
     pub(super) fn names(
         &mut self,
-        cell: &CellKey,
+        cell: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
         let names = self.find_names(cell, cluster);
@@ -97,7 +98,11 @@ impl KnownTarget {
         names
     }
 
-    fn find_names(&mut self, cell: &CellKey, cluster: &ClusterView<'_>) -> Option<Vec<Arc<str>>> {
+    fn find_names(
+        &mut self,
+        cell: &InformerKey,
+        cluster: &ClusterView<'_>,
+    ) -> Option<Vec<Arc<str>>> {
         // The store can be emptied after the report was taken.
         if cluster.is_synced(cell)
             && let Some(names) = (cluster.names)(cell)
@@ -148,11 +153,11 @@ impl KnownTarget {
     /// synced.
     pub(super) fn renew(
         &mut self,
-        target: &Target,
+        target: &ValidatedTarget,
         identity: &Identity,
         cluster: &ClusterView<'_>,
     ) {
-        let is_synced = |it: &Serving| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
+        let is_synced = |it: &ServingTarget| it.cells.iter().all(|cell| cluster.is_warm(&cell.key));
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !may_answer(old, target, identity));
     }
@@ -169,7 +174,7 @@ impl KnownTarget {
 
     /// Drops the old informers that serve a running target.
     pub(super) fn drop_old(&mut self) {
-        if self.holding.as_mut().is_some_and(Holding::drop_old) {
+        if self.holding.as_mut().is_some_and(TargetCharges::drop_old) {
             self.serving = None;
         }
     }
@@ -178,15 +183,15 @@ impl KnownTarget {
     pub(super) fn stop(
         &mut self,
         (profile, target): (&ProfileRef, &Arc<str>),
-        overrun: Overrun,
+        overrun: LimitOverrun,
         now: Duration,
     ) {
         let before = self.limited.map(|limited| limited.overrun);
         let before = before.filter(|before| before.measure == overrun.measure);
         let reached = before.map_or(overrun.reached, |before| before.reached.max(overrun.reached));
         tracing::warn!(%profile, %target, %overrun, "a target does not fit into its limit");
-        self.limited = Some(Limited {
-            overrun: Overrun { reached, ..overrun },
+        self.limited = Some(LimitedTarget {
+            overrun: LimitOverrun { reached, ..overrun },
             retry_at: Some(now + AGAIN + spread(profile, target)),
         });
         self.holding = None;
@@ -220,12 +225,12 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
 /// They must have the same identity, because no policy has checked whether the new spec's author
 /// may act as another one. Informers with complete Secrets must not serve a target that no longer
 /// stores complete Secrets.
-fn may_answer(old: &Serving, target: &Target, identity: &Identity) -> bool {
+fn may_answer(old: &ServingTarget, target: &ValidatedTarget, identity: &Identity) -> bool {
     let holds_whole = |data: SecretData, projection: Projection| {
         data == SecretData::Allow && matches!(projection, Projection::Full(_))
     };
     let may_hold_whole = holds_whole(target.secret_data, target.projection);
-    old.cells.iter().all(|CellSpec { key, .. }| {
+    old.cells.iter().all(|InformerSpec { key, .. }| {
         key.identity == *identity
             && (may_hold_whole || !holds_whole(key.secret_data, key.projection))
     })
@@ -258,7 +263,7 @@ pub(super) fn settle(
     cluster: &ClusterView<'_>,
     state: &mut KnownTarget,
     (budget, priority): (&Arc<Budget>, u16),
-    wishes: &mut Wishes,
+    wishes: &mut InformerClaims,
 ) -> DeclaredTarget {
     let is_stopped = state.is_stopped();
     if state.limited.is_some() {
@@ -266,13 +271,13 @@ pub(super) fn settle(
         // profile runs the same informers.
         state.serving = None;
     }
-    let is_warm = |cell: &CellSpec| cluster.is_warm(&cell.key);
+    let is_warm = |cell: &InformerSpec| cluster.is_warm(&cell.key);
     let cells_known = declared.namespaces.as_ref().is_none_or(is_warm);
     if let Some(Ok(kind)) = &declared.resolved
         && cells_known
         && !is_stopped
     {
-        let now = Serving {
+        let now = ServingTarget {
             generation: valid.generation,
             kind: kind.clone(),
             cells: Arc::clone(&declared.cells),
@@ -281,7 +286,7 @@ pub(super) fn settle(
         *(if is_warm { &mut state.serving } else { &mut state.warming }) = Some(now);
     }
     let old = state.serving.as_ref();
-    let is_old = |spec: &&CellSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
+    let is_old = |spec: &&InformerSpec| declared.cells.iter().all(|cell| cell.key != spec.key);
     let old_cells = old.iter().flat_map(|old| &*old.cells).filter(is_old);
     let old_cells: Vec<_> = old_cells.cloned().collect();
     for spec in &old_cells {
@@ -298,7 +303,8 @@ pub(super) fn settle(
         if let Some(spec) = selector {
             wishes.add(spec, valid.mode, None);
         }
-        state.holding = Some(Holding::new(budget, priority, &declared.cells, &old_cells, selector));
+        state.holding =
+            Some(TargetCharges::new(budget, priority, &declared.cells, &old_cells, selector));
     }
     if let (Some(Ok(kind)), Some(old)) = (&mut declared.resolved, old)
         && stands_in(old, kind, &declared.cells, valid.generation, cluster)
@@ -320,13 +326,13 @@ pub(super) fn settle(
 /// author has changed nothing, so the target stays warm until the new version's informers are
 /// synced.
 fn stands_in(
-    old: &Serving,
+    old: &ServingTarget,
     kind: &ResourceInfo,
-    new: &[CellSpec],
+    new: &[InformerSpec],
     generation: i64,
     cluster: &ClusterView<'_>,
 ) -> bool {
-    let is_promising = |cell: &CellSpec| {
+    let is_promising = |cell: &InformerSpec| {
         cluster.fault(&cell.key).is_none_or(|fault| fault.attempts < PASSING_FAILURES)
     };
     old.generation == generation
@@ -337,10 +343,10 @@ fn stands_in(
 
 /// Returns a refusal that only the API server's response to the informer reveals. The informer
 /// keeps running, to detect a different response later.
-fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
+fn refusal(target: &str, key: &InformerKey, cluster: &ClusterView<'_>) -> Option<Refusal> {
     let fault = cluster.fault(key)?;
     match fault.reason {
-        Reason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
+        FaultReason::Unsupported if !key.fields.is_empty() => Some(Refusal::new(
             RefusalReason::UnsupportedField,
             format!(
                 "targets[{target}].fieldSelector: the API server does not select {} by {}: {}; \
@@ -348,14 +354,14 @@ fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Ref
                 key.resource, key.fields, fault.message
             ),
         )),
-        Reason::NotListable => Some(Refusal::new(
+        FaultReason::NotListable => Some(Refusal::new(
             RefusalReason::NotListable,
             format!(
                 "targets[{target}].resource: {} cannot be listed and watched: {}",
                 key.resource, fault.message
             ),
         )),
-        Reason::ServiceAccountNotFound => Some(Refusal::new(
+        FaultReason::ServiceAccountNotFound => Some(Refusal::new(
             RefusalReason::ServiceAccountNotFound,
             format!(
                 "spec.serviceAccountName: {}; create the ServiceAccount, and target {target:?} \
@@ -363,21 +369,21 @@ fn refusal(target: &str, key: &CellKey, cluster: &ClusterView<'_>) -> Option<Ref
                 fault.message
             ),
         )),
-        Reason::NotServed
-        | Reason::TokenRequestDenied
-        | Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::NamespaceNotFound
-        | Reason::Gone
-        | Reason::Unsupported
-        | Reason::Throttled
-        | Reason::ServerError
-        | Reason::Unreachable
-        | Reason::TimedOut
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::ClosedAtOnce
-        | Reason::Unverified
-        | Reason::Internal => None,
+        FaultReason::NotServed
+        | FaultReason::TokenRequestDenied
+        | FaultReason::Forbidden
+        | FaultReason::Unauthorized
+        | FaultReason::NamespaceNotFound
+        | FaultReason::Gone
+        | FaultReason::Unsupported
+        | FaultReason::Throttled
+        | FaultReason::ServerError
+        | FaultReason::Unreachable
+        | FaultReason::TimedOut
+        | FaultReason::Malformed
+        | FaultReason::TooLarge
+        | FaultReason::ClosedAtOnce
+        | FaultReason::Unverified
+        | FaultReason::Internal => None,
     }
 }

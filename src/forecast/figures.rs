@@ -3,12 +3,12 @@
 use super::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{CellKey, CellSpec, Declared, Verb},
+    model::{DeclaredProfile, InformerKey, InformerSpec, Verb},
     v1alpha1::{PlanCertainty, PlanStatus, mebibytes},
 };
 use kubewarm_cache::{
     informer::ListMethod,
-    store::{Alike, Weight},
+    store::{DictionaryKey, SampleUsage},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ const MAX_CAVEATS: usize = 4;
 
 /// Measured speed of the API server's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Speed {
+pub(super) struct ListSpeed {
     /// Number of objects in the largest page.
     pub(super) objects: u64,
     /// Time from the request of that page until its last object was stored.
@@ -32,14 +32,14 @@ pub(super) struct Speed {
 
 /// Survey result of one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct InformerSurvey {
     pub(super) objects: u64,
     /// Whether `objects` is the exact number.
     pub(super) certainty: PlanCertainty,
     /// How the first list would be fetched.
     pub(super) way: ListMethod,
     /// Measured speed; `None` if no page was received.
-    pub(super) speed: Option<Speed>,
+    pub(super) speed: Option<ListSpeed>,
     /// Verbs that the identity is not permitted to use.
     pub(super) refused: BTreeSet<Verb>,
     /// Error message of another problem, for the user.
@@ -48,7 +48,7 @@ pub(super) struct Finding {
 
 /// Cost of a set of informers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct CostEstimate {
     /// Number of informers. Namespace selectors' informers do not count.
     pub cells: usize,
     pub objects: u64,
@@ -66,17 +66,17 @@ pub struct Figures {
 
 /// Cost of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forecast {
+pub struct ProfileForecast {
     /// When it was made. The default is the epoch, for a survey that nobody keeps.
     pub time: Timestamp,
     /// Cost by target, in the order of the spec. Shared informers count in each target.
-    pub targets: Vec<(Arc<str>, Figures)>,
+    pub targets: Vec<(Arc<str>, CostEstimate)>,
     /// Total cost. Shared informers count once.
-    pub total: Figures,
+    pub total: CostEstimate,
     /// Remarks about the accuracy for the user, at most 4.
     pub caveats: Vec<String>,
     /// The informers whose identity has no access.
-    pub refused: Vec<CellKey>,
+    pub refused: Vec<InformerKey>,
 }
 
 /// Computes a profile's forecast from the survey results `found` and the sampled size of each kind.
@@ -84,11 +84,11 @@ pub struct Forecast {
 /// The time assumes that lists of a kind are as fast as its largest page, and that as many lists
 /// run in parallel as the profile allows.
 pub(super) fn forecast(
-    profile: &Declared,
-    found: &BTreeMap<CellKey, Finding>,
-    weights: &BTreeMap<Alike, Weight>,
-) -> Forecast {
-    let seen = Seen { found, weights, speeds: speeds(found) };
+    profile: &DeclaredProfile,
+    found: &BTreeMap<InformerKey, InformerSurvey>,
+    weights: &BTreeMap<DictionaryKey, SampleUsage>,
+) -> ProfileForecast {
+    let seen = SurveyResults { found, weights, speeds: speeds(found) };
     let targets = accepted(profile).map(|target| {
         let figures = seen.figures(target.cells.iter(), target.namespaces.iter());
         (Arc::clone(&target.name), figures)
@@ -104,44 +104,44 @@ pub(super) fn forecast(
     caveats.truncate(MAX_CAVEATS);
     let refused = found.iter().filter(|(_, found)| !found.refused.is_empty());
     let refused = refused.map(|(key, _)| key.clone()).collect();
-    Forecast { time: Timestamp::default(), targets, total, caveats, refused }
+    ProfileForecast { time: Timestamp::default(), targets, total, caveats, refused }
 }
 
 /// All survey results of a profile.
-struct Seen<'a> {
-    found: &'a BTreeMap<CellKey, Finding>,
-    weights: &'a BTreeMap<Alike, Weight>,
-    speeds: BTreeMap<Alike, Speed>,
+struct SurveyResults<'a> {
+    found: &'a BTreeMap<InformerKey, InformerSurvey>,
+    weights: &'a BTreeMap<DictionaryKey, SampleUsage>,
+    speeds: BTreeMap<DictionaryKey, ListSpeed>,
 }
 
 /// Returns the speed of each kind's largest page, with the shortest latency of all kinds.
-fn speeds(found: &BTreeMap<CellKey, Finding>) -> BTreeMap<Alike, Speed> {
+fn speeds(found: &BTreeMap<InformerKey, InformerSurvey>) -> BTreeMap<DictionaryKey, ListSpeed> {
     let all = || found.iter().filter_map(|(key, found)| Some((key, found.speed?)));
     let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
-    let mut speeds = BTreeMap::<Alike, Speed>::new();
+    let mut speeds = BTreeMap::<DictionaryKey, ListSpeed>::new();
     for (key, speed) in all() {
         let kind = speeds.entry(alike(key)).or_default();
         if speed.objects >= kind.objects {
-            *kind = Speed { latency, ..speed };
+            *kind = ListSpeed { latency, ..speed };
         }
     }
     speeds
 }
 
-pub(super) fn alike(key: &CellKey) -> Alike {
+pub(super) fn alike(key: &InformerKey) -> DictionaryKey {
     (key.resource.clone(), key.projection)
 }
 
-impl Seen<'_> {
+impl SurveyResults<'_> {
     fn figures<'s>(
         &self,
-        cells: impl Iterator<Item = &'s CellSpec>,
-        selectors: impl Iterator<Item = &'s CellSpec>,
-    ) -> Figures {
+        cells: impl Iterator<Item = &'s InformerSpec>,
+        selectors: impl Iterator<Item = &'s InformerSpec>,
+    ) -> CostEstimate {
         let cells: BTreeMap<_, _> = cells.map(|spec| (&spec.key, spec)).collect();
         let selectors: BTreeMap<_, _> = selectors.map(|spec| (&spec.key, spec)).collect();
-        let mut figures = Figures { cells: cells.len(), ..Figures::default() };
-        let mut kinds = BTreeMap::<Alike, u64>::new();
+        let mut figures = CostEstimate { cells: cells.len(), ..CostEstimate::default() };
+        let mut kinds = BTreeMap::<DictionaryKey, u64>::new();
         let mut missing = BTreeSet::new();
         let (mut longest, mut sum, mut before) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for (key, spec) in selectors.iter().chain(&cells) {
@@ -178,7 +178,7 @@ impl Seen<'_> {
         figures
     }
 
-    fn took(&self, key: &CellKey, objects: u64, requests: u64) -> Duration {
+    fn took(&self, key: &InformerKey, objects: u64, requests: u64) -> Duration {
         let Some(speed) = self.speeds.get(&alike(key)) else { return Duration::ZERO };
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
@@ -188,7 +188,7 @@ impl Seen<'_> {
     }
 }
 
-fn requests(spec: &CellSpec, found: &Finding) -> u64 {
+fn requests(spec: &InformerSpec, found: &InformerSurvey) -> u64 {
     match found.way {
         ListMethod::List | ListMethod::WatchList => 1,
         ListMethod::PagedList => {
@@ -197,7 +197,7 @@ fn requests(spec: &CellSpec, found: &Finding) -> u64 {
     }
 }
 
-impl Figures {
+impl CostEstimate {
     /// As the status has it, without a time. Milliseconds are rounded up, and absent where there are objects but no page
     /// was timed.
     #[must_use]
@@ -224,17 +224,18 @@ mod tests {
     use super::*;
     use crate::forecast::samples::{self, declared, spec};
 
-    fn order(targets: &[(&str, &[CellSpec])]) -> Declared {
-        let target = |&(name, cells): &(&str, &[CellSpec])| samples::target(name, cells.to_vec());
+    fn order(targets: &[(&str, &[InformerSpec])]) -> DeclaredProfile {
+        let target =
+            |&(name, cells): &(&str, &[InformerSpec])| samples::target(name, cells.to_vec());
         declared("a", "p", targets.iter().map(target).collect())
     }
 
-    fn found(objects: u64, way: ListMethod) -> Finding {
+    fn found(objects: u64, way: ListMethod) -> InformerSurvey {
         let millis = Duration::from_millis;
-        let speed = Speed { objects: 100, took: millis(110), latency: millis(10) };
+        let speed = ListSpeed { objects: 100, took: millis(110), latency: millis(10) };
         let (refused, trouble) = (BTreeSet::new(), None);
         let certainty = PlanCertainty::Estimate;
-        Finding { objects, certainty, way, speed: Some(speed), refused, trouble }
+        InformerSurvey { objects, certainty, way, speed: Some(speed), refused, trouble }
     }
 
     #[test]
@@ -242,7 +243,7 @@ mod tests {
         let cells = [spec("pods", "a"), spec("pods", "b")];
         let found =
             cells.each_ref().map(|it| (it.key.clone(), found(u64::MAX, ListMethod::PagedList)));
-        let weight = Weight { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
+        let weight = SampleUsage { objects: 1, bytes: u64::MAX, fixed: u64::MAX };
         let weights = [(alike(&cells[0].key), weight)].into();
         let total = forecast(&order(&[("all", &cells)]), &found.into(), &weights).total;
         assert_eq!((total.objects, total.bytes), (u64::MAX, u64::MAX));
@@ -255,12 +256,12 @@ mod tests {
         let one = std::slice::from_ref(&cell);
         let order = order(&[("one", one), ("two", one)]);
         let found = [(cell.key.clone(), found(1_000, ListMethod::List))].into();
-        let weight = Weight { objects: 100, bytes: 1_000, fixed: 50 };
+        let weight = SampleUsage { objects: 100, bytes: 1_000, fixed: 50 };
         let weights = [(alike(&cell.key), weight)].into();
         let forecast = forecast(&order, &found, &weights);
         let [(_, one), (_, two)] = forecast.targets.as_slice() else { panic!("two targets") };
         assert_eq!((one, two), (&forecast.total, &forecast.total));
-        let Figures { cells, objects, bytes, requests, .. } = forecast.total;
+        let CostEstimate { cells, objects, bytes, requests, .. } = forecast.total;
         assert_eq!((cells, objects, bytes, requests), (1, 1_000, 10_050, 1));
     }
 
@@ -304,7 +305,7 @@ mod tests {
     #[test]
     fn memory_and_seconds_in_the_status_are_rounded_up() {
         let took = Duration::from_micros(1_001);
-        let figures = Figures { bytes: 1, took, missing: 2, ..Figures::default() };
+        let figures = CostEstimate { bytes: 1, took, missing: 2, ..CostEstimate::default() };
         let status = figures.status();
         assert_eq!(status.memory.as_deref(), Some("1Mi"));
         assert_eq!(
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_time_that_no_page_shows_is_absent() {
-        let of = |objects| Figures { objects, ..Figures::default() }.status();
+        let of = |objects| CostEstimate { objects, ..CostEstimate::default() }.status();
         assert_eq!(of(1).time_to_warm_milliseconds, None);
         assert_eq!(of(0).time_to_warm_milliseconds, Some(0), "nothing takes no time");
     }

@@ -7,16 +7,16 @@ pub(crate) mod samples;
 mod survey;
 
 pub use self::{
-    figures::{Figures, Forecast},
-    run::{Forecasts, REST, run},
-    survey::Surveyor,
+    figures::{CostEstimate, ProfileForecast},
+    run::{Forecaster, REST, run},
+    survey::CostSurveyor,
 };
 
-use kubewarm_api::model::{Declared, DeclaredTarget};
+use kubewarm_api::model::{DeclaredProfile, DeclaredTarget};
 
 /// Returns the accepted targets of a profile, in the order of the spec. Refused targets cost
 /// nothing.
-pub fn accepted(declared: &Declared) -> impl Iterator<Item = &DeclaredTarget> {
+pub fn accepted(declared: &DeclaredProfile) -> impl Iterator<Item = &DeclaredTarget> {
     declared.targets.iter().filter(|target| is_accepted(target))
 }
 

@@ -2,17 +2,22 @@
 
 use super::{
     accepted,
-    figures::{Finding, Forecast, Speed, alike, forecast},
+    figures::{InformerSurvey, ListSpeed, ProfileForecast, alike, forecast},
 };
 use kubewarm_api::{
-    model::{CellKey, CellSpec, Declared, Fault, Identity, Item, Projection, Reason, Verb},
+    model::{
+        DeclaredProfile, DecodedObject, FaultReason, Identity, InformerKey, InformerSpec,
+        Projection, RequestFault, Verb,
+    },
     v1alpha1::PlanCertainty,
 };
 use kubewarm_cache::{
-    informer::{Answer, Depth, Looked, Strategies, Trial, look, try_cell},
-    store::{Alike, Sample},
+    informer::{
+        AccessCheck, AccessDecision, ListMethodSupport, SampleDepth, SamplePage, look, try_cell,
+    },
+    store::{DictionaryKey, StoreSample},
 };
-use kubewarm_client::{Buckets, Clients, is_leaving};
+use kubewarm_client::{ClientProvider, NamespaceBuckets, is_leaving};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -40,32 +45,42 @@ const TRIAL: u32 = 3;
 const TIME: Duration = Duration::from_mins(3);
 
 /// Estimates the costs of profiles.
-pub struct Surveyor {
-    clients: Arc<dyn Clients>,
-    strategies: Strategies,
+pub struct CostSurveyor {
+    clients: Arc<dyn ClientProvider>,
+    strategies: ListMethodSupport,
     rest: Duration,
-    buckets: Buckets,
+    buckets: NamespaceBuckets,
     /// Whether the survey checks the access of each informer's identity.
     tries_access: bool,
 }
 
 /// The remaining requests and the sample of one profile's survey.
-pub(super) struct Round {
+pub(super) struct ProfileSurvey {
     /// The namespace whose rate limit is charged.
     payer: Arc<str>,
     requests: u32,
     until: Instant,
-    sample: Sample,
+    sample: StoreSample,
     /// Number and bytes of the sampled objects, by kind.
-    taken: BTreeMap<Alike, (usize, usize)>,
+    taken: BTreeMap<DictionaryKey, (usize, usize)>,
 }
 
-impl Surveyor {
+impl CostSurveyor {
     /// Creates a surveyor that waits for `rest` and for the rate limit of the profile's namespace
     /// before each request.
     #[must_use]
-    pub fn new(clients: Arc<dyn Clients>, rest: Duration, buckets: Buckets) -> Self {
-        Self { clients, strategies: Strategies::default(), rest, buckets, tries_access: true }
+    pub fn new(
+        clients: Arc<dyn ClientProvider>,
+        rest: Duration,
+        buckets: NamespaceBuckets,
+    ) -> Self {
+        Self {
+            clients,
+            strategies: ListMethodSupport::default(),
+            rest,
+            buckets,
+            tries_access: true,
+        }
     }
 
     /// Disables access checks, for a command whose user is not the identity that will read.
@@ -75,7 +90,7 @@ impl Surveyor {
     }
 
     /// Waits before `requests` requests: `rest` for each, and the rate limit.
-    async fn turn(&self, requests: u32, round: &Round) {
+    async fn turn(&self, requests: u32, round: &ProfileSurvey) {
         sleep(self.rest * requests).await;
         let count = usize::try_from(requests).unwrap_or(usize::MAX);
         self.buckets.pass(&round.payer, count).await;
@@ -85,13 +100,13 @@ impl Surveyor {
     ///
     /// # Errors
     ///
-    /// Returns the [`Fault`] of a page, [`Reason::TooLarge`] for more than 20,000 names, or
-    /// [`Reason::Throttled`] if no requests remain.
+    /// Returns the [`RequestFault`] of a page, [`FaultReason::TooLarge`] for more than 20,000 names, or
+    /// [`FaultReason::Throttled`] if no requests remain.
     pub(super) async fn names(
         &self,
-        selector: &CellKey,
-        round: &mut Round,
-    ) -> Result<Vec<Arc<str>>, Fault> {
+        selector: &InformerKey,
+        round: &mut ProfileSurvey,
+    ) -> Result<Vec<Arc<str>>, RequestFault> {
         let client = self.clients.client_for(&selector.identity);
         let mut names = Vec::new();
         let mut token = String::new();
@@ -100,8 +115,8 @@ impl Surveyor {
                 return Err(enough());
             }
             self.turn(1, round).await;
-            let what = (Depth::Metadata, COUNTED, token.as_str());
-            let name = |item: &Item<'_>| {
+            let what = (SampleDepth::Metadata, COUNTED, token.as_str());
+            let name = |item: &DecodedObject<'_>| {
                 if !is_leaving(item.body) {
                     names.push(Arc::from(&*item.name));
                 }
@@ -111,7 +126,7 @@ impl Surveyor {
                 return Ok(names);
             }
         }
-        Err(Fault::new(Reason::TooLarge, "the selector finds too many namespaces"))
+        Err(RequestFault::new(FaultReason::TooLarge, "the selector finds too many namespaces"))
     }
 
     /// Samples every informer of `profile`. The forecast lists everything that could not be
@@ -122,12 +137,16 @@ impl Surveyor {
     /// Three to five requests per informer, and up to 40 more with selectors. In total at most 512
     /// requests, the last one sent within 3 minutes. Up to 1,000 compressed objects of each kind
     /// are in memory meanwhile.
-    pub async fn survey(&self, profile: &Declared) -> Forecast {
-        self.survey_in(profile, Round::of(profile)).await
+    pub async fn survey(&self, profile: &DeclaredProfile) -> ProfileForecast {
+        self.survey_in(profile, ProfileSurvey::of(profile)).await
     }
 
     /// The same, with the remaining requests of `round`.
-    pub(super) async fn survey_in(&self, profile: &Declared, mut round: Round) -> Forecast {
+    pub(super) async fn survey_in(
+        &self,
+        profile: &DeclaredProfile,
+        mut round: ProfileSurvey,
+    ) -> ProfileForecast {
         let mut found = BTreeMap::new();
         let selectors = accepted(profile).filter_map(|target| target.namespaces.as_ref());
         let cells = accepted(profile).flat_map(|target| &*target.cells);
@@ -142,10 +161,10 @@ impl Surveyor {
         forecast(profile, &found, &weights.unwrap_or_default())
     }
 
-    async fn cell(&self, spec: &CellSpec, round: &mut Round) -> Finding {
+    async fn cell(&self, spec: &InformerSpec, round: &mut ProfileSurvey) -> InformerSurvey {
         let operator = self.clients.client_for(&Identity::Operator);
         let way = self.strategies.first(&operator, spec).await;
-        let mut found = Finding {
+        let mut found = InformerSurvey {
             objects: 0,
             certainty: PlanCertainty::Estimate,
             way,
@@ -164,9 +183,9 @@ impl Surveyor {
         if self.tries_access && round.take(TRIAL) {
             self.turn(TRIAL, round).await;
             let client = self.clients.client_for(&spec.key.identity);
-            let Trial { list, watch, .. } = try_cell(&client, spec).await;
+            let AccessCheck { list, watch, .. } = try_cell(&client, spec).await;
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
-                if let Answer::Refused(_) = answer {
+                if let AccessDecision::Refused(_) = answer {
                     found.refused.insert(verb);
                     // The missing permission is reported separately, and the error of the list adds
                     // nothing.
@@ -180,14 +199,14 @@ impl Surveyor {
     /// Counts the objects, and adds some of them to the sample.
     async fn list(
         &self,
-        spec: &CellSpec,
-        round: &mut Round,
-        found: &mut Finding,
-    ) -> Result<(), Fault> {
+        spec: &InformerSpec,
+        round: &mut ProfileSurvey,
+        found: &mut InformerSurvey,
+    ) -> Result<(), RequestFault> {
         let room = round.room(&spec.key);
         let first = match room {
-            0 => (Depth::Metadata, 1),
-            _ => (Depth::AsDeclared, FIRST),
+            0 => (SampleDepth::Metadata, 1),
+            _ => (SampleDepth::AsDeclared, FIRST),
         };
         let mut page = self.page(spec, first, "", round).await?;
         found.note_page(&page, first.0);
@@ -195,8 +214,8 @@ impl Surveyor {
             let room = round.room(&spec.key).min(COUNTED);
             if room > 0 {
                 let token = std::mem::take(&mut page.token);
-                page = self.page(spec, (Depth::AsDeclared, room), &token, round).await?;
-                found.note_page(&page, Depth::AsDeclared);
+                page = self.page(spec, (SampleDepth::AsDeclared, room), &token, round).await?;
+                found.note_page(&page, SampleDepth::AsDeclared);
             }
         }
         for _ in 0..PAGES {
@@ -205,8 +224,8 @@ impl Surveyor {
                 return Ok(());
             }
             let token = std::mem::take(&mut page.token);
-            page = self.page(spec, (Depth::Metadata, COUNTED), &token, round).await?;
-            found.note_page(&page, Depth::Metadata);
+            page = self.page(spec, (SampleDepth::Metadata, COUNTED), &token, round).await?;
+            found.note_page(&page, SampleDepth::Metadata);
         }
         found.at_least(format!("more than {} objects with a selector", found.objects));
         Ok(())
@@ -214,18 +233,18 @@ impl Surveyor {
 
     async fn page(
         &self,
-        spec: &CellSpec,
-        (depth, limit): (Depth, u32),
+        spec: &InformerSpec,
+        (depth, limit): (SampleDepth, u32),
         token: &str,
-        round: &mut Round,
-    ) -> Result<Looked, Fault> {
+        round: &mut ProfileSurvey,
+    ) -> Result<SamplePage, RequestFault> {
         if !round.take(1) {
             return Err(enough());
         }
         self.turn(1, round).await;
         let client = self.clients.client_for(&spec.key.identity);
-        let keep = |item: &Item<'_>| {
-            if depth == Depth::AsDeclared {
+        let keep = |item: &DecodedObject<'_>| {
+            if depth == SampleDepth::AsDeclared {
                 round.keep(spec, item);
             }
         };
@@ -233,21 +252,21 @@ impl Surveyor {
     }
 }
 
-fn enough() -> Fault {
+fn enough() -> RequestFault {
     let minutes = TIME.as_secs() / 60;
     let text = format!(
         "not all was looked at: {REQUESTS} requests or {minutes} minutes are enough for one profile"
     );
-    Fault::new(Reason::Throttled, text)
+    RequestFault::new(FaultReason::Throttled, text)
 }
 
-impl Round {
-    pub(super) fn of(profile: &Declared) -> Self {
+impl ProfileSurvey {
+    pub(super) fn of(profile: &DeclaredProfile) -> Self {
         Self {
             payer: Arc::clone(&profile.profile.namespace),
             requests: REQUESTS,
             until: Instant::now() + TIME,
-            sample: Sample::default(),
+            sample: StoreSample::default(),
             taken: BTreeMap::new(),
         }
     }
@@ -261,13 +280,13 @@ impl Round {
     }
 
     /// Returns how many more objects of the informer's kind the sample needs.
-    fn room(&self, key: &CellKey) -> u32 {
+    fn room(&self, key: &InformerKey) -> u32 {
         let (objects, bytes) = self.taken.get(&alike(key)).copied().unwrap_or_default();
         let by_size = BYTES.saturating_sub(bytes) / bytes.checked_div(objects).unwrap_or(1).max(1);
         u32::try_from(OBJECTS.saturating_sub(objects).min(by_size)).unwrap_or(0)
     }
 
-    fn keep(&mut self, spec: &CellSpec, item: &Item<'_>) {
+    fn keep(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let (objects, bytes) = self.taken.entry(alike(&spec.key)).or_default();
         if *bytes < BYTES {
             *objects += 1;
@@ -277,16 +296,16 @@ impl Round {
     }
 }
 
-impl Finding {
-    fn note_page(&mut self, page: &Looked, depth: Depth) {
+impl InformerSurvey {
+    fn note_page(&mut self, page: &SamplePage, depth: SampleDepth) {
         self.objects = self.objects.saturating_add(page.objects);
         let latency = self.speed.map_or(page.headers, |speed| speed.latency.min(page.headers));
         let known = self.speed.unwrap_or_default();
         let (objects, took) = match depth {
-            Depth::AsDeclared if page.objects >= known.objects => (page.objects, page.took),
-            Depth::AsDeclared | Depth::Metadata => (known.objects, known.took),
+            SampleDepth::AsDeclared if page.objects >= known.objects => (page.objects, page.took),
+            SampleDepth::AsDeclared | SampleDepth::Metadata => (known.objects, known.took),
         };
-        self.speed = Some(Speed { objects, took, latency });
+        self.speed = Some(ListSpeed { objects, took, latency });
     }
 
     fn at_least(&mut self, trouble: String) {
@@ -295,10 +314,10 @@ impl Finding {
     }
 }
 
-impl std::fmt::Debug for Surveyor {
+impl std::fmt::Debug for CostSurveyor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The clients contain credentials.
-        f.debug_struct("Surveyor").field("rest", &self.rest).finish_non_exhaustive()
+        f.debug_struct("CostSurveyor").field("rest", &self.rest).finish_non_exhaustive()
     }
 }
 
@@ -308,14 +327,14 @@ mod tests {
     use crate::forecast::samples::{declared, spec, target};
     use http::{Request, Response};
     use kube::client::Body;
-    use kubewarm_api::model::Extent;
+    use kubewarm_api::model::InformerScope;
     use std::{convert::Infallible, sync::atomic::AtomicU32, sync::atomic::Ordering};
     use tower::service_fn;
 
     /// An API server with these items, which counts its requests.
     struct Holding(&'static str, Arc<AtomicU32>);
 
-    impl Clients for Holding {
+    impl ClientProvider for Holding {
         fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
             let (items, requests) = (self.0, Arc::clone(&self.1));
             let service = service_fn(move |_: Request<Body>| {
@@ -330,16 +349,16 @@ mod tests {
         }
     }
 
-    async fn survey(cells: usize, rest: Duration) -> (Forecast, u32) {
+    async fn survey(cells: usize, rest: Duration) -> (ProfileForecast, u32) {
         let requests = Arc::new(AtomicU32::new(0));
         let clients = Arc::new(Holding("", Arc::clone(&requests)));
-        let surveyor = Surveyor::new(clients, rest, Buckets::default());
+        let surveyor = CostSurveyor::new(clients, rest, NamespaceBuckets::default());
         let cells = (0..cells).map(|at| spec("pods", &format!("n{at}"))).collect();
         let forecast = surveyor.survey(&order(cells)).await;
         (forecast, requests.load(Ordering::Relaxed))
     }
 
-    fn order(cells: Vec<CellSpec>) -> Declared {
+    fn order(cells: Vec<InformerSpec>) -> DeclaredProfile {
         declared("a", "p", vec![target("pods", cells)])
     }
 
@@ -348,9 +367,9 @@ mod tests {
         let items = r#"{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let clients = Arc::new(Holding(items, Arc::default()));
-        let surveyor = Surveyor::new(clients, Duration::ZERO, Buckets::default());
-        let key = CellKey { extent: Extent::Cluster, ..spec("namespaces", "").key };
-        let mut round = Round::of(&order(Vec::new()));
+        let surveyor = CostSurveyor::new(clients, Duration::ZERO, NamespaceBuckets::default());
+        let key = InformerKey { extent: InformerScope::Cluster, ..spec("namespaces", "").key };
+        let mut round = ProfileSurvey::of(&order(Vec::new()));
         let names = surveyor.names(&key, &mut round).await.unwrap();
         assert_eq!(names, ["a".into()]);
     }

@@ -1,8 +1,8 @@
 //! The gauges of informers, read at each scrape and added up by resource and scope.
 
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Extent, ResourceVersion};
-use kubewarm_cache::informer::{CellReport, InformerMetrics, Phase, RESOURCE_LABELS};
+use kubewarm_api::model::{InformerKey, InformerScope, ResourceVersion};
+use kubewarm_cache::informer::{InformerMetrics, InformerPhase, InformerReport, RESOURCE_LABELS};
 use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ const VERSION_DIGITS: usize = 15;
 
 /// A gauge of the informers of one resource, or of one resource and scope: its name, its help, and its value if it
 /// has one.
-type GaugeRow = (&'static str, &'static str, fn(&[&CellReport]) -> Option<f64>);
+type GaugeRow = (&'static str, &'static str, fn(&[&InformerReport]) -> Option<f64>);
 
 const RESOURCE_GAUGES: &[GaugeRow] = &[
     (
@@ -74,7 +74,7 @@ const SCOPED_GAUGES: &[GaugeRow] = &[
 /// The gauges of informers, and the metrics that informers count. Ends the series of resources without informers.
 pub(super) fn informer_families(
     counted: &InformerMetrics,
-    informers: &[(CellKey, CellReport)],
+    informers: &[(InformerKey, InformerReport)],
 ) -> prometheus::Result<Vec<MetricFamily>> {
     counted.retain(&informers.iter().map(|(key, _)| &key.resource).collect::<HashSet<_>>());
     let (mut by_resource, mut by_scope) = (ReportsByLabels::new(), ReportsByLabels::new());
@@ -94,7 +94,7 @@ pub(super) fn informer_families(
 }
 
 /// The reports that one series adds up, by the values of its labels.
-type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c CellReport>>;
+type ReportsByLabels<'c> = BTreeMap<Vec<String>, Vec<&'c InformerReport>>;
 
 fn register_gauges(
     registry: &Registry,
@@ -113,28 +113,31 @@ fn register_gauges(
     Ok(())
 }
 
-fn sum(reports: &[&CellReport], value: fn(&CellReport) -> f64) -> f64 {
+fn sum(reports: &[&InformerReport], value: fn(&InformerReport) -> f64) -> f64 {
     reports.iter().map(|report| value(report)).sum()
 }
 
 /// The reports without those of paused and blocked informers. Such an informer opens no watch, so its age is no
 /// failure.
-fn current<'c>(reports: &[&'c CellReport]) -> impl Iterator<Item = &'c CellReport> {
-    reports.iter().copied().filter(|report| !matches!(report.phase, Phase::Paused | Phase::Fenced))
+fn current<'c>(reports: &[&'c InformerReport]) -> impl Iterator<Item = &'c InformerReport> {
+    reports
+        .iter()
+        .copied()
+        .filter(|report| !matches!(report.phase, InformerPhase::Paused | InformerPhase::Fenced))
 }
 
-fn is_watching(report: &CellReport) -> bool {
-    matches!(report.phase, Phase::Watching | Phase::Silent)
+fn is_watching(report: &InformerReport) -> bool {
+    matches!(report.phase, InformerPhase::Watching | InformerPhase::Silent)
 }
 
-fn newest<'c>(reports: &[&'c CellReport]) -> Option<&'c ResourceVersion> {
+fn newest<'c>(reports: &[&'c InformerReport]) -> Option<&'c ResourceVersion> {
     let versions = reports.iter().filter_map(|report| report.version.as_ref());
     let versions = versions.filter(|version| !version.is_opaque());
     versions.reduce(|newest, next| if newest.is_older_than(next) { next } else { newest })
 }
 
 /// The progress of the first list, 0 to 1.
-fn progress(report: &CellReport) -> f64 {
+fn progress(report: &InformerReport) -> f64 {
     match (report.warmed, report.expected) {
         (Some(_), _) => 1.0,
         (None, None | Some(0)) => 0.0,
@@ -152,16 +155,16 @@ fn seconds(time: Timestamp) -> f64 {
 }
 
 /// Seconds from the last failure to the next attempt. 0 without a failure.
-fn wait(report: &CellReport) -> f64 {
+fn wait(report: &InformerReport) -> f64 {
     let fault = report.fault.as_ref();
     let wait = fault.and_then(|fault| Some(fault.next_retry?.duration_since(fault.at)));
     wait.map_or(0.0, |wait| wait.as_secs_f64().max(0.0))
 }
 
-fn scope(extent: &Extent) -> &'static str {
+fn scope(extent: &InformerScope) -> &'static str {
     match extent {
-        Extent::Namespace(_) => "namespaced",
-        Extent::AllNamespaces | Extent::Cluster => "cluster",
+        InformerScope::Namespace(_) => "namespaced",
+        InformerScope::AllNamespaces | InformerScope::Cluster => "cluster",
     }
 }
 

@@ -21,9 +21,9 @@ pub use self::{
 /// are constants.
 pub use prometheus::Error as MetricsError;
 
-use kubewarm_api::model::CellKey;
-use kubewarm_cache::informer::{CellReport, InformerMetrics};
-use kubewarm_serve::{callers::LimitUsage, certificate::Certificate, metrics::ReadMetrics};
+use kubewarm_api::model::InformerKey;
+use kubewarm_cache::informer::{InformerMetrics, InformerReport};
+use kubewarm_serve::{callers::LimitUsage, certificate::ServingCertificate, metrics::ReadMetrics};
 use prometheus::{
     Registry, TextEncoder,
     core::{Collector, Desc},
@@ -33,14 +33,14 @@ use prometheus::{
 use std::{collections::HashMap, sync::Arc};
 
 #[derive(Debug)]
-pub struct Metrics {
+pub struct ProcessMetrics {
     registry: Registry,
     informers: Arc<InformerMetrics>,
     operator: OperatorMetrics,
     reads: ReadMetrics,
 }
 
-impl Metrics {
+impl ProcessMetrics {
     /// Registers all counters and `kubewarm_build_info`.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Metrics {
     /// Returns [`MetricsError`] if called twice.
     pub fn observe_informers<F>(&self, reports: F) -> Result<(), MetricsError>
     where
-        F: Fn() -> Vec<(CellKey, CellReport)> + Send + Sync + 'static,
+        F: Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync + 'static,
     {
         let counted = self.informers();
         self.at_scrape("informers", move || informers::informer_families(&counted, &reports()))
@@ -118,7 +118,7 @@ impl Metrics {
     /// [`MetricsError`] if called twice.
     pub fn observe_certificates(
         &self,
-        certificates: Vec<(TlsListener, Arc<Certificate>)>,
+        certificates: Vec<(TlsListener, Arc<ServingCertificate>)>,
     ) -> Result<(), MetricsError> {
         self.at_scrape("certificates", move || reads::certificate_families(&certificates))
     }
@@ -139,7 +139,7 @@ impl Metrics {
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,
     {
         let name = Desc::new(what.to_owned(), what.to_owned(), Vec::new(), HashMap::new())?;
-        self.registry.register(Box::new(AtScrape { name, gather }))
+        self.registry.register(Box::new(ScrapeCollector { name, gather }))
     }
 
     /// Encodes all metrics in Prometheus' text format 0.0.4.
@@ -157,14 +157,14 @@ impl Metrics {
 }
 
 /// Metrics that are computed at each scrape.
-struct AtScrape<F> {
+struct ScrapeCollector<F> {
     /// Prevents double registration. It is never exported, because the metrics have their own
     /// names.
     name: Desc,
     gather: F,
 }
 
-impl<F> Collector for AtScrape<F>
+impl<F> Collector for ScrapeCollector<F>
 where
     F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync,
 {

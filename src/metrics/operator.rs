@@ -4,7 +4,7 @@
 use crate::access::Check;
 use kubewarm_api::{
     manifests::LEASE,
-    model::{DecisionSource, Measure, MetricOutcome},
+    model::{DecisionSource, LimitKind, MetricOutcome},
 };
 use kubewarm_cache::informer::REQUEST_BUCKETS;
 use kubewarm_client::LeaseState;
@@ -115,7 +115,7 @@ impl OperatorMetrics {
                 let _begun = self.access_checks.with_label_values(&labels);
             }
         }
-        for measure in Measure::VARIANTS {
+        for measure in LimitKind::VARIANTS {
             let _begun = self.limit_rejections.with_label_values(&[measure]);
         }
     }
@@ -136,7 +136,7 @@ impl OperatorMetrics {
     }
 
     /// Counts a target that exceeded a limit.
-    pub fn count_limit_rejection(&self, measure: Measure) {
+    pub fn count_limit_rejection(&self, measure: LimitKind) {
         self.limit_rejections.with_label_values(&[measure]).inc();
     }
 

@@ -1,7 +1,7 @@
 //! Metrics about profiles, computed at each scrape.
 
 use kubewarm_api::{
-    model::{Mode, ProfileRef, Resource, Verb},
+    model::{ProfileMode, ProfileRef, Resource, Verb},
     v1alpha1::{CacheProfileStatus, TargetStatus},
 };
 use kubewarm_cache::informer::OTHER;
@@ -25,7 +25,7 @@ pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 #[derive(Clone, Debug)]
 pub struct ProfileSnapshot {
     pub profile: ProfileRef,
-    pub mode: Mode,
+    pub mode: ProfileMode,
     /// The status computed last. At most 16 of its conditions are exported.
     pub status: Arc<CacheProfileStatus>,
     /// Number of informers that lack each permission.
@@ -86,7 +86,7 @@ pub(super) fn profile_families(
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
         // A paused or planned profile is never warm: under `_other` it would look like a cold one.
-        let is_counted = at < MAX_PROFILES || profile.mode == Mode::Active;
+        let is_counted = at < MAX_PROFILES || profile.mode == ProfileMode::Active;
         let conditions_of = profile.status.conditions.iter().take(MAX_CONDITIONS);
         for condition in conditions_of.filter(|_| is_counted) {
             for status in CONDITION_STATUSES {
@@ -151,7 +151,7 @@ mod tests {
         let status = Arc::new(CacheProfileStatus { targets, ..CacheProfileStatus::default() });
         let profile = |at: usize| ProfileSnapshot {
             profile: ProfileRef { namespace: "shop".into(), name: format!("p{at:04}").into() },
-            mode: Mode::Active,
+            mode: ProfileMode::Active,
             status: Arc::clone(&status),
             missing: BTreeMap::new(),
         };
@@ -195,7 +195,7 @@ mod tests {
         let status = Arc::new(status);
         let profile = |at: usize| ProfileSnapshot {
             profile: ProfileRef { namespace: "shop".into(), name: format!("p{at:04}").into() },
-            mode: if at < MAX_PROFILES { Mode::Active } else { Mode::Paused },
+            mode: if at < MAX_PROFILES { ProfileMode::Active } else { ProfileMode::Paused },
             status: Arc::clone(&status),
             missing: BTreeMap::new(),
         };

@@ -1,7 +1,7 @@
 //! Limits and certificates, read at each scrape.
 
 use jiff::Timestamp;
-use kubewarm_serve::{callers::LimitUsage, certificate::Certificate};
+use kubewarm_serve::{callers::LimitUsage, certificate::ServingCertificate};
 use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) fn limit_families(limits: &[LimitUsage]) -> prometheus::Result<Vec<Me
 }
 
 pub(super) fn certificate_families(
-    certificates: &[(TlsListener, Arc<Certificate>)],
+    certificates: &[(TlsListener, Arc<ServingCertificate>)],
 ) -> prometheus::Result<Vec<MetricFamily>> {
     let registry = Registry::new();
     let expiry = register_int_gauge_vec_with_registry!(

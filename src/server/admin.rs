@@ -2,12 +2,12 @@
 
 use super::{
     debug, guard,
-    hold::Hold,
+    hold::CachedAnswer,
     local::is_local,
-    readiness::{DeclaredCells, Gate},
+    readiness::{DeclaredInformers, ReadinessTracker},
     readyz::readyz,
 };
-use crate::metrics::Metrics;
+use crate::metrics::ProcessMetrics;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header::ContentType},
@@ -15,9 +15,9 @@ use actix_web::{
 };
 use bytes::Bytes;
 use jiff::Timestamp;
-use kubewarm_api::model::CellKey;
-use kubewarm_cache::informer::CellReport;
-use kubewarm_serve::{Watchers, callers::Callers};
+use kubewarm_api::model::InformerKey;
+use kubewarm_cache::informer::InformerReport;
+use kubewarm_serve::{WatcherRegistry, callers::CallerAdmission};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
@@ -33,45 +33,45 @@ pub(super) const INSIDE_ONLY: &str = "only for a loopback peer that asks for loc
      kubectl port-forward to the pod\n";
 
 /// Replaces the log filter, or returns an error message.
-pub type SetLogFilter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub type LogFilterSetter = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// State of the admin server.
 ///
 /// The functions must not block. They are called at most once a second, except for debug routes.
-pub struct Admin {
+pub struct AdminState {
     /// For `/metrics`.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetrics>,
     /// Returns the reports of all running informers.
-    pub cells: Box<dyn Fn() -> Vec<(CellKey, CellReport)> + Send + Sync>,
+    pub cells: Box<dyn Fn() -> Vec<(InformerKey, InformerReport)> + Send + Sync>,
     /// Returns the declared informers of all profiles, or `None` before the profiles have been
     /// listed.
-    pub declared: Box<dyn Fn() -> Option<DeclaredCells> + Send + Sync>,
+    pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
     /// Returns the failing informers of the profiles themselves, as text with the reason.
     pub unlisted: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Shared with the task that begins the shutdown.
-    pub gate: Arc<Gate>,
+    pub gate: Arc<ReadinessTracker>,
     /// Who may read `/metrics`.
-    pub scrapers: Scrapers,
-    pub set_log_filter: SetLogFilter,
+    pub scrapers: MetricsAccess,
+    pub set_log_filter: LogFilterSetter,
     /// For `/debug/watchers`.
-    pub watchers: Watchers,
+    pub watchers: WatcherRegistry,
     pub now: fn() -> Timestamp,
 }
 
 #[derive(Debug)]
-pub enum Scrapers {
+pub enum MetricsAccess {
     /// Loopback peers, as for `/debug`.
     Loopback,
     /// Callers that the API server permits. They may also use the routes for loopback peers.
-    Reviewed(Box<Callers>),
+    Reviewed(Box<CallerAdmission>),
     /// Every client.
     Anybody,
 }
 
 /// The cached metrics response, shared by all scrapers.
-pub(super) type Exposition = Hold<Option<Bytes>>;
+pub(super) type CachedExposition = CachedAnswer<Option<Bytes>>;
 
-impl Scrapers {
+impl MetricsAccess {
     /// Checks whether `request` may use the loopback-only route `path`. Otherwise returns the
     /// response to send.
     pub(super) async fn admit_inside(
@@ -113,8 +113,8 @@ async fn livez() -> HttpResponse {
 
 async fn metrics(
     request: HttpRequest,
-    admin: web::Data<Admin>,
-    exposition: web::Data<Exposition>,
+    admin: web::Data<AdminState>,
+    exposition: web::Data<CachedExposition>,
 ) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit(&request).await {
         return refusal;
@@ -136,9 +136,9 @@ pub(super) fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
     HttpResponse::build(code).content_type(ContentType::plaintext()).body(body.into())
 }
 
-impl fmt::Debug for Admin {
+impl fmt::Debug for AdminState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin").field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("AdminState").field("gate", &self.gate).finish_non_exhaustive()
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     #[actix_web::test]
     async fn without_reviews_only_loopback_peers_read_metrics() {
         let plain = Arc::into_inner(admin(None)).unwrap();
-        let admin = Arc::new(Admin { scrapers: Scrapers::Loopback, ..plain });
+        let admin = Arc::new(AdminState { scrapers: MetricsAccess::Loopback, ..plain });
         for peer in LOCAL {
             assert_eq!(ask(&admin, peer, get("/metrics")).await.0, StatusCode::OK, "{peer}");
         }
@@ -193,7 +193,7 @@ mod tests {
             vec![snapshot(key("pods", "a"), synced())]
         });
         let declared = Box::new(|| Some(all(vec![key("pods", "a")])));
-        let admin = Arc::new(Admin { cells, declared, ..plain });
+        let admin = Arc::new(AdminState { cells, declared, ..plain });
         tokio::time::pause();
         let exposition = Arc::default();
         for second in 1..=3 {

@@ -6,8 +6,8 @@ use actix_web::{
     HttpRequest, HttpResponse,
     http::{StatusCode, header},
 };
-use kubewarm_api::model::{Fault, Reason, Subject};
-use kubewarm_serve::callers::{Callers, Credentials, Refused};
+use kubewarm_api::model::{FaultReason, RequestFault, Subject};
+use kubewarm_serve::callers::{CallerAdmission, CallerCredentials, CallerRejection};
 use kubewarm_serve::review;
 use std::{
     fmt::Display,
@@ -24,14 +24,14 @@ const MAX_NAME: usize = 253;
 /// Returns the response to send: 401, 403, or 503 if the API server gives no answer. Its text
 /// contains the next step.
 pub(super) async fn admit(
-    callers: &Callers,
+    callers: &CallerAdmission,
     request: &HttpRequest,
     path: &'static str,
 ) -> Result<(), HttpResponse> {
     let verb = request.method().as_str().to_ascii_lowercase();
     let headers = request.headers().iter();
     let credentials =
-        Credentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+        CallerCredentials::of(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
             .map_err(|problem| unauthorized(problem, &verb, path))?;
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let admitted = callers.admit(&credentials, &review::path(&verb, path), peer).await;
@@ -39,22 +39,22 @@ pub(super) async fn admit(
 }
 
 /// Returns the response for a refused request.
-fn refusal(refused: Refused, verb: &str, path: &str) -> HttpResponse {
+fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
     match refused {
-        Refused::Unauthorized => {
+        CallerRejection::Unauthorized => {
             let problem = "the API server does not accept this token; it may have ended, or be for \
                            somebody else";
             unauthorized(problem, verb, path)
         }
-        Refused::Impersonation => {
+        CallerRejection::Impersonation => {
             let body = "impersonation is not possible here; send a token of the account itself\n";
             text(StatusCode::FORBIDDEN, body)
         }
-        Refused::Limited(_) => {
+        CallerRejection::Limited(_) => {
             unavailable("too many callers are asked about; try again in a second\n")
         }
-        Refused::Undecided(fault) => undecided(&fault),
-        Refused::Forbidden { user, .. } => {
+        CallerRejection::Undecided(fault) => undecided(&fault),
+        CallerRejection::Forbidden { user, .. } => {
             let who: String = user.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
             let subject = match Subject::from_username(&who) {
                 Subject::ServiceAccount { namespace, name } => {
@@ -84,9 +84,9 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
 }
 
 /// Returns only the reason of the fault, because the caller is not authenticated.
-fn undecided(fault: &Fault) -> HttpResponse {
+fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
-    let body = if reason == Reason::Forbidden {
+    let body = if reason == FaultReason::Forbidden {
         "kubewarm may not ask whose token this is; `kubewarm rbac --operator --metrics-auth` prints \
          what it needs\n"
             .to_owned()
@@ -109,14 +109,16 @@ fn unavailable(body: impl Into<String>) -> HttpResponse {
 mod tests {
     use super::*;
     use crate::server::{
-        Admin, Scrapers,
+        AdminState, MetricsAccess,
         sample::{LOCAL, REMOTE, admin, ask, get, key},
     };
     use actix_web::test::TestRequest;
     use futures::future::{BoxFuture, pending, ready};
     use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-    use kubewarm_client::{Presented, User, Verdict, Who};
-    use kubewarm_serve::callers::{CallerLimits, Reviews};
+    use kubewarm_client::{
+        AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo,
+    };
+    use kubewarm_serve::callers::{CallerLimits, ReviewClient};
     use std::{
         sync::{
             Arc,
@@ -136,12 +138,15 @@ mod tests {
         asked: Arc<AtomicUsize>,
     }
 
-    impl Reviews for Scripted {
+    impl ReviewClient for Scripted {
         fn passes_impersonation_on(&self) -> bool {
             false
         }
 
-        fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
+        fn who(
+            &self,
+            presented: Arc<BearerCredentials>,
+        ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let token = &*presented.token;
             let name = match token.as_str() {
@@ -149,45 +154,51 @@ mod tests {
                 "scraper" => "system:serviceaccount:mon:prometheus",
                 "silent" => return Box::pin(pending()),
                 "lost" => {
-                    let fault = Fault::new(Reason::Unreachable, "10.9.8.7 refused");
+                    let fault = RequestFault::new(FaultReason::Unreachable, "10.9.8.7 refused");
                     return Box::pin(ready(Err(fault)));
                 }
                 "mute" => {
-                    let fault =
-                        Fault::new(Reason::Forbidden, "kubewarm cannot create tokenreviews");
+                    let fault = RequestFault::new(
+                        FaultReason::Forbidden,
+                        "kubewarm cannot create tokenreviews",
+                    );
                     return Box::pin(ready(Err(fault)));
                 }
-                _ => return Box::pin(ready(Ok(Who::Unknown))),
+                _ => return Box::pin(ready(Ok(AuthenticationResult::Unknown))),
             };
             let extra = [(CREDENTIAL.to_owned(), vec![token.to_owned()])].into();
-            let user = User { name: name.to_owned(), extra, ..User::default() };
-            Box::pin(ready(Ok(Who::Known(Arc::new(user)))))
+            let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
+            Box::pin(ready(Ok(AuthenticationResult::Known(Arc::new(user)))))
         }
 
         fn may(
             &self,
-            _: Option<Arc<Presented>>,
+            _: Option<Arc<BearerCredentials>>,
             spec: SubjectAccessReviewSpec,
-        ) -> BoxFuture<'static, Result<Verdict, Fault>> {
+        ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
             let verb = spec.non_resource_attributes.and_then(|asked| asked.verb);
             let token = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
             let is_allowed = (token.as_deref(), verb.as_deref()) == (Some("good"), Some("get"));
-            let verdict =
-                if is_allowed { Verdict::Allowed } else { Verdict::Denied { reason: None } };
+            let verdict = if is_allowed {
+                AuthorizationResult::Allowed
+            } else {
+                AuthorizationResult::Denied { reason: None }
+            };
             Box::pin(ready(Ok(verdict)))
         }
     }
 
     /// An admin server with this guard, and the number of token reviews.
-    fn guarded() -> (Arc<Admin>, Arc<AtomicUsize>) {
+    fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let asked = Arc::clone(&scripted.asked);
         let limits = CallerLimits::admin();
         let note = Box::new(|_, _, _| ());
-        let callers = Callers::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
+        let callers =
+            CallerAdmission::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
-        let scrapers = Scrapers::Reviewed(Box::new(callers));
-        (Arc::new(Admin { scrapers, ..plain }), asked)
+        let scrapers = MetricsAccess::Reviewed(Box::new(callers));
+        (Arc::new(AdminState { scrapers, ..plain }), asked)
     }
 
     fn with(path: &str, token: &str) -> TestRequest {

@@ -9,9 +9,9 @@ const AGE: Duration = Duration::from_secs(1);
 
 /// The cached response with the time of its creation.
 #[derive(Debug)]
-pub(super) struct Hold<T>(Mutex<Option<(Instant, T)>>);
+pub(super) struct CachedAnswer<T>(Mutex<Option<(Instant, T)>>);
 
-impl<T: Clone> Hold<T> {
+impl<T: Clone> CachedAnswer<T> {
     /// Returns the cached response, or a new one from `make` if that is one second old. A response
     /// for which `kept` is false is not cached.
     ///
@@ -36,7 +36,7 @@ impl<T: Clone> Hold<T> {
     }
 }
 
-impl<T> Default for Hold<T> {
+impl<T> Default for CachedAnswer<T> {
     fn default() -> Self {
         Self(Mutex::new(None))
     }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_response_is_created_once_a_second() {
-        let (hold, start) = (Hold::default(), Instant::now());
+        let (hold, start) = (CachedAnswer::default(), Instant::now());
         let at =
             |millis, answer| hold.get(start + Duration::from_millis(millis), |_| true, || answer);
         assert_eq!(at(0, 'a'), 'a');
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_response_that_is_not_cached_is_created_for_each_caller() {
-        let (hold, now) = (Hold::default(), Instant::now());
+        let (hold, now) = (CachedAnswer::default(), Instant::now());
         let of = |answer| hold.get(now, |answer| *answer != 'a', || answer);
         assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);
     }

@@ -12,7 +12,7 @@ mod readyz;
 mod sample;
 
 pub use self::{
-    admin::{Admin, Scrapers, SetLogFilter},
-    listen::{Listening, bind},
-    readiness::{DeclaredCells, Gate},
+    admin::{AdminState, LogFilterSetter, MetricsAccess},
+    listen::{AdminListener, bind},
+    readiness::{DeclaredInformers, ReadinessTracker},
 };

@@ -1,10 +1,10 @@
 //! Decides when `/readyz` succeeds: once every informer that can sync has synced. It then stays
 //! ready until the shutdown.
 
-use super::hold::Hold;
+use super::hold::CachedAnswer;
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::model::{CellKey, Reason};
-use kubewarm_cache::informer::{CellReport, Phase};
+use kubewarm_api::model::{FaultReason, InformerKey};
+use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
@@ -25,9 +25,9 @@ const MAX_NAMED: usize = 100;
 
 /// The informers of all profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeclaredCells {
+pub struct DeclaredInformers {
     /// The declared informers that are known.
-    pub cells: Vec<CellKey>,
+    pub cells: Vec<InformerKey>,
     /// Whether `cells` contains all of them. False while the namespaces of a selector have not been
     /// listed.
     pub complete: bool,
@@ -35,9 +35,9 @@ pub struct DeclaredCells {
 
 /// The result of `/readyz` with the counts it is based on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Readiness {
+pub(super) struct ReadinessReport {
     /// How the wait for the first lists ended. It determines the status code.
-    pub(super) end: WaitEnd,
+    pub(super) end: StartupOutcome,
     pub(super) listed: bool,
     /// Whether a selector's namespaces have not been listed. Its informers are then unknown but
     /// still awaited.
@@ -62,24 +62,24 @@ pub(super) struct Readiness {
 
 /// The state of readiness. Once ready, it stays ready until the shutdown begins.
 #[derive(Debug, Default)]
-pub struct Gate {
-    stage: Mutex<Stage>,
+pub struct ReadinessTracker {
+    stage: Mutex<ReadinessProgress>,
     /// The cached result, so that probes compute it at most once a second.
-    pub(super) answer: Hold<Arc<Readiness>>,
+    pub(super) answer: CachedAnswer<Arc<ReadinessReport>>,
 }
 
 #[derive(Debug, Default)]
-struct Stage {
+struct ReadinessProgress {
     /// When the profiles were first listed.
     listed_at: Option<Timestamp>,
     /// The informers that were declared then. Readiness does not wait for later ones.
-    first: Option<HashSet<CellKey>>,
-    end: WaitEnd,
+    first: Option<HashSet<InformerKey>>,
+    end: StartupOutcome,
 }
 
 /// How the wait for the first lists ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum WaitEnd {
+pub(super) enum StartupOutcome {
     /// It has not ended.
     #[default]
     Open,
@@ -91,14 +91,14 @@ pub(super) enum WaitEnd {
     Stopping,
 }
 
-impl Gate {
+impl ReadinessTracker {
     /// Makes `/readyz` fail from now on.
     pub fn begin_shutdown(&self) {
-        self.stage.lock().end = WaitEnd::Stopping;
+        self.stage.lock().end = StartupOutcome::Stopping;
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stage.lock().end == WaitEnd::Stopping
+        self.stage.lock().end == StartupOutcome::Stopping
     }
 
     /// Computes the current readiness.
@@ -107,13 +107,14 @@ impl Gate {
     /// reports. A declared informer without a report is pending.
     pub(super) fn look(
         &self,
-        declared: Option<&DeclaredCells>,
-        cells: &[(CellKey, CellReport)],
+        declared: Option<&DeclaredInformers>,
+        cells: &[(InformerKey, InformerReport)],
         now: Timestamp,
-    ) -> Readiness {
+    ) -> ReadinessReport {
         let Some(declared) = declared else {
-            let end = if self.is_stopping() { WaitEnd::Stopping } else { WaitEnd::Open };
-            return Readiness { end, ..Readiness::default() };
+            let end =
+                if self.is_stopping() { StartupOutcome::Stopping } else { StartupOutcome::Open };
+            return ReadinessReport { end, ..ReadinessReport::default() };
         };
         let mut stage = self.stage.lock();
         let listed_at = *stage.listed_at.get_or_insert(now);
@@ -121,25 +122,29 @@ impl Gate {
             stage.first = Some(declared.cells.iter().cloned().collect());
         }
         let reports: HashMap<_, _> = cells.iter().map(|(key, report)| (key, report)).collect();
-        let mut readiness =
-            Readiness { listed: true, selecting: !declared.complete, ..Readiness::default() };
+        let mut readiness = ReadinessReport {
+            listed: true,
+            selecting: !declared.complete,
+            ..ReadinessReport::default()
+        };
         for key in &declared.cells {
-            let counts = |first: &HashSet<_>| stage.end != WaitEnd::Open || first.contains(key);
+            let counts =
+                |first: &HashSet<_>| stage.end != StartupOutcome::Open || first.contains(key);
             if stage.first.as_ref().is_none_or(counts) {
                 readiness.add(key, reports.get(key).copied(), now);
             }
         }
-        if stage.end == WaitEnd::Open {
+        if stage.end == StartupOutcome::Open {
             // Readiness does not wait for selectors that are added later.
             if stage.first.is_some() && readiness.pending == 0 {
-                stage.end = WaitEnd::Ready;
+                stage.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= LONGEST {
-                stage.end = WaitEnd::GaveUp;
+                stage.end = StartupOutcome::GaveUp;
             } else {
                 readiness.deadline = listed_at.checked_add(LONGEST).ok();
             }
         }
-        if stage.end != WaitEnd::Open {
+        if stage.end != StartupOutcome::Open {
             stage.first = None;
         }
         readiness.end = stage.end;
@@ -147,13 +152,13 @@ impl Gate {
     }
 }
 
-impl Readiness {
+impl ReadinessReport {
     /// Whether this replica must receive requests.
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.end, WaitEnd::Ready | WaitEnd::GaveUp)
+        matches!(self.end, StartupOutcome::Ready | StartupOutcome::GaveUp)
     }
 
-    fn add(&mut self, key: &CellKey, report: Option<&CellReport>, now: Timestamp) {
+    fn add(&mut self, key: &InformerKey, report: Option<&InformerReport>, now: Timestamp) {
         self.declared += 1;
         if let Some(report) = report
             && let Some(settled) = self.settled(report, now)
@@ -168,20 +173,21 @@ impl Readiness {
     }
 
     /// Returns the count for an informer whose first list is not awaited.
-    fn settled(&mut self, report: &CellReport, now: Timestamp) -> Option<&mut usize> {
-        if report.phase == Phase::Fenced {
+    fn settled(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
+        if report.phase == InformerPhase::Fenced {
             return Some(&mut self.refused);
         }
-        if report.warmed.is_some() || report.phase == Phase::Paused {
+        if report.warmed.is_some() || report.phase == InformerPhase::Paused {
             return Some(&mut self.synced);
         }
         let fault = report.fault.as_ref()?;
         let is_absent = matches!(
             fault.reason,
-            Reason::NotServed | Reason::NamespaceNotFound | Reason::NotListable
+            FaultReason::NotServed | FaultReason::NamespaceNotFound | FaultReason::NotListable
         );
         // While the informer tries another list method, the refusal of one method is not final.
-        let is_unsupported = fault.reason == Reason::Unsupported && report.phase == Phase::Failing;
+        let is_unsupported =
+            fault.reason == FaultReason::Unsupported && report.phase == InformerPhase::Failing;
         if fault.reason.refuses_identity() || is_absent || is_unsupported {
             return Some(&mut self.refused);
         }
@@ -189,10 +195,10 @@ impl Readiness {
     }
 }
 
-impl fmt::Display for Readiness {
+impl fmt::Display for ReadinessReport {
     /// Writes one line without names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.end == WaitEnd::Stopping {
+        if self.end == StartupOutcome::Stopping {
             f.write_str("not ready: shutting down")
         } else if self.is_ready() {
             f.write_str("ok")
@@ -206,7 +212,7 @@ impl fmt::Display for Readiness {
     }
 }
 
-fn pending(key: &CellKey, report: Option<&CellReport>) -> String {
+fn pending(key: &InformerKey, report: Option<&InformerReport>) -> String {
     let Some(report) = report else { return format!("{key}: not started") };
     match &report.fault {
         Some(fault) => format!("{key}: {:?}, {}", report.phase, fault.reason),
@@ -219,13 +225,13 @@ mod tests {
     use super::*;
     use crate::server::sample::{at, failing, key, listing, snapshot, synced};
 
-    fn all(cells: &[CellKey]) -> DeclaredCells {
-        DeclaredCells { cells: cells.to_vec(), complete: true }
+    fn all(cells: &[InformerKey]) -> DeclaredInformers {
+        DeclaredInformers { cells: cells.to_vec(), complete: true }
     }
 
     #[test]
     fn readiness_fails_until_the_profiles_are_listed() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let look = gate.look(None, &[], at(1_000));
         assert!(!look.is_ready());
         assert_eq!(look.to_string(), "not ready: profiles not listed yet");
@@ -237,7 +243,7 @@ mod tests {
 
     #[test]
     fn readiness_waits_for_a_declared_informer_that_has_not_started() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let declared = [key("pods", "a"), key("pods", "b")];
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = gate.look(Some(&all(&declared)), &cells, at(1_000));
@@ -248,15 +254,15 @@ mod tests {
 
     #[test]
     fn readiness_does_not_wait_for_refused_informers_or_for_a_minute_of_failures() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let names = ["a", "b", "c", "d"].map(|namespace| key("pods", namespace));
         let cells = |since| {
             let [a, b, c, d] = names.clone();
             [
                 snapshot(a, synced()),
-                snapshot(b, failing(Reason::Forbidden, 999)),
-                snapshot(c, failing(Reason::NotServed, 999)),
-                snapshot(d, failing(Reason::Unreachable, since)),
+                snapshot(b, failing(FaultReason::Forbidden, 999)),
+                snapshot(c, failing(FaultReason::NotServed, 999)),
+                snapshot(d, failing(FaultReason::Unreachable, since)),
             ]
         };
         let look = gate.look(Some(&all(&names)), &cells(941), at(1_000));
@@ -267,12 +273,12 @@ mod tests {
 
     #[test]
     fn a_refused_list_method_is_not_final_while_the_next_one_is_tried() {
-        let refused = failing(Reason::Unsupported, 999);
-        let trying = CellReport { phase: Phase::Listing, ..refused.clone() };
+        let refused = failing(FaultReason::Unsupported, 999);
+        let trying = InformerReport { phase: InformerPhase::Listing, ..refused.clone() };
         let declared = all(&[key("pods", "a")]);
         let [refused, trying] = [refused, trying].map(|report| {
             let cells = [snapshot(key("pods", "a"), report)];
-            Gate::default().look(Some(&declared), &cells, at(1_000))
+            ReadinessTracker::default().look(Some(&declared), &cells, at(1_000))
         });
         assert_eq!((refused.refused, refused.pending), (1, 0));
         assert_eq!((trying.refused, trying.pending), (0, 1));
@@ -280,7 +286,7 @@ mod tests {
 
     #[test]
     fn readiness_stays_until_the_shutdown() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let declared = [key("pods", "a")];
         let look = |report| {
             gate.look(Some(&all(&declared)), &[snapshot(key("pods", "a"), report)], at(1_000))
@@ -290,12 +296,12 @@ mod tests {
         assert_eq!((later.is_ready(), later.pending), (true, 1));
         gate.begin_shutdown();
         let last = look(synced());
-        assert_eq!((last.is_ready(), last.end), (false, WaitEnd::Stopping));
+        assert_eq!((last.is_ready(), last.end), (false, StartupOutcome::Stopping));
     }
 
     #[test]
     fn readiness_ignores_informers_that_are_added_later_or_removed() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
         // b was deleted with its profile, and c was added with another one.
@@ -305,21 +311,21 @@ mod tests {
 
     #[test]
     fn readiness_waits_ten_minutes_for_queued_informers() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let declared = all(&[key("pods", "a"), key("pods", "b")]);
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = |second| gate.look(Some(&declared), &cells, at(second));
         assert_eq!(look(1_000).deadline, Some(at(1_600)));
         assert!(!look(1_599).is_ready());
         let last = look(1_600);
-        assert_eq!((last.is_ready(), last.end, last.pending), (true, WaitEnd::GaveUp, 1));
-        assert_eq!(look(9_000).end, WaitEnd::GaveUp, "it stays ready");
+        assert_eq!((last.is_ready(), last.end, last.pending), (true, StartupOutcome::GaveUp, 1));
+        assert_eq!(look(9_000).end, StartupOutcome::GaveUp, "it stays ready");
     }
 
     #[test]
     fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
-        let gate = Gate::default();
-        let some = DeclaredCells { cells: vec![key("pods", "a")], complete: false };
+        let gate = ReadinessTracker::default();
+        let some = DeclaredInformers { cells: vec![key("pods", "a")], complete: false };
         let cells = [snapshot(key("pods", "a"), synced())];
         let look = gate.look(Some(&some), &cells, at(1_000));
         assert_eq!((look.is_ready(), look.pending), (false, 0));
@@ -329,10 +335,10 @@ mod tests {
 
     #[test]
     fn readiness_does_not_wait_for_a_selector_added_later() {
-        let gate = Gate::default();
+        let gate = ReadinessTracker::default();
         let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
         assert!(!gate.look(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready());
-        let later = DeclaredCells { cells: vec![a.clone(), b], complete: false };
+        let later = DeclaredInformers { cells: vec![a.clone(), b], complete: false };
         assert!(gate.look(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }

@@ -1,14 +1,14 @@
 //! `/readyz`: whether the informers have synced. With `?verbose` it lists the pending ones.
 
 use super::{
-    admin::{Admin, text},
-    readiness::{Readiness, WaitEnd},
+    admin::{AdminState, text},
+    readiness::{ReadinessReport, StartupOutcome},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use std::{fmt::Write as _, sync::Arc};
 use tokio::time::Instant;
 
-pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     let look = || {
         let declared = (admin.declared)();
         Arc::new(admin.gate.look(declared.as_ref(), &(admin.cells)(), (admin.now)()))
@@ -18,7 +18,8 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> Htt
     let mut readiness = admin.gate.answer.get(Instant::now(), |found| found.listed, look);
     // A shutdown must be visible before the cached response expires.
     if admin.gate.is_stopping() {
-        readiness = Arc::new(Readiness { end: WaitEnd::Stopping, ..(*readiness).clone() });
+        readiness =
+            Arc::new(ReadinessReport { end: StartupOutcome::Stopping, ..(*readiness).clone() });
     }
     let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !is_verbose(request.query_string()) {
@@ -30,9 +31,10 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<Admin>) -> Htt
 }
 
 /// `shows_names`: whether the response may contain the names of informers.
-fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> String {
+fn in_full(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
-    let Readiness { listed, declared, synced, refused, failing_long, pending, .. } = readiness;
+    let ReadinessReport { listed, declared, synced, refused, failing_long, pending, .. } =
+        readiness;
     let mut page = format!(
         "{} profiles listed\n\
          {} cells: {declared} declared, {synced} synced, {refused} refused, \
@@ -62,7 +64,7 @@ fn in_full(readiness: &Readiness, unlisted: &[String], shows_names: bool) -> Str
     if let Some(deadline) = readiness.deadline {
         let _written = writeln!(page, "    waiting until {deadline} at the longest");
     }
-    if readiness.end == WaitEnd::GaveUp {
+    if readiness.end == StartupOutcome::GaveUp {
         let _written = writeln!(page, "    waiting ended after 10 minutes, without some cells");
     }
     let _written = writeln!(page, "{readiness}");
@@ -103,7 +105,8 @@ mod tests {
         let declared = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&declared);
         let before = Arc::into_inner(admin(None)).unwrap();
-        let admin = Arc::new(Admin { declared: Box::new(move || shared.lock().clone()), ..before });
+        let admin =
+            Arc::new(AdminState { declared: Box::new(move || shared.lock().clone()), ..before });
         let probe = async || ask(&admin, "10.0.0.7:9", get("/readyz")).await.0;
         assert_eq!(probe().await, StatusCode::SERVICE_UNAVAILABLE);
         *declared.lock() = Some(all(Vec::new()));
@@ -114,7 +117,7 @@ mod tests {
     async fn namespaces_whose_profiles_are_not_listed_are_named() {
         let ready = Arc::into_inner(admin(Some(vec![key("pods", "a")]))).unwrap();
         let words = || vec!["cacheprofiles in namespace b: Forbidden: denied".to_owned()];
-        let admin = Arc::new(Admin { unlisted: Box::new(words), ..ready });
+        let admin = Arc::new(AdminState { unlisted: Box::new(words), ..ready });
         let (code, body) = ask(&admin, "127.0.0.1:9", get("/readyz?verbose")).await;
         assert_eq!(code, StatusCode::OK);
         let line =

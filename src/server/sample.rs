@@ -2,20 +2,21 @@
 //! 1,000.
 
 use super::{
-    admin::{Admin, Exposition, Scrapers, routes},
-    readiness::DeclaredCells,
+    admin::{AdminState, CachedExposition, MetricsAccess, routes},
+    readiness::DeclaredInformers,
 };
-use crate::metrics::{BuildInfo, Metrics};
+use crate::metrics::{BuildInfo, ProcessMetrics};
 use actix_web::{App, http::StatusCode, test, web};
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, Extent, GroupResource, ManagedFields, Projection, Reason, Resource, ResourceVersion,
+    FaultReason, GroupResource, InformerKey, InformerScope, ManagedFieldsPolicy, Projection,
+    Resource, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, ListMethod, Phase, Verb, Warmed},
-    store::Usage,
+    informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
+    store::StoreUsage,
 };
-use kubewarm_serve::Watchers;
+use kubewarm_serve::WatcherRegistry;
 use std::{sync::Arc, time::Duration};
 
 /// Addresses of peers on this host, and on other hosts.
@@ -26,26 +27,26 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-pub(super) fn key(resource: &str, namespace: &str) -> CellKey {
-    CellKey::all(
+pub(super) fn key(resource: &str, namespace: &str) -> InformerKey {
+    InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        Extent::Namespace(namespace.into()),
-        Projection::Full(ManagedFields::Drop),
+        InformerScope::Namespace(namespace.into()),
+        Projection::Full(ManagedFieldsPolicy::Drop),
     )
 }
 
-pub(super) fn snapshot(key: CellKey, report: CellReport) -> (CellKey, CellReport) {
-    (key, CellReport { usage: Usage { objects: 3, bytes: 4096 }, ..report })
+pub(super) fn snapshot(key: InformerKey, report: InformerReport) -> (InformerKey, InformerReport) {
+    (key, InformerReport { usage: StoreUsage { objects: 3, bytes: 4096 }, ..report })
 }
 
-pub(super) fn listing() -> CellReport {
-    CellReport { phase: Phase::Listing, ..CellReport::queued(at(900)) }
+pub(super) fn listing() -> InformerReport {
+    InformerReport { phase: InformerPhase::Listing, ..InformerReport::queued(at(900)) }
 }
 
-pub(super) fn synced() -> CellReport {
-    CellReport {
-        phase: Phase::Watching,
-        warmed: Some(Warmed {
+pub(super) fn synced() -> InformerReport {
+    InformerReport {
+        phase: InformerPhase::Watching,
+        warmed: Some(FirstSync {
             started: at(900),
             synced: at(902),
             took: Duration::from_secs(2),
@@ -58,10 +59,10 @@ pub(super) fn synced() -> CellReport {
 }
 
 /// A report that failed three times, last at second 999. The next attempt is at second 1,004.
-pub(super) fn failing(reason: Reason, since: i64) -> CellReport {
-    CellReport {
-        phase: Phase::Failing,
-        fault: Some(CellFault {
+pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
+    InformerReport {
+        phase: InformerPhase::Failing,
+        fault: Some(InformerFault {
             reason,
             verb: Verb::List,
             message: "no \"list\" for you".into(),
@@ -75,33 +76,33 @@ pub(super) fn failing(reason: Reason, since: i64) -> CellReport {
 }
 
 /// Declared informers that are complete.
-pub(super) fn all(cells: Vec<CellKey>) -> DeclaredCells {
-    DeclaredCells { cells, complete: true }
+pub(super) fn all(cells: Vec<InformerKey>) -> DeclaredInformers {
+    DeclaredInformers { cells, complete: true }
 }
 
 /// An admin server with two running informers, one synced and one in its first list. `declared` are
 /// the declared ones.
-pub(super) fn admin(declared: Option<Vec<CellKey>>) -> Arc<Admin> {
-    Arc::new(Admin {
-        metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
+    Arc::new(AdminState {
+        metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
         cells: Box::new(|| {
             vec![snapshot(key("pods", "a"), synced()), snapshot(key("pods", "b"), listing())]
         }),
         declared: Box::new(move || declared.clone().map(all)),
         unlisted: Box::new(Vec::new),
         gate: Arc::default(),
-        scrapers: Scrapers::Anybody,
+        scrapers: MetricsAccess::Anybody,
         set_log_filter: Box::new(|filter| {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),
-        watchers: Watchers::default(),
+        watchers: WatcherRegistry::default(),
         now: || at(1_000),
     })
 }
 
 /// Returns the response to `peer`.
 pub(super) async fn ask(
-    admin: &Arc<Admin>,
+    admin: &Arc<AdminState>,
     peer: &str,
     request: test::TestRequest,
 ) -> (StatusCode, String) {
@@ -110,8 +111,8 @@ pub(super) async fn ask(
 
 /// Returns the response of a server with a cached metrics response.
 pub(super) async fn ask_again(
-    admin: &Arc<Admin>,
-    exposition: &Arc<Exposition>,
+    admin: &Arc<AdminState>,
+    exposition: &Arc<CachedExposition>,
     peer: &str,
     request: test::TestRequest,
 ) -> (StatusCode, String) {

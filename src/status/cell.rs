@@ -1,12 +1,12 @@
 //! The state of one declared informer, as its profile's status counts it.
 
 use super::reasons::{ConditionReason, of_fault};
-use crate::access::CellAccess;
+use crate::access::InformerAccess;
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::model::{CellKey, Declared, OnAccessLost, Reason};
+use kubewarm_api::model::{AccessLossPolicy, DeclaredProfile, FaultReason, InformerKey};
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, Phase, Verb},
-    store::Usage,
+    informer::{InformerFault, InformerPhase, InformerReport, Verb},
+    store::StoreUsage,
 };
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
@@ -18,14 +18,14 @@ const BLINK: SignedDuration = SignedDuration::from_secs(5);
 /// Input about one declared informer. The default is an informer that does not run and is not
 /// checked.
 #[derive(Clone, Debug, Default)]
-pub struct CellView {
+pub struct InformerView {
     /// Snapshot of the running informer; `None` if it does not run.
-    pub report: Option<CellReport>,
+    pub report: Option<InformerReport>,
     /// Its permission state; `None` if it is not checked.
-    pub access: Option<CellAccess>,
+    pub access: Option<InformerAccess>,
 }
 
-impl CellView {
+impl InformerView {
     /// Keeps only the permission state, for an informer that runs for other profiles alone.
     pub(super) fn of_others(self) -> Self {
         Self { report: None, ..self }
@@ -35,17 +35,17 @@ impl CellView {
     ///
     /// All bytes of the store count. Objects count only if the policy serves them after access was
     /// lost.
-    pub(super) fn usage(&self, policy: OnAccessLost) -> Usage {
-        let Some(report) = &self.report else { return Usage::default() };
+    pub(super) fn usage(&self, policy: AccessLossPolicy) -> StoreUsage {
+        let Some(report) = &self.report else { return StoreUsage::default() };
         let is_withheld = report.lost.is_some() && !report.serves(policy);
         let objects = if is_withheld { 0 } else { report.usage.objects };
-        Usage { objects, ..report.usage }
+        StoreUsage { objects, ..report.usage }
     }
 }
 
 /// All clocks, read once for the computation of all statuses.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct ClockReading {
     /// Wall clock, for timestamps in the status.
     pub wall: Timestamp,
     /// Monotonic clock, for ages.
@@ -55,7 +55,7 @@ pub struct Clock {
 
 /// The state in which an informer is counted. An informer has the first one that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum CellState {
+pub(super) enum InformerState {
     /// A limit stops it.
     Limited,
     /// The API server refuses its requests with HTTP 401 or 403.
@@ -75,7 +75,7 @@ pub(super) enum CellState {
 
 /// Why a synced informer is stale, the most severe reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Staleness {
+pub(super) enum StalenessReason {
     /// The API server does not answer, or only with errors.
     Unreachable,
     /// The watch has sent nothing for longer than `maxStaleness`.
@@ -92,46 +92,52 @@ pub(super) enum Staleness {
 
 /// A declared informer with its computed state.
 #[derive(Debug)]
-pub(super) struct Cell<'a> {
-    pub(super) key: &'a CellKey,
-    pub(super) view: CellView,
-    pub(super) state: CellState,
-    pub(super) staleness: Option<Staleness>,
+pub(super) struct ObservedInformer<'a> {
+    pub(super) key: &'a InformerKey,
+    pub(super) view: InformerView,
+    pub(super) state: InformerState,
+    pub(super) staleness: Option<StalenessReason>,
     serves: bool,
 }
 
-impl<'a> Cell<'a> {
-    pub(super) fn new(key: &'a CellKey, view: CellView, profile: &Declared, clock: Clock) -> Self {
+impl<'a> ObservedInformer<'a> {
+    pub(super) fn new(
+        key: &'a InformerKey,
+        view: InformerView,
+        profile: &DeclaredProfile,
+        clock: ClockReading,
+    ) -> Self {
         let report = view.report.as_ref();
         let serves = report.is_some_and(|report| report.serves(profile.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
             .and_then(|report| staleness(report, profile.max_staleness, clock));
-        let state = report.map_or(CellState::Syncing, |report| state(report, serves, staleness));
+        let state =
+            report.map_or(InformerState::Syncing, |report| state(report, serves, staleness));
         Self { key, view, state, staleness, serves }
     }
 
     /// An informer that a limit stops for this profile. Another profile may still run it, and its
     /// access is still checked.
-    pub(super) fn stopped(key: &'a CellKey, view: CellView) -> Self {
+    pub(super) fn stopped(key: &'a InformerKey, view: InformerView) -> Self {
         Self {
             key,
             view: view.of_others(),
-            state: CellState::Limited,
+            state: InformerState::Limited,
             staleness: None,
             serves: false,
         }
     }
 
-    pub(super) fn report(&self) -> Option<&CellReport> {
+    pub(super) fn report(&self) -> Option<&InformerReport> {
         self.view.report.as_ref()
     }
 
-    pub(super) fn access(&self) -> Option<&CellAccess> {
+    pub(super) fn access(&self) -> Option<&InformerAccess> {
         self.view.access.as_ref()
     }
 
-    pub(super) fn fault(&self) -> Option<&CellFault> {
+    pub(super) fn fault(&self) -> Option<&InformerFault> {
         self.report().and_then(|report| report.fault.as_ref())
     }
 
@@ -148,9 +154,9 @@ impl<'a> Cell<'a> {
 
 /// Groups the informers by `key` and leaves out those without a key.
 pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
-    cells: impl IntoIterator<Item = &'c Cell<'a>>,
-    key: impl Fn(&'c Cell<'a>) -> Option<K>,
-) -> BTreeMap<K, Vec<&'c Cell<'a>>> {
+    cells: impl IntoIterator<Item = &'c ObservedInformer<'a>>,
+    key: impl Fn(&'c ObservedInformer<'a>) -> Option<K>,
+) -> BTreeMap<K, Vec<&'c ObservedInformer<'a>>> {
     let mut groups: BTreeMap<K, Vec<_>> = BTreeMap::new();
     for cell in cells {
         if let Some(key) = key(cell) {
@@ -160,7 +166,7 @@ pub(super) fn grouped<'c, 'a: 'c, K: Ord>(
     groups
 }
 
-impl Staleness {
+impl StalenessReason {
     pub(super) const fn reason(self) -> ConditionReason {
         match self {
             Self::Unreachable => ConditionReason::ServerUnreachable,
@@ -171,22 +177,30 @@ impl Staleness {
     }
 }
 
-fn state(report: &CellReport, serves: bool, staleness: Option<Staleness>) -> CellState {
+fn state(
+    report: &InformerReport,
+    serves: bool,
+    staleness: Option<StalenessReason>,
+) -> InformerState {
     let fault = report.fault.as_ref();
     if let Some(state) = fault.and_then(|fault| of_fault(fault.reason).state) {
         return state;
     }
     match (serves, staleness, fault) {
-        (_, _, None) if report.phase == Phase::Fenced => CellState::Forbidden,
-        (false, _, Some(_)) => CellState::Failing,
-        (false, _, None) => CellState::Syncing,
-        (true, Some(_), _) => CellState::Stale,
-        (true, None, _) => CellState::Synced,
+        (_, _, None) if report.phase == InformerPhase::Fenced => InformerState::Forbidden,
+        (false, _, Some(_)) => InformerState::Failing,
+        (false, _, None) => InformerState::Syncing,
+        (true, Some(_), _) => InformerState::Stale,
+        (true, None, _) => InformerState::Synced,
     }
 }
 
 /// Returns why a synced informer is stale, or `None` if it is fresh.
-fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Option<Staleness> {
+fn staleness(
+    report: &InformerReport,
+    max_staleness: Duration,
+    clock: ClockReading,
+) -> Option<StalenessReason> {
     let within = report
         .current_at
         .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
@@ -195,25 +209,30 @@ fn staleness(report: &CellReport, max_staleness: Duration, clock: Clock) -> Opti
         // A successful request clears the fault, so an informer with an open watch has none.
         // The probe of a silent watch starts shortly before `maxStaleness`, so until then it is
         // fresh.
-        (Phase::Watching, _) | (Phase::Silent, None) => (!within).then_some(Staleness::Silent),
-        (Phase::Paused, _) => Some(Staleness::Paused),
-        (Phase::Fenced, _) => Some(Staleness::Fenced),
-        (Phase::Relisting, Some(fault)) => Some(failed(fault, Staleness::Relisting)),
-        (Phase::Relisting | Phase::Queued | Phase::Listing, _) => Some(Staleness::Relisting),
-        (Phase::Silent | Phase::Reconnecting | Phase::Failing, Some(fault)) => {
-            (!blink(fault.since)).then(|| failed(fault, Staleness::Reconnecting))
+        (InformerPhase::Watching, _) | (InformerPhase::Silent, None) => {
+            (!within).then_some(StalenessReason::Silent)
         }
-        (Phase::Reconnecting | Phase::Failing, None) => {
-            (!blink(report.since)).then_some(Staleness::Reconnecting)
+        (InformerPhase::Paused, _) => Some(StalenessReason::Paused),
+        (InformerPhase::Fenced, _) => Some(StalenessReason::Fenced),
+        (InformerPhase::Relisting, Some(fault)) => Some(failed(fault, StalenessReason::Relisting)),
+        (InformerPhase::Relisting | InformerPhase::Queued | InformerPhase::Listing, _) => {
+            Some(StalenessReason::Relisting)
+        }
+        (
+            InformerPhase::Silent | InformerPhase::Reconnecting | InformerPhase::Failing,
+            Some(fault),
+        ) => (!blink(fault.since)).then(|| failed(fault, StalenessReason::Reconnecting)),
+        (InformerPhase::Reconnecting | InformerPhase::Failing, None) => {
+            (!blink(report.since)).then_some(StalenessReason::Reconnecting)
         }
     }
 }
 
-fn failed(fault: &CellFault, otherwise: Staleness) -> Staleness {
-    if fault.reason == Reason::TimedOut && fault.verb == Verb::Watch {
-        Staleness::Silent
+fn failed(fault: &InformerFault, otherwise: StalenessReason) -> StalenessReason {
+    if fault.reason == FaultReason::TimedOut && fault.verb == Verb::Watch {
+        StalenessReason::Silent
     } else if of_fault(fault.reason).is_outage {
-        Staleness::Unreachable
+        StalenessReason::Unreachable
     } else {
         otherwise
     }

@@ -4,24 +4,24 @@ use super::{
     permissions,
     reasons::ConditionReason,
     sentence,
-    target::{Target, lacks_permission},
+    target::{ObservedTarget, lacks_permission},
     trouble::rbac_command,
-    verdict::{Verdict, rollup},
+    verdict::{ConditionUpdate, rollup},
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AuthorCheck, Declared, DeclaredTarget, Mode},
+    model::{AccountPolicyState, DeclaredProfile, DeclaredTarget, ProfileMode},
     v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
 use std::{fmt::Write as _, time::Duration};
 
 /// Computes each of [`CONDITION_TYPES`].
 pub(super) fn conditions(
-    declared: &Declared,
-    targets: &[Target<'_>],
+    declared: &DeclaredProfile,
+    targets: &[ObservedTarget<'_>],
     (access, costs): (Option<&AccessStatus>, Option<String>),
     (time_to_warm, since_accepted): (Option<Duration>, Duration),
-) -> impl Iterator<Item = (&'static str, Verdict)> {
+) -> impl Iterator<Item = (&'static str, ConditionUpdate)> {
     let accepted = accepted(declared, targets, access);
     let authorized = authorized(targets);
     let warm = warm(targets);
@@ -37,8 +37,10 @@ pub(super) fn conditions(
         (healthy, ConditionReason::Measuring),
     );
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
-        (Mode::Plan, Some(_)) => Verdict::new(None, ConditionReason::Warming, "nothing is warmed"),
-        (Mode::Plan | Mode::Active | Mode::Paused, set) => {
+        (ProfileMode::Plan, Some(_)) => {
+            ConditionUpdate::new(None, ConditionReason::Warming, "nothing is warmed")
+        }
+        (ProfileMode::Plan | ProfileMode::Active | ProfileMode::Paused, set) => {
             deadline_met(set, time_to_warm, since_accepted)
         }
     };
@@ -53,13 +55,13 @@ pub(super) fn conditions(
 /// Optional targets never change the result; the message lists their problems. A profile without
 /// targets runs nothing: the result is unknown, with the reason `unknown`.
 fn sum(
-    targets: &[Target<'_>],
+    targets: &[ObservedTarget<'_>],
     condition: &str,
-    of: for<'t> fn(&'t Target<'_>) -> &'t Verdict,
+    of: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
     (healthy, unknown): ((ConditionReason, String), ConditionReason),
-) -> Verdict {
+) -> ConditionUpdate {
     if targets.is_empty() {
-        return Verdict::new(None, unknown, "nothing runs; see Accepted");
+        return ConditionUpdate::new(None, unknown, "nothing runs; see Accepted");
     }
     let (required, optional): (Vec<_>, Vec<_>) =
         targets.iter().partition(|target| target.is_required());
@@ -69,11 +71,11 @@ fn sum(
         let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
         parts.insert(0, healthy.1);
-        Verdict::new(Some(true), healthy.0, sentence::few(&parts, "optional targets"))
+        ConditionUpdate::new(Some(true), healthy.0, sentence::few(&parts, "optional targets"))
     })
 }
 
-fn required(targets: &[Target<'_>]) -> String {
+fn required(targets: &[ObservedTarget<'_>]) -> String {
     match targets.iter().filter(|target| target.is_required()).count() {
         0 => "no target is required".to_owned(),
         1 => "the required target".to_owned(),
@@ -82,7 +84,7 @@ fn required(targets: &[Target<'_>]) -> String {
 }
 
 /// Whether `access` lacks needed manifests because they exceed the maximum size of a status.
-fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
+fn lacks_manifests(declared: &DeclaredProfile, access: &AccessStatus) -> bool {
     let mut cells = declared.targets.iter().flat_map(DeclaredTarget::all_cells);
     cells.any(|cell| {
         let manifests =
@@ -91,14 +93,18 @@ fn lacks_manifests(declared: &Declared, access: &AccessStatus) -> bool {
     })
 }
 
-fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessStatus>) -> Verdict {
+fn accepted(
+    declared: &DeclaredProfile,
+    targets: &[ObservedTarget<'_>],
+    access: Option<&AccessStatus>,
+) -> ConditionUpdate {
     if let Some(refusal) = &declared.refused {
         let runs = match targets {
             [] => "nothing is watched or served until that is corrected",
             _ => "the last valid generation keeps serving",
         };
         let text = format!("{}; {runs}", refusal.message);
-        return Verdict::new(Some(false), refusal.reason.into(), text);
+        return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
     let mut healthy = format!("{} resolved", required(targets));
     if access.is_some_and(|access| lacks_manifests(declared, access)) {
@@ -119,7 +125,7 @@ fn accepted(declared: &Declared, targets: &[Target<'_>], access: Option<&AccessS
     )
 }
 
-fn authorized(targets: &[Target<'_>]) -> Verdict {
+fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     let mut parts = vec![format!("everything of {} may be listed and watched", required(targets))];
     for target in targets.iter().filter(|target| target.is_required()) {
         parts.extend(permissions::asides(&target.all_cells().collect::<Vec<_>>()));
@@ -130,14 +136,14 @@ fn authorized(targets: &[Target<'_>]) -> Verdict {
 
 /// Text for a profile whose author's permission to use the account is not enforced by an admission
 /// policy.
-fn unguarded(account: &str, authors: AuthorCheck) -> String {
+fn unguarded(account: &str, authors: AccountPolicyState) -> String {
     match authors {
-        AuthorCheck::Enforced => String::new(),
-        AuthorCheck::Missing => format!(
+        AccountPolicyState::Enforced => String::new(),
+        AccountPolicyState::Missing => format!(
             "; nothing holds its authors to what they may do as ServiceAccount {account:?}: \
              apply the ValidatingAdmissionPolicy kubewarm-accounts (deploy/account-policy.yaml)"
         ),
-        AuthorCheck::Unknown => {
+        AccountPolicyState::Unknown => {
             "; whether the ValidatingAdmissionPolicy kubewarm-accounts holds its \
              authors to what they may do is not known, kubewarm needs get on it and its binding"
                 .to_owned()
@@ -145,7 +151,7 @@ fn unguarded(account: &str, authors: AuthorCheck) -> String {
     }
 }
 
-fn warm(targets: &[Target<'_>]) -> Verdict {
+fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
     // A selector that matches nothing is warm. The message must state that.
     let empty = targets
         .iter()
@@ -162,25 +168,25 @@ fn warm(targets: &[Target<'_>]) -> Verdict {
 }
 
 fn ready(
-    declared: &Declared,
-    targets: &[Target<'_>],
+    declared: &DeclaredProfile,
+    targets: &[ObservedTarget<'_>],
     costs: Option<String>,
-    [accepted, warm, fresh, within_limits]: [&Verdict; 4],
-) -> Verdict {
-    let not = |reason, text: String| Verdict::new(Some(false), reason, text);
+    [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
+) -> ConditionUpdate {
+    let not = |reason, text: String| ConditionUpdate::new(Some(false), reason, text);
     // What the author asked for is no failure.
-    let wanted = |reason, text: String| Verdict::new(None, reason, text);
+    let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
     // These two mend by themselves, without an edit.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }
-    if declared.mode == Mode::Plan {
+    if declared.mode == ProfileMode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: looking at what it would cost".to_owned());
         return wanted(ConditionReason::Plan, text);
     }
-    if declared.mode == Mode::Paused {
+    if declared.mode == ProfileMode::Paused {
         let text = "paused: what is there is served, no watch is open; set spec.mode to Active";
         return wanted(ConditionReason::Paused, text.to_owned());
     }
@@ -203,10 +209,12 @@ fn ready(
     }
     match (warm.status, fresh.status) {
         (Some(false), _) => not(ConditionReason::TargetsNotWarm, warm.message.clone()),
-        (None, _) => Verdict::new(None, ConditionReason::Pending, warm.message.clone()),
+        (None, _) => ConditionUpdate::new(None, ConditionReason::Pending, warm.message.clone()),
         (Some(true), Some(false)) => not(ConditionReason::Stale, fresh.message.clone()),
-        (Some(true), None) => Verdict::new(None, ConditionReason::Pending, fresh.message.clone()),
-        (Some(true), Some(true)) => Verdict::new(
+        (Some(true), None) => {
+            ConditionUpdate::new(None, ConditionReason::Pending, fresh.message.clone())
+        }
+        (Some(true), Some(true)) => ConditionUpdate::new(
             Some(true),
             ConditionReason::Ready,
             format!("{} warm and fresh", required(targets)),
@@ -218,9 +226,9 @@ fn deadline_met(
     deadline: Option<Duration>,
     time_to_warm: Option<Duration>,
     since_accepted: Duration,
-) -> Verdict {
+) -> ConditionUpdate {
     let Some(deadline) = deadline else {
-        return Verdict::new(
+        return ConditionUpdate::new(
             None,
             ConditionReason::NoDeadline,
             "spec.warmup.deadlineSeconds is not set",
@@ -230,7 +238,7 @@ fn deadline_met(
     match time_to_warm {
         Some(took) if took <= deadline => {
             let text = format!("warm after {:.1} s, deadline {seconds} s", took.as_secs_f64());
-            Verdict::new(Some(true), ConditionReason::DeadlineMet, text)
+            ConditionUpdate::new(Some(true), ConditionReason::DeadlineMet, text)
         }
         Some(took) => {
             let text = format!(
@@ -238,18 +246,24 @@ fn deadline_met(
                  the slowest",
                 took.as_secs_f64()
             );
-            Verdict::new(Some(false), ConditionReason::DeadlineMissed, text)
+            ConditionUpdate::new(Some(false), ConditionReason::DeadlineMissed, text)
         }
-        None if since_accepted > deadline => Verdict::new(
+        None if since_accepted > deadline => ConditionUpdate::new(
             Some(false),
             ConditionReason::DeadlineMissed,
             format!("not warm after {seconds} s; see Warm for what is missing"),
         ),
-        None => Verdict::new(None, ConditionReason::Warming, format!("deadline {seconds} s")),
+        None => {
+            ConditionUpdate::new(None, ConditionReason::Warming, format!("deadline {seconds} s"))
+        }
     }
 }
 
-fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> Verdict {
+fn stalled(
+    declared: &DeclaredProfile,
+    targets: &[ObservedTarget<'_>],
+    accepted: &ConditionUpdate,
+) -> ConditionUpdate {
     let of_targets = targets
         .iter()
         .filter(|target| target.is_required())
@@ -259,10 +273,12 @@ fn stalled(declared: &Declared, targets: &[Target<'_>], accepted: &Verdict) -> V
     match (needs_author, accepted.status) {
         (Some(refusal), _) => {
             let text = format!("only an edit of the profile helps: {}", accepted.message);
-            Verdict::new(Some(true), refusal.reason.into(), text)
+            ConditionUpdate::new(Some(true), refusal.reason.into(), text)
         }
-        (None, None) => Verdict::new(None, ConditionReason::Discovering, accepted.message.clone()),
-        (None, Some(_)) => Verdict::new(
+        (None, None) => {
+            ConditionUpdate::new(None, ConditionReason::Discovering, accepted.message.clone())
+        }
+        (None, Some(_)) => ConditionUpdate::new(
             Some(false),
             ConditionReason::NotStalled,
             "nothing that only the author can change",

@@ -36,7 +36,7 @@ const WAS_OTHER: &str = "what was held was not what the API server has at that v
                          it was listed anew";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct ProfileEvent {
     pub profile: ProfileRef,
     /// `metadata.uid` of the profile.
     pub uid: Arc<str>,
@@ -51,9 +51,9 @@ pub struct Notice {
 
 /// When each reason and target of one profile was last sent. Holds at most [`MAX_EVENTS`] entries.
 #[derive(Debug, Default)]
-pub(super) struct Notices(HashMap<(&'static str, String), Instant>);
+pub(super) struct EventHistory(HashMap<(&'static str, String), Instant>);
 
-impl Notices {
+impl EventHistory {
     /// Returns the Events for the change from `old` to `new`, without repetitions within 10
     /// minutes.
     ///
@@ -66,11 +66,11 @@ impl Notices {
         old: Option<&CacheProfileStatus>,
         new: &CacheProfileStatus,
         now: Instant,
-    ) -> Vec<Notice> {
+    ) -> Vec<ProfileEvent> {
         let mut notices = changes(profile, uid, old, new);
         let Self(sent) = self;
         sent.retain(|_, at| now.saturating_duration_since(*at) < QUIET);
-        notices.retain(|Notice { reason, target, .. }| {
+        notices.retain(|ProfileEvent { reason, target, .. }| {
             let key = (*reason, target.clone());
             let is_new = !sent.contains_key(&key) && sent.len() < MAX_EVENTS;
             if is_new {
@@ -88,8 +88,8 @@ pub(super) fn changes(
     uid: &Arc<str>,
     old: Option<&CacheProfileStatus>,
     new: &CacheProfileStatus,
-) -> Vec<Notice> {
-    let notice = |(type_, reason), target: &str, note: &str| Notice {
+) -> Vec<ProfileEvent> {
+    let notice = |(type_, reason), target: &str, note: &str| ProfileEvent {
         profile: profile.clone(),
         uid: Arc::clone(uid),
         target: target.to_owned(),
@@ -122,14 +122,14 @@ pub(super) fn changes(
 }
 
 /// `type` and `reason` of an Event.
-type EventLabel = (&'static str, &'static str);
+type EventTypeAndReason = (&'static str, &'static str);
 
 /// Returns the Events for changed conditions of these `types`, each with the condition's message.
 fn steps<'a>(
     types: &'static [&str],
     old: &'a [Condition],
     new: &'a [Condition],
-) -> impl Iterator<Item = (EventLabel, &'a str)> {
+) -> impl Iterator<Item = (EventTypeAndReason, &'a str)> {
     let new = new.iter().filter(|is| types.contains(&&*is.type_));
     new.filter_map(|is| {
         let was = old.iter().find(|was| was.type_ == is.type_);
@@ -138,7 +138,7 @@ fn steps<'a>(
 }
 
 /// Returns the Event for one changed condition. A missing condition counts as `Unknown`.
-fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
+fn step(was: Option<&Condition>, is: &Condition) -> Option<EventTypeAndReason> {
     let (was, old_reason) = was.map_or(("Unknown", ""), |was| (&*was.status, &*was.reason));
     match (&*is.type_, was, &*is.status) {
         ("Ready", "False" | "Unknown", "True") => Some((NORMAL, READY)),
@@ -152,7 +152,7 @@ fn step(was: Option<&Condition>, is: &Condition) -> Option<EventLabel> {
 }
 
 /// Returns the Event for a condition whose reason changed.
-fn turn(was: &str, is: &Condition) -> Option<EventLabel> {
+fn turn(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
     let of = |reason: &str| events(&is.type_, reason);
     match (of(was), of(&is.reason)) {
         (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),

@@ -1,10 +1,10 @@
 //! Converts sizes, counts and latencies to the units of the status.
 
 use super::{
-    cell::{Cell, CellState},
+    cell::{InformerState, ObservedInformer},
     trouble::rbac_command,
 };
-use crate::forecast::Forecast;
+use crate::forecast::ProfileForecast;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewarm_api::{
@@ -13,7 +13,7 @@ use kubewarm_api::{
         InformerCounts, LatencyStatus, PlanCertainty, PlanStatus, QuantilesStatus, RelistStatus,
     },
 };
-use kubewarm_cache::informer::{CellReport, Quantiles};
+use kubewarm_cache::informer::{InformerReport, LatencyQuantiles};
 use std::{fmt::Write as _, time::Duration};
 
 /// Removes the fraction of a second, because the API server does not store it.
@@ -36,7 +36,7 @@ pub(super) fn small(number: usize) -> i32 {
 
 /// The cost of a planned profile. Numbers that are equal to `known` ones, of the same generation, keep the time
 /// of their first measurement.
-pub(super) fn plan(forecast: &Forecast, known: Option<&PlanStatus>) -> PlanStatus {
+pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
     match timed {
@@ -49,7 +49,7 @@ pub(super) fn plan(forecast: &Forecast, known: Option<&PlanStatus>) -> PlanStatu
 /// A `plan` without a certainty counts as a lower bound.
 pub(super) fn costs(
     plan: &PlanStatus,
-    forecast: Option<&Forecast>,
+    forecast: Option<&ProfileForecast>,
     profile: &ProfileRef,
 ) -> String {
     let PlanStatus {
@@ -91,30 +91,30 @@ pub(super) fn costs(
 }
 
 /// Counts each informer in exactly one state.
-pub(super) fn informers(cells: &[Cell<'_>]) -> InformerCounts {
-    let of = |state: CellState| small(cells.iter().filter(|cell| cell.state == state).count());
+pub(super) fn informers(cells: &[ObservedInformer<'_>]) -> InformerCounts {
+    let of = |state: InformerState| small(cells.iter().filter(|cell| cell.state == state).count());
     InformerCounts {
         total: small(cells.len()),
-        synced: of(CellState::Synced),
-        syncing: of(CellState::Syncing),
-        stale: of(CellState::Stale),
-        forbidden: of(CellState::Forbidden),
-        missing: of(CellState::Missing),
-        limited: of(CellState::Limited),
-        failing: of(CellState::Failing),
+        synced: of(InformerState::Synced),
+        syncing: of(InformerState::Syncing),
+        stale: of(InformerState::Stale),
+        forbidden: of(InformerState::Forbidden),
+        missing: of(InformerState::Missing),
+        limited: of(InformerState::Limited),
+        failing: of(InformerState::Failing),
     }
 }
 
 /// Returns the maximum of each quantile over all informers, or `None` if nothing was measured.
-pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
-    let largest = |of: fn(&CellReport) -> Option<Quantiles>| {
+pub(super) fn latency(cells: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
+    let largest = |of: fn(&InformerReport) -> Option<LatencyQuantiles>| {
         cells
             .iter()
-            .filter_map(Cell::report)
+            .filter_map(ObservedInformer::report)
             .filter_map(of)
-            .reduce(|a, b| Quantiles { p50: a.p50.max(b.p50), p99: a.p99.max(b.p99) })
+            .reduce(|a, b| LatencyQuantiles { p50: a.p50.max(b.p50), p99: a.p99.max(b.p99) })
     };
-    let quantiles = |found: Quantiles| QuantilesStatus {
+    let quantiles = |found: LatencyQuantiles| QuantilesStatus {
         p50: i32::try_from(millis(found.p50)).unwrap_or(i32::MAX),
         p99: i32::try_from(millis(found.p99)).unwrap_or(i32::MAX),
     };
@@ -127,7 +127,7 @@ pub(super) fn latency(cells: &[Cell<'_>]) -> Option<LatencyStatus> {
 }
 
 /// The most recent relist of any informer.
-pub(super) fn last_relist(cells: &[Cell<'_>]) -> Option<RelistStatus> {
+pub(super) fn last_relist(cells: &[ObservedInformer<'_>]) -> Option<RelistStatus> {
     let relists = cells.iter().filter_map(|cell| cell.report()?.last_relist);
     relists.max_by_key(|relist| relist.at).map(|relist| RelistStatus {
         time: seconds(relist.at),

@@ -1,22 +1,24 @@
 //! The condition `WithinLimits`: which limit a target exceeds, and which limit would be enough.
 
 use super::{
-    cell::{Cell, Clock},
+    cell::{ClockReading, ObservedInformer},
     reasons::ConditionReason,
-    trouble::Voice,
-    verdict::Verdict,
+    trouble::MessageContext,
+    verdict::ConditionUpdate,
 };
 use jiff::{SignedDuration, Timestamp};
-use kubewarm_api::model::{Bound, DeclaredTarget, Limited, Limits, Measure, Overrun};
+use kubewarm_api::model::{
+    DeclaredTarget, LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits,
+};
 
 /// Computes the condition. `warm` is the target's condition `Warm`, and `cells` are its informers.
 pub(super) fn within_limits(
     declared: &DeclaredTarget,
-    limits: Limits,
-    (warm, cells): (&Verdict, &[&Cell<'_>]),
-    clock: Clock,
-    voice: Voice<'_>,
-) -> Verdict {
+    limits: ProfileLimits,
+    (warm, cells): (&ConditionUpdate, &[&ObservedInformer<'_>]),
+    clock: ClockReading,
+    voice: MessageContext<'_>,
+) -> ConditionUpdate {
     if let Some(limited) = &declared.limited {
         let reason = limited.overrun.measure.into();
         return voice.verdict(Some(false), reason, &exceeded(limited, clock));
@@ -46,7 +48,7 @@ pub(super) fn within_limits(
 }
 
 /// Describes the exceeded limit, a sufficient limit, and the time of the next retry.
-pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
+pub(super) fn exceeded(limited: &LimitedTarget, clock: ClockReading) -> String {
     let overrun = &limited.overrun;
     let again = match retry(limited, clock) {
         Some(time) => format!("tried again at {time}, and at every edit"),
@@ -57,57 +59,57 @@ pub(super) fn exceeded(limited: &Limited, clock: Clock) -> String {
 }
 
 /// The time of the next retry; `None` while a retry is in progress.
-pub(super) fn retry(limited: &Limited, clock: Clock) -> Option<Timestamp> {
+pub(super) fn retry(limited: &LimitedTarget, clock: ClockReading) -> Option<Timestamp> {
     let left = (clock.process_start + limited.retry_at?).saturating_duration_since(clock.mono);
     let left = SignedDuration::try_from(left).ok()?;
     Timestamp::from_second(clock.wall.checked_add(left).ok()?.as_second()).ok()
 }
 
-fn field(measure: Measure) -> &'static str {
+fn field(measure: LimitKind) -> &'static str {
     match measure {
-        Measure::Objects => "spec.limits.maxObjects",
-        Measure::Memory => "spec.limits.maxMemory",
+        LimitKind::Objects => "spec.limits.maxObjects",
+        LimitKind::Memory => "spec.limits.maxMemory",
     }
 }
 
-fn allowed(overrun: &Overrun) -> String {
-    let Overrun { bound, measure, limit, others, .. } = *overrun;
+fn allowed(overrun: &LimitOverrun) -> String {
+    let LimitOverrun { bound, measure, limit, others, .. } = *overrun;
     let (limit, others) = (measure.amount(limit), measure.amount(others));
     match bound {
-        Bound::Profile => format!(
+        LimitScope::Profile => format!(
             "{} allows the whole profile {limit}, of which its other targets hold {others}",
             field(measure)
         ),
-        Bound::Namespace => format!(
+        LimitScope::Namespace => format!(
             "the profiles of one namespace may take {limit} together (--namespace-share of the memory \
              for stores), of which others here, informers and statuses hold {others}"
         ),
         // The numbers of the process limit include other tenants, so the message omits them.
-        Bound::Process => "the operator is at its memory limit".to_owned(),
+        LimitScope::Process => "the operator is at its memory limit".to_owned(),
     }
 }
 
-fn enough(overrun: &Overrun) -> String {
-    let Overrun { bound, measure, reached, others, expected, objects, .. } = *overrun;
+fn enough(overrun: &LimitOverrun) -> String {
+    let LimitOverrun { bound, measure, reached, others, expected, objects, .. } = *overrun;
     let next = match bound {
-        Bound::Profile => {
+        LimitScope::Profile => {
             format!("raise {}, select fewer objects, or hold metadata only", field(measure))
         }
-        Bound::Namespace | Bound::Process => {
+        LimitScope::Namespace | LimitScope::Process => {
             "select fewer objects, hold metadata only, or ask the operator's administrator for more"
                 .to_owned()
         }
     };
-    if bound == Bound::Process {
+    if bound == LimitScope::Process {
         return next;
     }
     // The expected total, if the API server reports how many objects remain.
     let whole = expected.map(|expected| expected.max(objects)).map(|expected| match measure {
-        Measure::Objects => expected,
+        LimitKind::Objects => expected,
         // `reached` includes the namespaces of the target's selector, whose memory does not grow
         // with the list.
-        Measure::Memory if expected == objects => reached,
-        Measure::Memory => {
+        LimitKind::Memory if expected == objects => reached,
+        LimitKind::Memory => {
             let each = u128::from(reached) / u128::from(objects.max(1));
             u64::try_from(each.saturating_mul(expected.into())).unwrap_or(u64::MAX)
         }
@@ -127,8 +129,8 @@ mod tests {
     use crate::status::tests::fixtures::World;
     use std::time::Duration;
 
-    fn overrun(bound: Bound, measure: Measure) -> Overrun {
-        Overrun {
+    fn overrun(bound: LimitScope, measure: LimitKind) -> LimitOverrun {
+        LimitOverrun {
             bound,
             measure,
             limit: 10_000,
@@ -139,36 +141,36 @@ mod tests {
         }
     }
 
-    fn exceeded_text(overrun: Overrun, retry_at: Option<Duration>) -> String {
-        let limited = Limited { overrun, retry_at };
+    fn exceeded_text(overrun: LimitOverrun, retry_at: Option<Duration>) -> String {
+        let limited = LimitedTarget { overrun, retry_at };
         exceeded(&limited, World::new().clock)
     }
 
     #[test]
     fn the_message_names_a_sufficient_limit_and_the_retry_time() {
-        let overrun = overrun(Bound::Profile, Measure::Objects);
+        let overrun = overrun(LimitScope::Profile, LimitKind::Objects);
         let unknown = exceeded_text(overrun, Some(Duration::from_mins(10)));
         let expected = "stopped at 10013 objects: spec.limits.maxObjects allows the whole profile \
                         10000 objects, of which its other targets hold 500 objects; more than 10513 \
                         objects would be needed: raise spec.limits.maxObjects, select fewer objects, or \
                         hold metadata only; tried again at 1970-01-12T13:55:00Z, and at every edit";
         assert_eq!(unknown, expected);
-        let known = exceeded_text(Overrun { expected: Some(50_000), ..overrun }, None);
+        let known = exceeded_text(LimitOverrun { expected: Some(50_000), ..overrun }, None);
         assert!(known.contains("; 50500 objects would be enough: "), "{known}");
         assert!(known.ends_with("; being tried again"), "{known}");
-        let complete = exceeded_text(Overrun { expected: Some(10_013), ..overrun }, None);
+        let complete = exceeded_text(LimitOverrun { expected: Some(10_013), ..overrun }, None);
         assert!(complete.contains("; 10513 objects would be enough: "), "{complete}");
     }
 
     #[test]
     fn the_needed_memory_is_extrapolated_from_the_first_objects() {
-        let overrun = Overrun {
+        let overrun = LimitOverrun {
             limit: 4 << 20,
             reached: 5 << 20,
             others: 1 << 20,
             objects: 1_000,
             expected: Some(4_000),
-            ..overrun(Bound::Namespace, Measure::Memory)
+            ..overrun(LimitScope::Namespace, LimitKind::Memory)
         };
         let text = exceeded_text(overrun, None);
         assert!(text.contains("may take 4Mi together"), "{text}");
@@ -177,12 +179,12 @@ mod tests {
 
     #[test]
     fn the_message_does_not_reveal_the_operators_memory_numbers() {
-        let overrun = Overrun {
+        let overrun = LimitOverrun {
             limit: 4 << 20,
             reached: 5 << 20,
             others: 1 << 20,
             expected: Some(4_000),
-            ..overrun(Bound::Process, Measure::Memory)
+            ..overrun(LimitScope::Process, LimitKind::Memory)
         };
         assert_eq!(
             exceeded_text(overrun, None),

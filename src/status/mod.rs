@@ -24,23 +24,23 @@ mod trouble;
 mod verdict;
 
 pub use self::{
-    cell::{CellView, Clock},
-    events::Notice,
-    permissions::{Excesses, excess},
+    cell::{ClockReading, InformerView},
+    events::ProfileEvent,
+    permissions::{ExcessByNamespace, excess},
     reference::{ReasonEntry, Reference, reference},
-    round::{Observed, Reporter},
-    sink::{ApiServer, Outcome, Write},
+    round::{ObservedProfile, StatusReporter},
+    sink::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 
-pub(crate) use self::publish::{ComputedStatuses, run};
+pub(crate) use self::publish::{StatusesByProfile, run};
 
-use self::{conditions::conditions, target::Target, trouble::Voice};
+use self::{conditions::conditions, target::ObservedTarget, trouble::MessageContext};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
-    model::{CellKey, Declared, Mode, OnAccessLost},
-    v1alpha1::{CacheProfileStatus, ResolvedScope, ResolvedStatus, TargetStatus, mebibytes},
+    model::{AccessLossPolicy, DeclaredProfile, InformerKey, ProfileMode},
+    v1alpha1::{CacheProfileStatus, DiscoveryStatus, ResourceScope, TargetStatus, mebibytes},
 };
-use kubewarm_cache::store::Usage;
+use kubewarm_cache::store::StoreUsage;
 use std::{collections::BTreeMap, time::Duration};
 
 /// Computes the status of a profile. Pure; equal inputs give equal statuses.
@@ -61,19 +61,22 @@ use std::{collections::BTreeMap, time::Duration};
 /// One call of `cells` per declared informer, and about one microsecond per informer.
 #[must_use]
 pub fn compute(
-    observed: &Observed,
+    observed: &ObservedProfile,
     previous: Option<&CacheProfileStatus>,
-    clock: Clock,
-    cells: &dyn Fn(&CellKey) -> CellView,
+    clock: ClockReading,
+    cells: &dyn Fn(&InformerKey) -> InformerView,
 ) -> CacheProfileStatus {
-    let Observed { declared, excess, .. } = observed;
+    let ObservedProfile { declared, excess, .. } = observed;
     let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
     // A planned profile runs nothing, so informers of other profiles do not count. Its access is
     // still checked.
-    let planned = |key: &CellKey| cells(key).of_others();
-    let cells = if declared.mode == Mode::Plan { &planned } else { cells };
-    let targets: Vec<_> =
-        declared.targets.iter().map(|target| Target::new(target, observed, clock, cells)).collect();
+    let planned = |key: &InformerKey| cells(key).of_others();
+    let cells = if declared.mode == ProfileMode::Plan { &planned } else { cells };
+    let targets: Vec<_> = declared
+        .targets
+        .iter()
+        .map(|target| ObservedTarget::new(target, observed, clock, cells))
+        .collect();
     let generation = Some(declared.generation);
     let same_generation = previous.filter(|previous| previous.observed_generation == generation);
 
@@ -96,7 +99,7 @@ pub fn compute(
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
     let status = plan.map(|plan| figures::plan(plan, known)).or_else(|| known.cloned());
-    let status = status.filter(|_| declared.mode == Mode::Plan);
+    let status = status.filter(|_| declared.mode == ProfileMode::Plan);
     let costs = status.as_ref().map(|status| figures::costs(status, plan, &declared.profile));
     let verdicts = conditions(declared, &targets, (access, costs), (took, since_accepted));
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
@@ -129,8 +132,8 @@ pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign
 }
 
-fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
-    held.values().fold(Usage::default(), |sum, size| Usage {
+fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
+    held.values().fold(StoreUsage::default(), |sum, size| StoreUsage {
         objects: sum.objects.saturating_add(size.objects),
         bytes: sum.bytes.saturating_add(size.bytes),
     })
@@ -140,10 +143,10 @@ fn total(held: &BTreeMap<&CellKey, Usage>) -> Usage {
 ///
 /// These are the informers that serve the target, or the declared ones if none serves yet.
 fn held<'a>(
-    target: &Target<'a>,
-    cells: &dyn Fn(&CellKey) -> CellView,
-    policy: OnAccessLost,
-) -> BTreeMap<&'a CellKey, Usage> {
+    target: &ObservedTarget<'a>,
+    cells: &dyn Fn(&InformerKey) -> InformerView,
+    policy: AccessLossPolicy,
+) -> BTreeMap<&'a InformerKey, StoreUsage> {
     match &target.declared.serving {
         Some(serving) if !serving.is_of(&target.declared.cells) && !target.is_warm() => {
             serving.cells.iter().map(|cell| (&cell.key, cells(&cell.key).usage(policy))).collect()
@@ -158,7 +161,7 @@ fn held<'a>(
 ///
 /// Newly synced informers serve from the controller's next run on. The status reports them at once,
 /// so that a warm target never has an old generation.
-fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
+fn serving_generation(target: &ObservedTarget<'_>, declared: &DeclaredProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.cells));
     if is_new && target.is_warm() && declared.refused.is_none() {
@@ -169,7 +172,7 @@ fn serving_generation(target: &Target<'_>, declared: &Declared) -> Option<i64> {
 
 /// Returns `None` until every required target is warm, and if the profile has no targets. Returns 0
 /// if no target is required.
-fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option<i64> {
+fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -> Option<i64> {
     targets.first()?;
     let required = targets.iter().zip(rendered).filter(|(target, _)| target.is_required());
     required
@@ -182,9 +185,9 @@ fn slowest_required(targets: &[Target<'_>], rendered: &[TargetStatus]) -> Option
 /// It drops old conditions of other types, which another version of kubewarm wrote.
 fn merge(
     old: &[Condition],
-    list: impl IntoIterator<Item = (&'static str, verdict::Verdict)>,
-    declared: &Declared,
-    clock: Clock,
+    list: impl IntoIterator<Item = (&'static str, verdict::ConditionUpdate)>,
+    declared: &DeclaredProfile,
+    clock: ClockReading,
 ) -> Vec<Condition> {
     let merged = list.into_iter().map(|(type_, verdict)| {
         let status = match verdict.status {
@@ -208,13 +211,13 @@ fn merge(
 }
 
 fn render(
-    target: &Target<'_>,
-    observed: &Observed,
+    target: &ObservedTarget<'_>,
+    observed: &ObservedProfile,
     previous: Option<&CacheProfileStatus>,
-    clock: Clock,
-    size: Usage,
+    clock: ClockReading,
+    size: StoreUsage,
 ) -> TargetStatus {
-    let Observed { declared, access, .. } = observed;
+    let ObservedProfile { declared, access, .. } = observed;
     let generation = Some(declared.generation);
     let is_same = previous.is_some_and(|previous| previous.observed_generation == generation);
     let old = previous
@@ -224,7 +227,7 @@ fn render(
     let took = || target.time_to_warm(declared.accepted_at, clock).map(figures::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
     let (profile, access) = (&declared.profile, access.as_deref());
-    let voice = Voice { profile, target: &target.declared.name, access };
+    let voice = MessageContext { profile, target: &target.declared.name, access };
     let verdicts = [
         ("Accepted", target.accepted.clone()),
         ("Warm", target.warm.clone()),
@@ -240,13 +243,13 @@ fn render(
         memory: Some(mebibytes(size.bytes)),
         time_to_warm_milliseconds: kept.or_else(took),
         last_confirmed_time: target.last_confirmed().map(figures::seconds),
-        resolved: target.resolved().map(|resolved| ResolvedStatus {
+        resolved: target.resolved().map(|resolved| DiscoveryStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),
             scope: Some(if resolved.namespaced {
-                ResolvedScope::Namespaced
+                ResourceScope::Namespaced
             } else {
-                ResolvedScope::Cluster
+                ResourceScope::Cluster
             }),
             namespace_count: target::namespaces(target),
         }),

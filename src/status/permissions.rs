@@ -2,19 +2,23 @@
 //! beyond the manifests.
 
 use super::{
-    cell::{Cell, grouped},
+    cell::{ObservedInformer, grouped},
     figures,
     reasons::ConditionReason,
     sentence,
-    target::Target,
-    trouble::{Voice, kinds, places},
-    verdict::{Verdict, rollup},
+    target::ObservedTarget,
+    trouble::{MessageContext, kinds, places},
+    verdict::{ConditionUpdate, rollup},
 };
-use crate::access::{AccessReports, CellAccess, Excess, Refused, Standing};
+use crate::access::{
+    AccessReports, ExcessPermissions, InformerAccess, PermissionDenial, PermissionState,
+};
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Declared, DeclaredTarget, Fault, GroupResource, Identity, Reason, Verb},
-    v1alpha1::{AccessStatus, Completeness, NamespaceRules, PolicyRule},
+    model::{
+        DeclaredProfile, DeclaredTarget, FaultReason, GroupResource, Identity, RequestFault, Verb,
+    },
+    v1alpha1::{AccessStatus, NamespaceRules, PolicyRule, RulesCompleteness},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,21 +31,25 @@ const MAX_RULES: usize = 32;
 
 /// Excess permissions of a profile's identity, by namespace. The empty name means the whole
 /// cluster.
-pub type Excesses = Vec<(Arc<str>, Arc<Excess>)>;
+pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
 /// Key of a group of refused informers that one sentence describes. Groups whose access was revoked
 /// sort first.
-type Alike<'c> = (bool, Reason, &'c [Verb], &'c GroupResource);
+type DenialGroup<'c> = (bool, FaultReason, &'c [Verb], &'c GroupResource);
 
 /// Computes the condition `Authorized` of one target.
-pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_>) -> Verdict {
+pub(super) fn authorized(
+    cells: &[&ObservedInformer<'_>],
+    is_resolved: bool,
+    voice: MessageContext<'_>,
+) -> ConditionUpdate {
     if !is_resolved {
         let text = "it is not resolved; there is nothing to verify yet";
         return voice.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = cells.iter().filter(|cell| is_granted(cell)).count();
     // The roles were deleted with the namespace, so these informers cannot be checked.
-    let is_absent = |found: &Refused| found.reason == Reason::NamespaceNotFound;
+    let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
     let absent = cells.iter().filter(|cell| refused(cell).is_some_and(is_absent)).count();
     let refused = grouped(cells.iter().copied(), |cell| {
         let found = refused(cell).filter(|found| !is_absent(found))?;
@@ -49,8 +57,12 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
         Some((found.revoked.is_none(), found.reason, &*found.verbs, of))
     });
     let lapsed = grouped(cells.iter().copied(), |cell| match &cell.access()?.standing {
-        Standing::Unverified { message, .. } => Some((cell.key.resource.group_resource(), message)),
-        Standing::Verifying | Standing::Granted { .. } | Standing::Refused(_) => None,
+        PermissionState::Unverified { message, .. } => {
+            Some((cell.key.resource.group_resource(), message))
+        }
+        PermissionState::Verifying
+        | PermissionState::Granted { .. }
+        | PermissionState::Refused(_) => None,
     });
     let lapsed = lapsed.iter().map(|((_, message), cells)| unverified(message, cells, voice));
     let mut asides: Vec<_> = lapsed.chain(asides(cells)).collect();
@@ -76,7 +88,11 @@ pub(super) fn authorized(cells: &[&Cell<'_>], is_resolved: bool, voice: Voice<'_
 
 /// Describes one group of refused informers: the identity, the missing permission and the next
 /// step.
-fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice<'_>) -> Verdict {
+fn lacking(
+    (_, reason, verbs, of): &DenialGroup<'_>,
+    cells: &[&ObservedInformer<'_>],
+    voice: MessageContext<'_>,
+) -> ConditionUpdate {
     let words = verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(" and ");
     let group = match of.group() {
         "" => "the core API group".to_owned(),
@@ -85,18 +101,20 @@ fn lacking((_, reason, verbs, of): &Alike<'_>, cells: &[&Cell<'_>], voice: Voice
     let revoked = cells.iter().filter_map(|cell| refused(cell)?.revoked).max();
     let what = format!("{words} {} of {group} {}", of.resource(), places(cells));
     let condition_reason = match (reason, revoked) {
-        (Reason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
+        (FaultReason::TokenRequestDenied, _) => ConditionReason::TokenRequestDenied,
         (_, Some(_)) => ConditionReason::AccessRevoked,
         (_, None) => ConditionReason::PermissionsMissing,
     };
-    Verdict::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
+    ConditionUpdate::new(Some(false), condition_reason, voice.refusal(*reason, &what, revoked))
 }
 
 /// Describes informers whose access could not be confirmed within the limit.
-fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
+fn unverified(message: &str, cells: &[&ObservedInformer<'_>], voice: MessageContext<'_>) -> String {
     let verified_at = cells.iter().filter_map(|cell| match &cell.access()?.standing {
-        Standing::Unverified { verified_at, .. } => Some(*verified_at),
-        Standing::Verifying | Standing::Granted { .. } | Standing::Refused(_) => None,
+        PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
+        PermissionState::Verifying
+        | PermissionState::Granted { .. }
+        | PermissionState::Refused(_) => None,
     });
     let since = verified_at.min().unwrap_or_default();
     format!(
@@ -110,13 +128,13 @@ fn unverified(message: &str, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
 }
 
 /// Returns remarks about reviews that contradict real requests, late checks and failing checks.
-pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
-    let with = |is: &dyn Fn(&CellAccess) -> bool| -> Vec<_> {
+pub(super) fn asides(cells: &[&ObservedInformer<'_>]) -> Vec<String> {
+    let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         cells.iter().copied().filter(|cell| cell.access().is_some_and(is)).collect()
     };
     let mut asides = Vec::new();
     for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
-        let differing = with(&|access: &CellAccess| access.overruled == Some(allowed));
+        let differing = with(&|access: &InformerAccess| access.overruled == Some(allowed));
         if !differing.is_empty() {
             asides.push(format!(
                 "reviews say that reading {} {} {verdict}; the real requests count, look for an \
@@ -137,7 +155,7 @@ pub(super) fn asides(cells: &[&Cell<'_>]) -> Vec<String> {
 }
 
 /// Describes failing checks of informers that have not become unverified.
-fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
+fn unanswered(cells: &[&ObservedInformer<'_>]) -> Option<String> {
     let failing: Vec<_> =
         cells.iter().copied().filter_map(|cell| Some((cell, failing(cell)?))).collect();
     let (_, fault) = failing.first()?;
@@ -153,18 +171,18 @@ fn unanswered(cells: &[&Cell<'_>]) -> Option<String> {
 }
 
 /// The error of the informer's checks, unless the informer is already unverified.
-fn failing<'c>(cell: &'c Cell<'_>) -> Option<&'c Fault> {
-    let CellAccess { standing, failed, .. } = cell.access()?;
-    failed.as_ref().filter(|_| !matches!(standing, Standing::Unverified { .. }))
+fn failing<'c>(cell: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
+    let InformerAccess { standing, failed, .. } = cell.access()?;
+    failed.as_ref().filter(|_| !matches!(standing, PermissionState::Unverified { .. }))
 }
 
 /// Returns `base` with the fields of `status.access` that depend on access checks.
 pub(super) fn access(
     base: &AccessStatus,
-    targets: &[Target<'_>],
-    excess: Option<&Excesses>,
+    targets: &[ObservedTarget<'_>],
+    excess: Option<&ExcessByNamespace>,
 ) -> AccessStatus {
-    let cells: Vec<_> = targets.iter().flat_map(Target::all_cells).collect();
+    let cells: Vec<_> = targets.iter().flat_map(ObservedTarget::all_cells).collect();
     let known: Option<Vec<_>> = cells.iter().map(|cell| verified(cell)).collect();
     let oldest = known.and_then(|known| known.into_iter().min());
     let (excess, excess_completeness) = excess.map_or_else(Default::default, too_much);
@@ -178,12 +196,12 @@ pub(super) fn access(
 }
 
 /// When a cell's standing was last confirmed.
-fn verified(cell: &Cell<'_>) -> Option<Timestamp> {
+fn verified(cell: &ObservedInformer<'_>) -> Option<Timestamp> {
     match &cell.access()?.standing {
-        Standing::Granted { verified_at, .. }
-        | Standing::Unverified { verified_at, .. }
-        | Standing::Refused(Refused { verified_at, .. }) => Some(*verified_at),
-        Standing::Verifying => None,
+        PermissionState::Granted { verified_at, .. }
+        | PermissionState::Unverified { verified_at, .. }
+        | PermissionState::Refused(PermissionDenial { verified_at, .. }) => Some(*verified_at),
+        PermissionState::Verifying => None,
     }
 }
 
@@ -192,7 +210,11 @@ fn verified(cell: &Cell<'_>) -> Option<Timestamp> {
 /// Returns `None` until the rules are known. Also returns `None` for the operator's identity
 /// outside the operator namespace `home`, because its permissions are not for tenants to see.
 #[must_use]
-pub fn excess(access: &AccessReports, home: &str, profile: &Declared) -> Option<Excesses> {
+pub fn excess(
+    access: &AccessReports,
+    home: &str,
+    profile: &DeclaredProfile,
+) -> Option<ExcessByNamespace> {
     let cells = profile.targets.iter().flat_map(DeclaredTarget::all_cells);
     let cells: Vec<_> = cells.map(|cell| &cell.key).collect();
     let identity = &cells.first()?.identity;
@@ -209,13 +231,14 @@ pub fn excess(access: &AccessReports, home: &str, profile: &Declared) -> Option<
 }
 
 /// Resources by verbs and API group, to build rules from.
-type Rules<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
+type RuleGroups<'a> = BTreeMap<(&'a [Verb], &'a str), BTreeSet<&'a str>>;
 
 /// Returns the missing permissions as rules, one entry per namespace.
-fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
-    let mut all = BTreeMap::<&str, Rules<'_>>::new();
+fn missing(cells: &[&ObservedInformer<'_>]) -> Vec<NamespaceRules> {
+    let mut all = BTreeMap::<&str, RuleGroups<'_>>::new();
     for cell in cells {
-        let Some(Refused { verbs, reason: Reason::Forbidden, .. }) = refused(cell) else {
+        let Some(PermissionDenial { verbs, reason: FaultReason::Forbidden, .. }) = refused(cell)
+        else {
             continue;
         };
         let of = cell.key.resource.group_resource();
@@ -228,25 +251,27 @@ fn missing(cells: &[&Cell<'_>]) -> Vec<NamespaceRules> {
         resource_names: Vec::new(),
         verbs: verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
     };
-    let of_namespace = |(namespace, rules): (&str, Rules<'_>)| NamespaceRules {
+    let of_namespace = |(namespace, rules): (&str, RuleGroups<'_>)| NamespaceRules {
         namespace: namespace.to_owned(),
         rules: rules.into_iter().map(rule).take(MAX_RULES).collect(),
     };
     all.into_iter().map(of_namespace).take(MAX_NAMESPACES).collect()
 }
 
-fn is_granted(cell: &Cell<'_>) -> bool {
-    cell.access().is_some_and(|access| matches!(access.standing, Standing::Granted { .. }))
+fn is_granted(cell: &ObservedInformer<'_>) -> bool {
+    cell.access().is_some_and(|access| matches!(access.standing, PermissionState::Granted { .. }))
 }
 
-fn refused<'c>(cell: &'c Cell<'_>) -> Option<&'c Refused> {
+fn refused<'c>(cell: &'c ObservedInformer<'_>) -> Option<&'c PermissionDenial> {
     match &cell.access()?.standing {
-        Standing::Refused(refused) => Some(refused),
-        Standing::Verifying | Standing::Granted { .. } | Standing::Unverified { .. } => None,
+        PermissionState::Refused(refused) => Some(refused),
+        PermissionState::Verifying
+        | PermissionState::Granted { .. }
+        | PermissionState::Unverified { .. } => None,
     }
 }
 
-fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<Completeness>) {
+fn too_much(excesses: &ExcessByNamespace) -> (Vec<NamespaceRules>, Option<RulesCompleteness>) {
     let with_some = excesses.iter().filter(|(_, excess)| !excess.rules.is_empty());
     let all: Vec<_> = with_some
         .map(|(namespace, excess)| NamespaceRules {
@@ -255,7 +280,8 @@ fn too_much(excesses: &Excesses) -> (Vec<NamespaceRules>, Option<Completeness>) 
         })
         .collect();
     let is_all = all.len() <= MAX_NAMESPACES
-        && excesses.iter().all(|(_, excess)| excess.completeness == Completeness::Complete);
-    let completeness = if is_all { Completeness::Complete } else { Completeness::Incomplete };
+        && excesses.iter().all(|(_, excess)| excess.completeness == RulesCompleteness::Complete);
+    let completeness =
+        if is_all { RulesCompleteness::Complete } else { RulesCompleteness::Incomplete };
     (all.into_iter().take(MAX_NAMESPACES).collect(), Some(completeness))
 }

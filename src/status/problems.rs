@@ -2,12 +2,12 @@
 //! decoded.
 
 use super::{
-    cell::{Cell, CellState, Clock, grouped},
+    cell::{ClockReading, InformerState, ObservedInformer, grouped},
     figures, limit, sentence,
-    target::{Target, stale},
-    trouble::Voice,
+    target::{ObservedTarget, stale},
+    trouble::MessageContext,
 };
-use kubewarm_api::v1alpha1::Problem;
+use kubewarm_api::v1alpha1::TargetProblem;
 use std::collections::BTreeSet;
 
 /// Maximum number of problems that the schema allows.
@@ -20,48 +20,52 @@ pub(super) const UNDECODABLE: &str = "Undecodable";
 
 /// The gravest first; one for each namespace, reason and object, which are the key of an entry for the API
 /// server.
-pub(super) fn problems(target: &Target<'_>, voice: Voice<'_>, clock: Clock) -> Vec<Problem> {
+pub(super) fn problems(
+    target: &ObservedTarget<'_>,
+    voice: MessageContext<'_>,
+    clock: ClockReading,
+) -> Vec<TargetProblem> {
     let groups =
         grouped(target.all_cells(), |cell| Some((cell.state, cell.namespace(), reason(cell)?)));
     let of_cells = groups.into_iter().filter_map(|((_, namespace, reason), cells)| {
         let retries = cells.iter().filter_map(|cell| cell.fault()?.next_retry);
         let message = message(cells.first()?, voice)?;
         let next_retry_time = retries.min().map(figures::seconds);
-        Some(Problem { next_retry_time, ..problem(namespace, reason, message) })
+        Some(TargetProblem { next_retry_time, ..problem(namespace, reason, message) })
     });
     let all = limited(target, clock).into_iter().chain(of_cells).chain(undecodable(target));
     let mut seen = BTreeSet::new();
-    let key = |of: &Problem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
+    let key = |of: &TargetProblem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
     all.filter(|problem| seen.insert(key(problem))).take(MAX_PROBLEMS).collect()
 }
 
-fn problem(namespace: &str, reason: &str, message: String) -> Problem {
-    Problem {
+fn problem(namespace: &str, reason: &str, message: String) -> TargetProblem {
+    TargetProblem {
         namespace: namespace.to_owned(),
         reason: reason.to_owned(),
         message: Some(sentence::bounded(message, MAX_MESSAGE)),
-        ..Problem::default()
+        ..TargetProblem::default()
     }
 }
 
 /// Returns the problem of a target that a limit stops.
-fn limited(target: &Target<'_>, clock: Clock) -> Option<Problem> {
+fn limited(target: &ObservedTarget<'_>, clock: ClockReading) -> Option<TargetProblem> {
     let limited = target.declared.limited.as_ref()?;
     let next_retry_time = limit::retry(limited, clock).map(figures::seconds);
     let (reason, message) = (limited.overrun.measure.as_str(), limit::exceeded(limited, clock));
-    Some(Problem { next_retry_time, ..problem("", reason, message) })
+    Some(TargetProblem { next_retry_time, ..problem("", reason, message) })
 }
 
 /// Why an informer is not healthy, or `None` if it is healthy or in its first sync.
-fn reason(cell: &Cell<'_>) -> Option<&'static str> {
-    if matches!(cell.state, CellState::Synced | CellState::Syncing) {
+fn reason(cell: &ObservedInformer<'_>) -> Option<&'static str> {
+    if matches!(cell.state, InformerState::Synced | InformerState::Syncing) {
         return None;
     }
     let fault = cell.fault().map(|fault| fault.reason.as_str());
     fault.or_else(|| cell.staleness.map(|it| it.reason().as_str()))
 }
 
-fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
+fn message(cell: &ObservedInformer<'_>, voice: MessageContext<'_>) -> Option<String> {
     let Some(fault) = cell.fault() else {
         return Some(stale(cell.staleness?, &[cell], voice));
     };
@@ -72,10 +76,10 @@ fn message(cell: &Cell<'_>, voice: Voice<'_>) -> Option<String> {
 }
 
 /// One for each object that could not be decoded.
-fn undecodable(target: &Target<'_>) -> impl Iterator<Item = Problem> {
+fn undecodable(target: &ObservedTarget<'_>) -> impl Iterator<Item = TargetProblem> {
     let reports = target.cells.iter().filter_map(|cell| Some((cell.namespace(), cell.report()?)));
     reports.flat_map(|(namespace, report)| {
-        report.undecodable.iter().map(move |found| Problem {
+        report.undecodable.iter().map(move |found| TargetProblem {
             object: sentence::bounded(found.object.to_string(), MAX_OBJECT),
             ..problem(namespace, UNDECODABLE, format!("not served: {}", found.problem))
         })

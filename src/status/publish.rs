@@ -1,10 +1,10 @@
 //! The loop that writes statuses and sends Events.
 
 use super::{
-    cell::Clock,
-    events::Notice,
-    round::Reporter,
-    sink::{ApiServer, Outcome, Write},
+    cell::ClockReading,
+    events::ProfileEvent,
+    round::StatusReporter,
+    sink::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 use jiff::Timestamp;
 use kubewarm_api::{
@@ -35,11 +35,11 @@ const NOTICES: usize = 50;
 const NAMESPACE_NOTICES: usize = NOTICES / 4;
 
 /// The last status that this replica computed for each profile, written or not.
-pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
+pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 
 /// Computes and writes statuses and sends Events until `stop`.
 ///
-/// `round` must call [`Reporter::round`] with every existing profile. `count` receives `true` for
+/// `round` must call [`StatusReporter::round`] with every existing profile. `count` receives `true` for
 /// each successful write and `false` for each failed one.
 ///
 /// The task sends requests only while `leads` reticks true. It checks this before each request,
@@ -48,9 +48,9 @@ pub(crate) type ComputedStatuses = HashMap<ProfileRef, Arc<CacheProfileStatus>>;
 ///
 /// This function is cancel safe.
 pub(crate) async fn run(
-    mut round: impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice>,
+    mut round: impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent>,
     count: impl Fn(MetricOutcome),
-    sink: ApiServer,
+    sink: StatusWriter,
     leads: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
     stop: CancellationToken,
@@ -58,7 +58,7 @@ pub(crate) async fn run(
     let leads = Arc::new(leads);
     let (mut writes, mut notices) = (JoinSet::new(), JoinSet::new());
     let notice_permits = KeyedSemaphore::new(NOTICES, NAMESPACE_NOTICES);
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let mut ticks = interval(TURN);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut looked_as, mut look_at) = (None, Instant::now());
@@ -67,7 +67,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
             Some(ended) = writes.join_next() => {
                 if let Ok((write, outcome)) = ended {
-                    count(if outcome == Outcome::Written { MetricOutcome::Success } else { MetricOutcome::Error });
+                    count(if outcome == StatusWriteOutcome::Written { MetricOutcome::Success } else { MetricOutcome::Error });
                     reporter.done(&write, outcome, Instant::now());
                 }
                 continue;
@@ -80,7 +80,7 @@ pub(crate) async fn run(
             writes.abort_all();
             notices.abort_all();
         }
-        let clock = Clock { wall: Timestamp::now(), mono: Instant::now(), process_start };
+        let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
         // A change of leadership takes effect at once. It must discard aborted writes before other
         // writes start.
         let mut events = Vec::new();
@@ -101,22 +101,22 @@ pub(crate) async fn run(
 }
 
 async fn publish(
-    sink: ApiServer,
+    sink: StatusWriter,
     leads: Arc<impl Fn() -> bool>,
-    write: Write,
+    write: StatusWrite,
     _permit: KeyedPermit,
-) -> (Write, Outcome) {
+) -> (StatusWrite, StatusWriteOutcome) {
     if !leads() {
-        return (write, Outcome::Failed);
+        return (write, StatusWriteOutcome::Failed);
     }
     let outcome = timeout(REQUEST, sink.publish(&write)).await;
-    (write, outcome.unwrap_or(Outcome::Failed))
+    (write, outcome.unwrap_or(StatusWriteOutcome::Failed))
 }
 
 async fn tell(
-    sink: ApiServer,
+    sink: StatusWriter,
     leads: Arc<impl Fn() -> bool>,
-    notice: Notice,
+    notice: ProfileEvent,
     at: Timestamp,
     _permit: KeyedPermit,
 ) {

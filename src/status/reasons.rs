@@ -1,7 +1,7 @@
 //! The closed set of reasons of conditions, and what faults, refusals and limits come to.
 
-use super::{cell::CellState, reference};
-use kubewarm_api::model::{Measure, Reason, RefusalReason};
+use super::{cell::InformerState, reference};
+use kubewarm_api::model::{FaultReason, LimitKind, RefusalReason};
 
 /// The reason of a condition. Each has a row in `reference` for every condition that it can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
@@ -75,11 +75,11 @@ impl From<RefusalReason> for ConditionReason {
     }
 }
 
-impl From<Measure> for ConditionReason {
-    fn from(measure: Measure) -> Self {
+impl From<LimitKind> for ConditionReason {
+    fn from(measure: LimitKind) -> Self {
         match measure {
-            Measure::Objects => Self::ObjectsExceeded,
-            Measure::Memory => Self::MemoryExceeded,
+            LimitKind::Objects => Self::ObjectsExceeded,
+            LimitKind::Memory => Self::MemoryExceeded,
         }
     }
 }
@@ -91,9 +91,9 @@ pub(super) fn gravity(condition: &str, reason: ConditionReason) -> usize {
 
 /// How a fault of an informer affects the status.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FaultRow {
+pub(super) struct FaultEffect {
     /// The state in which the informer is counted. `None`: that depends on whether it has synced.
-    pub(super) state: Option<CellState>,
+    pub(super) state: Option<InformerState>,
     /// The reason of `Warm` before the first sync.
     pub(super) warm: ConditionReason,
     /// Whether the API server does not answer, or only with errors.
@@ -101,32 +101,34 @@ pub(super) struct FaultRow {
 }
 
 /// Returns the effect of a fault with this reason.
-pub(super) const fn of_fault(reason: Reason) -> FaultRow {
+pub(super) const fn of_fault(reason: FaultReason) -> FaultEffect {
     let (state, warm, is_outage) = match reason {
-        Reason::Forbidden
-        | Reason::Unauthorized
-        | Reason::TokenRequestDenied
-        | Reason::ServiceAccountNotFound => {
-            (Some(CellState::Forbidden), ConditionReason::Forbidden, false)
+        FaultReason::Forbidden
+        | FaultReason::Unauthorized
+        | FaultReason::TokenRequestDenied
+        | FaultReason::ServiceAccountNotFound => {
+            (Some(InformerState::Forbidden), ConditionReason::Forbidden, false)
         }
-        Reason::NotServed => (Some(CellState::Missing), ConditionReason::ResourceNotFound, false),
-        Reason::NamespaceNotFound => {
-            (Some(CellState::Missing), ConditionReason::NamespaceNotFound, false)
+        FaultReason::NotServed => {
+            (Some(InformerState::Missing), ConditionReason::ResourceNotFound, false)
         }
-        Reason::NotListable => (None, ConditionReason::ResourceNotFound, false),
-        Reason::Unreachable | Reason::ServerError | Reason::Throttled => {
+        FaultReason::NamespaceNotFound => {
+            (Some(InformerState::Missing), ConditionReason::NamespaceNotFound, false)
+        }
+        FaultReason::NotListable => (None, ConditionReason::ResourceNotFound, false),
+        FaultReason::Unreachable | FaultReason::ServerError | FaultReason::Throttled => {
             (None, ConditionReason::ServerUnreachable, true)
         }
-        Reason::TimedOut => (None, ConditionReason::StreamTimedOut, true),
-        Reason::Unverified => (None, ConditionReason::ServerUnreachable, false),
-        Reason::Gone
-        | Reason::Unsupported
-        | Reason::Malformed
-        | Reason::TooLarge
-        | Reason::ClosedAtOnce
-        | Reason::Internal => (None, ConditionReason::Syncing, false),
+        FaultReason::TimedOut => (None, ConditionReason::StreamTimedOut, true),
+        FaultReason::Unverified => (None, ConditionReason::ServerUnreachable, false),
+        FaultReason::Gone
+        | FaultReason::Unsupported
+        | FaultReason::Malformed
+        | FaultReason::TooLarge
+        | FaultReason::ClosedAtOnce
+        | FaultReason::Internal => (None, ConditionReason::Syncing, false),
     };
-    FaultRow { state, warm, is_outage }
+    FaultEffect { state, warm, is_outage }
 }
 
 #[cfg(test)]
@@ -138,7 +140,7 @@ mod tests {
         for reason in [RefusalReason::UnknownResource, RefusalReason::TooManyInformers] {
             assert_eq!(ConditionReason::from(reason).as_str(), reason.as_str());
         }
-        for measure in [Measure::Objects, Measure::Memory] {
+        for measure in [LimitKind::Objects, LimitKind::Memory] {
             assert_eq!(ConditionReason::from(measure).as_str(), measure.as_str());
         }
     }

@@ -2,17 +2,17 @@
 //! performs no I/O.
 
 use super::{
-    Excesses, adopt,
-    cell::{CellView, Clock},
+    ExcessByNamespace, adopt,
+    cell::{ClockReading, InformerView},
     compute,
     difference::pause,
-    events::{Notice, Notices},
-    publish::ComputedStatuses,
-    sink::{Outcome, Write},
+    events::{EventHistory, ProfileEvent},
+    publish::StatusesByProfile,
+    sink::{StatusWrite, StatusWriteOutcome},
 };
-use crate::forecast::Forecast;
+use crate::forecast::ProfileForecast;
 use kubewarm_api::{
-    model::{CellKey, Declared, ProfileRef},
+    model::{DeclaredProfile, InformerKey, ProfileRef},
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
@@ -32,55 +32,55 @@ const GONE: Duration = Duration::from_mins(5);
 
 /// Everything that the status of one profile is computed from.
 #[derive(Clone, Debug)]
-pub struct Observed {
-    pub declared: Arc<Declared>,
+pub struct ObservedProfile {
+    pub declared: Arc<DeclaredProfile>,
     pub access: Option<Arc<AccessStatus>>,
     /// Permissions that its identity has and does not need; `None` if they are unknown or must not
     /// be shown.
-    pub excess: Option<Excesses>,
+    pub excess: Option<ExcessByNamespace>,
     /// Cost estimate of a planned profile, once it exists.
-    pub plan: Option<Arc<Forecast>>,
+    pub plan: Option<Arc<ProfileForecast>>,
     /// The status in the reflector's copy of the profile.
     pub in_cluster: Option<Arc<CacheProfileStatus>>,
 }
 
-impl Observed {
+impl ObservedProfile {
     #[must_use]
-    pub fn new(declared: Arc<Declared>) -> Self {
+    pub fn new(declared: Arc<DeclaredProfile>) -> Self {
         Self { declared, access: None, excess: None, plan: None, in_cluster: None }
     }
 }
 
 /// The computed and written statuses and the sent Events of every existing profile.
 #[derive(Debug)]
-pub struct Reporter {
-    profiles: HashMap<ProfileRef, Reported>,
+pub struct StatusReporter {
+    profiles: HashMap<ProfileRef, ReportedStatus>,
     /// The profiles to write. Empty on a follower.
     queue: WorkQueue<ProfileRef>,
     under_way: KeyedSemaphore<Arc<str>>,
 }
 
 #[derive(Debug)]
-struct Reported {
+struct ReportedStatus {
     uid: Arc<str>,
     /// The status computed last.
     status: Arc<CacheProfileStatus>,
     /// What this replica wrote and sent since it became the leader; `None` on a follower.
-    record: Option<LeaderRecord>,
+    record: Option<StatusWriteRecord>,
 }
 
 #[derive(Debug)]
-struct LeaderRecord {
+struct StatusWriteRecord {
     /// The status in the API server, as of this replica's last read or write.
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
     /// When this replica became the leader, or the profile was first seen. Earliest time of the
     /// first write.
     since: Instant,
-    notices: Notices,
+    notices: EventHistory,
 }
 
-impl Default for Reporter {
+impl Default for StatusReporter {
     fn default() -> Self {
         let [first, longest] = BACKOFF;
         Self {
@@ -91,7 +91,7 @@ impl Default for Reporter {
     }
 }
 
-impl Reporter {
+impl StatusReporter {
     /// Computes the status of every profile. A leader also schedules writes, which
     /// [`due`](Self::due) returns later, and returns the Events to send now.
     ///
@@ -103,16 +103,16 @@ impl Reporter {
     /// status only once, because the reflector lags behind this replica's own writes.
     pub fn round(
         &mut self,
-        profiles: &[Observed],
-        cells: &dyn Fn(&CellKey) -> CellView,
+        profiles: &[ObservedProfile],
+        cells: &dyn Fn(&InformerKey) -> InformerView,
         leads: bool,
-        clock: Clock,
-    ) -> Vec<Notice> {
+        clock: ClockReading,
+    ) -> Vec<ProfileEvent> {
         let mut old = std::mem::take(&mut self.profiles);
         let mut notices = Vec::new();
         for observed in profiles {
-            let Observed { declared, in_cluster, .. } = observed;
-            let Declared { profile, uid, .. } = &**declared;
+            let ObservedProfile { declared, in_cluster, .. } = observed;
+            let DeclaredProfile { profile, uid, .. } = &**declared;
             let own = old.remove(profile).filter(|own| own.uid == *uid);
             if own.is_none() {
                 // A profile with the same name and another UID has its own status.
@@ -131,17 +131,17 @@ impl Reporter {
             let status = Arc::new(compute(observed, previous.as_deref(), clock, cells));
             let mut record = record.filter(|_| leads);
             if leads {
-                let record = record.get_or_insert_with(|| LeaderRecord {
+                let record = record.get_or_insert_with(|| StatusWriteRecord {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
-                    notices: Notices::default(),
+                    notices: EventHistory::default(),
                 });
                 let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
                 notices.extend(record.notices.plan(profile, uid, was, &status, clock.mono));
             }
-            let reported = Reported { uid: Arc::clone(uid), status, record };
+            let reported = ReportedStatus { uid: Arc::clone(uid), status, record };
             self.profiles.insert(profile.clone(), reported);
             self.schedule(profile);
         }
@@ -158,34 +158,36 @@ impl Reporter {
     /// # Cost
     ///
     /// Visits every queued profile, and compares no status.
-    pub fn due(&mut self, now: Instant) -> Vec<(Write, KeyedPermit)> {
+    pub fn due(&mut self, now: Instant) -> Vec<(StatusWrite, KeyedPermit)> {
         let under_way = &self.under_way;
         let taken = self.queue.take(now, |profile| under_way.try_acquire(&profile.namespace));
         let writes = taken.into_iter().filter_map(|(profile, permit)| {
             let reported = self.profiles.get_mut(&profile)?;
             reported.record.as_mut()?.last_write = Some(now);
             let (uid, status) = (Arc::clone(&reported.uid), Arc::clone(&reported.status));
-            Some((Write { profile, uid, status }, permit))
+            Some((StatusWrite { profile, uid, status }, permit))
         });
         writes.collect()
     }
 
     /// Records the result of a write. The result is ignored if the profile has been deleted
     /// meanwhile.
-    pub fn done(&mut self, write: &Write, outcome: Outcome, now: Instant) {
+    pub fn done(&mut self, write: &StatusWrite, outcome: StatusWriteOutcome, now: Instant) {
         let Some(reported) = self.profiles.get_mut(&write.profile) else { return };
         if reported.uid != write.uid {
             return;
         }
         let was_under_way = match outcome {
-            Outcome::Written => self.queue.done(&write.profile),
-            Outcome::Failed => self.queue.failed(&write.profile, now),
-            Outcome::Gone => self.queue.done_until(&write.profile, now + GONE),
+            StatusWriteOutcome::Written => self.queue.done(&write.profile),
+            StatusWriteOutcome::Failed => self.queue.failed(&write.profile, now),
+            StatusWriteOutcome::Gone => self.queue.done_until(&write.profile, now + GONE),
         };
         if !was_under_way {
             return;
         }
-        if let Some(record) = reported.record.as_mut().filter(|_| outcome == Outcome::Written) {
+        if let Some(record) =
+            reported.record.as_mut().filter(|_| outcome == StatusWriteOutcome::Written)
+        {
             record.written = Some(Arc::clone(&write.status));
         }
         self.schedule(&write.profile);
@@ -193,10 +195,11 @@ impl Reporter {
 
     /// Queues a write if the status differs from the one written last.
     fn schedule(&mut self, profile: &ProfileRef) {
-        let Some(Reported { status, record: Some(record), .. }) = self.profiles.get(profile) else {
+        let Some(ReportedStatus { status, record: Some(record), .. }) = self.profiles.get(profile)
+        else {
             return;
         };
-        let LeaderRecord { written, last_write, since, .. } = record;
+        let StatusWriteRecord { written, last_write, since, .. } = record;
         match pause(written.as_deref(), status) {
             None => self.queue.withdraw(profile),
             Some(pause) => {
@@ -207,7 +210,7 @@ impl Reporter {
     }
 
     #[must_use]
-    pub fn statuses(&self) -> ComputedStatuses {
+    pub fn statuses(&self) -> StatusesByProfile {
         let all = self.profiles.iter();
         all.map(|(profile, own)| (profile.clone(), Arc::clone(&own.status))).collect()
     }

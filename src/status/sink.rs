@@ -1,15 +1,15 @@
 //! Sends statuses and Events to the API server.
 
-use super::{events::Notice, sentence::bounded};
+use super::{events::ProfileEvent, sentence::bounded};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::{api::events::v1::Event, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::{Client, Resource as _, core::PartialObjectMeta};
 use kubewarm_api::{
-    model::{Fault, ProfileRef},
-    v1alpha1::{CacheProfile, CacheProfileStatus, Completeness, FIELD_MANAGER},
+    model::{ProfileRef, RequestFault},
+    v1alpha1::{CacheProfile, CacheProfileStatus, FIELD_MANAGER, RulesCompleteness},
 };
-use kubewarm_client::{Answer, ApiClient, Buckets, Expiring};
+use kubewarm_client::{ApiClient, ApiResponse, ExpiringCache, NamespaceBuckets};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
@@ -43,7 +43,7 @@ const MAX_STATUS: usize = 1 << 20;
 const MAX_ANSWER: usize = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Write {
+pub struct StatusWrite {
     pub profile: ProfileRef,
     /// `metadata.uid` of the profile. A profile with the same name and another UID has its own
     /// status.
@@ -52,7 +52,7 @@ pub struct Write {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum StatusWriteOutcome {
     Written,
     /// The API server returned 404, or the name now belongs to a profile with another UID.
     Gone,
@@ -62,35 +62,35 @@ pub enum Outcome {
 
 /// Client for status writes and Events, with the operator's identity.
 #[derive(Clone)]
-pub struct ApiServer {
+pub struct StatusWriter {
     client: ApiClient,
     /// Rate limits per namespace, which Events are charged to.
-    buckets: Buckets,
+    buckets: NamespaceBuckets,
     /// `reportingInstance` of Events, such as the pod's name.
     instance: Arc<str>,
     /// Namespaces that get no Events for now, because they returned 403 twice.
-    refused: Expiring<Arc<str>, ()>,
+    refused: ExpiringCache<Arc<str>, ()>,
     warned: Arc<AtomicBool>,
 }
 
-impl std::fmt::Debug for ApiServer {
+impl std::fmt::Debug for StatusWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiServer").field("instance", &self.instance).finish_non_exhaustive()
+        f.debug_struct("StatusWriter").field("instance", &self.instance).finish_non_exhaustive()
     }
 }
 
-impl ApiServer {
+impl StatusWriter {
     /// `instance` identifies this process in Events and is truncated to 128 bytes. Events are
     /// charged to `buckets`.
     #[must_use]
-    pub fn new(client: &Client, instance: &str, buckets: Buckets) -> Self {
+    pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
         let client = ApiClient::new(client);
-        let refused = Expiring::new(MAX_REFUSED, REFUSED);
+        let refused = ExpiringCache::new(MAX_REFUSED, REFUSED);
         Self { client, buckets, instance, refused, warned: Arc::default() }
     }
 
-    async fn apply(&self, write: &Write) -> Result<Answer, Fault> {
+    async fn apply(&self, write: &StatusWrite) -> Result<ApiResponse, RequestFault> {
         let ProfileRef { namespace, name } = &write.profile;
         let collection = CacheProfile::url_path(&(), Some(namespace));
         let path = format!("{collection}/{name}/status?fieldManager={FIELD_MANAGER}&force=true");
@@ -98,15 +98,19 @@ impl ApiServer {
         request.within(TIME).at_most(MAX_ANSWER).send().await
     }
 
-    async fn create(&self, notice: &Notice, at: Timestamp) -> Result<Answer, Fault> {
+    async fn create(
+        &self,
+        notice: &ProfileEvent,
+        at: Timestamp,
+    ) -> Result<ApiResponse, RequestFault> {
         let collection = Event::url_path(&(), Some(&notice.profile.namespace));
         let event = self.event(notice, at).to_string();
         self.client.post(collection, event).within(TIME).send().await
     }
 
-    /// Writes the status. Returns [`Outcome::Gone`] if the write reached a profile with another
+    /// Writes the status. Returns [`StatusWriteOutcome::Gone`] if the write reached a profile with another
     /// UID; the API server has no precondition against that.
-    pub async fn publish(&self, write: &Write) -> Outcome {
+    pub async fn publish(&self, write: &StatusWrite) -> StatusWriteOutcome {
         let profile = &write.profile;
         let fault = match self.apply(write).await {
             // The API server ignores a UID in a status patch (seen with 1.36), so the response is
@@ -116,21 +120,25 @@ impl ApiServer {
                 let applied = answer.json::<PartialObjectMeta<CacheProfile>>();
                 let uid = applied.ok().and_then(|applied| applied.metadata.uid);
                 let is_same = uid.is_none_or(|uid| *uid == *write.uid);
-                return if is_same { Outcome::Written } else { Outcome::Gone };
+                return if is_same {
+                    StatusWriteOutcome::Written
+                } else {
+                    StatusWriteOutcome::Gone
+                };
             }
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
                 tracing::debug!(%profile, "status not written, the profile is gone");
-                return Outcome::Gone;
+                return StatusWriteOutcome::Gone;
             }
             Ok(answer) => answer.fault(),
             Err(fault) => fault,
         };
         tracing::warn!(%profile, error = %fault, "status not written, trying again");
-        Outcome::Failed
+        StatusWriteOutcome::Failed
     }
 
     /// Sends an Event, after waiting for the namespace's rate limit. Failures are only logged.
-    pub async fn tell(&self, notice: &Notice, at: Timestamp) {
+    pub async fn tell(&self, notice: &ProfileEvent, at: Timestamp) {
         let namespace = &notice.profile.namespace;
         if self.refused.get(namespace).is_some() {
             return;
@@ -156,9 +164,10 @@ impl ApiServer {
         tracing::debug!(profile = %notice.profile, error = %fault, "event not sent");
     }
 
-    fn event(&self, notice: &Notice, at: Timestamp) -> Value {
-        let Notice { profile: ProfileRef { namespace, name }, uid, type_, reason, note, .. } =
-            notice;
+    fn event(&self, notice: &ProfileEvent, at: Timestamp) -> Value {
+        let ProfileEvent {
+            profile: ProfileRef { namespace, name }, uid, type_, reason, note, ..
+        } = notice;
         json!({
             "apiVersion": Event::api_version(&()),
             "kind": Event::kind(&()),
@@ -182,7 +191,7 @@ impl ApiServer {
     }
 }
 
-fn body(write: &Write) -> Value {
+fn body(write: &StatusWrite) -> Value {
     json!({
         "apiVersion": CacheProfile::api_version(&()),
         "kind": CacheProfile::kind(&()),
@@ -217,7 +226,7 @@ fn leave_out_manifests(status: &mut CacheProfileStatus) {
     let Some(access) = &mut status.access else { return };
     (access.manifests, access.manifests_elevated) = (None, None);
     if !std::mem::take(&mut access.excess).is_empty() {
-        access.excess_completeness = Some(Completeness::Incomplete);
+        access.excess_completeness = Some(RulesCompleteness::Incomplete);
     }
 }
 
@@ -229,6 +238,6 @@ fn leave_out_problems(status: &mut CacheProfileStatus) {
     status.targets.iter_mut().for_each(|target| target.problems.clear());
 }
 
-fn is_forbidden(answer: &Result<Answer, Fault>) -> bool {
+fn is_forbidden(answer: &Result<ApiResponse, RequestFault>) -> bool {
     answer.as_ref().is_ok_and(|answer| answer.status == StatusCode::FORBIDDEN)
 }

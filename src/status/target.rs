@@ -1,55 +1,57 @@
 //! Computes the conditions of one target from its informers.
 
 use super::{
-    Observed,
-    cell::{Cell, CellState, CellView, Clock, Staleness, grouped},
+    ObservedProfile,
+    cell::{ClockReading, InformerState, InformerView, ObservedInformer, StalenessReason, grouped},
     figures,
     limit::within_limits,
     permissions,
     reasons::{ConditionReason, of_fault},
     sentence,
-    trouble::{Voice, kinds, places, progress},
-    verdict::{Verdict, rollup},
+    trouble::{MessageContext, kinds, places, progress},
+    verdict::{ConditionUpdate, rollup},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, DeclaredTarget, FieldPath, Mode, RefusalReason, Requirement, ResourceInfo,
+    DeclaredTarget, FieldPath, InformerKey, ProfileMode, RefusalReason, ResourceInfo,
+    TargetRequirement,
 };
 use kubewarm_cache::store::INDEXES_PER_TABLE;
 use std::time::Duration;
 
 /// A target with its informers and conditions.
 #[derive(Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct ObservedTarget<'a> {
     pub(super) declared: &'a DeclaredTarget,
     /// The declared informers, sorted.
-    pub(super) cells: Vec<Cell<'a>>,
+    pub(super) cells: Vec<ObservedInformer<'a>>,
     /// The informer that watches the namespaces for the target's selector.
-    pub(super) selector: Option<Cell<'a>>,
-    pub(super) accepted: Verdict,
-    pub(super) authorized: Verdict,
-    pub(super) warm: Verdict,
-    pub(super) fresh: Verdict,
-    pub(super) within_limits: Verdict,
+    pub(super) selector: Option<ObservedInformer<'a>>,
+    pub(super) accepted: ConditionUpdate,
+    pub(super) authorized: ConditionUpdate,
+    pub(super) warm: ConditionUpdate,
+    pub(super) fresh: ConditionUpdate,
+    pub(super) within_limits: ConditionUpdate,
 }
 
-impl<'a> Target<'a> {
+impl<'a> ObservedTarget<'a> {
     pub(super) fn new(
         declared: &'a DeclaredTarget,
-        observed: &Observed,
-        clock: Clock,
-        lookup: &dyn Fn(&CellKey) -> CellView,
+        observed: &ObservedProfile,
+        clock: ClockReading,
+        lookup: &dyn Fn(&InformerKey) -> InformerView,
     ) -> Self {
-        let Observed { declared: profile, access, .. } = observed;
-        let cell = |key: &'a CellKey| Cell::new(key, lookup(key), profile, clock);
+        let ObservedProfile { declared: profile, access, .. } = observed;
+        let cell = |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
         // Another profile can keep the same informers running. They do not count for a stopped
         // target.
         let is_stopped = declared.is_stopped();
-        let own = |key| if is_stopped { Cell::stopped(key, lookup(key)) } else { cell(key) };
+        let own =
+            |key| if is_stopped { ObservedInformer::stopped(key, lookup(key)) } else { cell(key) };
         let cells: Vec<_> = declared.cells.iter().map(|cell| own(&cell.key)).collect();
         let selector = declared.namespaces.as_ref().map(|cell| own(&cell.key));
         let (of, access) = (&profile.profile, access.as_deref());
-        let voice = Voice { profile: of, target: &declared.name, access };
+        let voice = MessageContext { profile: of, target: &declared.name, access };
         let accepted = accepted(declared, voice);
         let warm = warm(declared, &cells, selector.as_ref(), profile.mode, voice);
         let fresh = fresh(&warm, &cells, selector.as_ref(), voice);
@@ -61,7 +63,7 @@ impl<'a> Target<'a> {
     }
 
     pub(super) fn is_required(&self) -> bool {
-        self.declared.requirement == Requirement::Required
+        self.declared.requirement == TargetRequirement::Required
     }
 
     pub(super) fn is_warm(&self) -> bool {
@@ -73,7 +75,7 @@ impl<'a> Target<'a> {
     }
 
     /// All informers that count for the target's conditions, including the selector's.
-    pub(super) fn all_cells(&self) -> impl Iterator<Item = &Cell<'a>> {
+    pub(super) fn all_cells(&self) -> impl Iterator<Item = &ObservedInformer<'a>> {
         self.selector.iter().chain(&self.cells)
     }
 
@@ -83,20 +85,24 @@ impl<'a> Target<'a> {
         if self.fresh.status != Some(false) {
             return None;
         }
-        let reports = self.all_cells().filter_map(Cell::report);
+        let reports = self.all_cells().filter_map(ObservedInformer::report);
         let warmed = reports.filter(|report| report.warmed.is_some());
         warmed.filter_map(|report| report.current_time).min()
     }
 
     /// From acceptance, `accepted_at` after the start of the process, to the last sync; `None`
     /// while not warm. Cells that were warm before, for another profile, took no time.
-    pub(super) fn time_to_warm(&self, accepted_at: Duration, clock: Clock) -> Option<Duration> {
+    pub(super) fn time_to_warm(
+        &self,
+        accepted_at: Duration,
+        clock: ClockReading,
+    ) -> Option<Duration> {
         if !self.is_warm() {
             return None;
         }
         let ago = clock.mono.saturating_duration_since(clock.process_start + accepted_at);
         let accepted = clock.wall - jiff::SignedDuration::try_from(ago).unwrap_or_default();
-        let took = |cell: &Cell<'_>| {
+        let took = |cell: &ObservedInformer<'_>| {
             let warmed = cell.report()?.warmed?;
             let after = warmed.started.duration_since(accepted);
             let took = jiff::SignedDuration::try_from(warmed.took).ok()?;
@@ -106,7 +112,7 @@ impl<'a> Target<'a> {
     }
 }
 
-fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
+fn accepted(declared: &DeclaredTarget, voice: MessageContext<'_>) -> ConditionUpdate {
     let DeclaredTarget { declared_as, left_out, .. } = declared;
     match &declared.resolved {
         None => {
@@ -119,7 +125,7 @@ fn accepted(declared: &DeclaredTarget, voice: Voice<'_>) -> Verdict {
         }
         // The message already names the field, which identifies the target.
         Some(Err(refusal)) => {
-            Verdict::new(Some(false), refusal.reason.into(), refusal.message.as_str())
+            ConditionUpdate::new(Some(false), refusal.reason.into(), refusal.message.as_str())
         }
     }
 }
@@ -138,30 +144,30 @@ fn not_indexed(paths: &[FieldPath]) -> String {
 
 fn warm(
     declared: &DeclaredTarget,
-    cells: &[Cell<'_>],
-    selector: Option<&Cell<'_>>,
-    mode: Mode,
-    voice: Voice<'_>,
-) -> Verdict {
+    cells: &[ObservedInformer<'_>],
+    selector: Option<&ObservedInformer<'_>>,
+    mode: ProfileMode,
+    voice: MessageContext<'_>,
+) -> ConditionUpdate {
     match &declared.resolved {
         None => return voice.verdict(None, ConditionReason::Pending, "waiting for discovery"),
         Some(Err(refusal)) if refusal.reason == RefusalReason::UnknownResource => {
-            return Verdict::new(
+            return ConditionUpdate::new(
                 Some(false),
                 ConditionReason::ResourceNotFound,
                 refusal.message.as_str(),
             );
         }
         Some(Err(refusal)) => {
-            return Verdict::new(None, ConditionReason::Pending, refusal.message.as_str());
+            return ConditionUpdate::new(None, ConditionReason::Pending, refusal.message.as_str());
         }
         Some(Ok(_)) => {}
     }
-    if mode == Mode::Plan {
+    if mode == ProfileMode::Plan {
         let text = "planned only; set spec.mode to Active to warm it";
         return voice.verdict(Some(false), ConditionReason::Plan, text);
     }
-    if declared.limited.is_some() && !cells.iter().chain(selector).all(Cell::is_warm) {
+    if declared.limited.is_some() && !cells.iter().chain(selector).all(ObservedInformer::is_warm) {
         let text = "stopped by a limit; see WithinLimits for what would be enough";
         return voice.verdict(None, ConditionReason::Pending, text);
     }
@@ -179,10 +185,10 @@ fn warm(
     let groups = grouped(lacking, |cell| Some((cell.fault()?.reason, cell.fault()?.verb)));
     let found = groups.iter().filter_map(|((reason, _), cells)| {
         let text = voice.fault(cells)?;
-        Some(Verdict::new(Some(false), of_fault(*reason).warm, text))
+        Some(ConditionUpdate::new(Some(false), of_fault(*reason).warm, text))
     });
     let found = rollup("Warm", found, Vec::new(), "problems");
-    if mode == Mode::Paused
+    if mode == ProfileMode::Paused
         && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing)
     {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
@@ -195,17 +201,17 @@ fn warm(
 }
 
 fn fresh(
-    warm: &Verdict,
-    cells: &[Cell<'_>],
-    selector: Option<&Cell<'_>>,
-    voice: Voice<'_>,
-) -> Verdict {
+    warm: &ConditionUpdate,
+    cells: &[ObservedInformer<'_>],
+    selector: Option<&ObservedInformer<'_>>,
+    voice: MessageContext<'_>,
+) -> ConditionUpdate {
     if warm.status != Some(true) {
         return voice.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
     let groups = grouped(selector.into_iter().chain(cells), |cell| cell.staleness);
     let found = groups.iter().map(|(staleness, cells)| {
-        Verdict::new(Some(false), staleness.reason(), stale(*staleness, cells, voice))
+        ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, cells, voice))
     });
     match rollup("Fresh", found, Vec::new(), "problems") {
         Some(found) => voice.verdict(found.status, found.reason, &found.message),
@@ -217,40 +223,44 @@ fn fresh(
     }
 }
 
-pub(super) fn stale(staleness: Staleness, cells: &[&Cell<'_>], voice: Voice<'_>) -> String {
+pub(super) fn stale(
+    staleness: StalenessReason,
+    cells: &[&ObservedInformer<'_>],
+    voice: MessageContext<'_>,
+) -> String {
     let what = format!("{} {}", kinds(cells), places(cells));
     if let Some(fault) = voice.fault(cells) {
         return format!("{fault}; the old data is served");
     }
     match staleness {
-        Staleness::Fenced => format!(
+        StalenessReason::Fenced => format!(
             "access to {what} was lost; what was held then is served, as \
              reads.onAccessLost says"
         ),
-        Staleness::Paused => {
+        StalenessReason::Paused => {
             format!("paused, no watch of {what} is open; set spec.mode to Active to open it")
         }
-        Staleness::Silent => format!(
+        StalenessReason::Silent => format!(
             "the watch of {what} has been silent for longer than \
              freshness.maxStalenessSeconds; it is being probed, and opened again if it is dead"
         ),
-        Staleness::Relisting => {
+        StalenessReason::Relisting => {
             format!("listing {what} again; the old data is served meanwhile")
         }
-        Staleness::Unreachable | Staleness::Reconnecting => {
+        StalenessReason::Unreachable | StalenessReason::Reconnecting => {
             format!("the watch of {what} ended and is being opened again")
         }
     }
 }
 
 /// `resolved.namespaceCount`: only where the scope names or selects namespaces.
-pub(super) fn namespaces(target: &Target<'_>) -> Option<i32> {
+pub(super) fn namespaces(target: &ObservedTarget<'_>) -> Option<i32> {
     let named = target.cells.iter().filter(|cell| cell.key.extent.namespace().is_some()).count();
     let by_name = named > 0 || (target.cells.is_empty() && target.selector.is_some());
     by_name.then(|| figures::small(named))
 }
 
 /// Whether the target needs a grant of permissions to become warm.
-pub(super) fn lacks_permission(target: &Target<'_>) -> bool {
-    target.all_cells().any(|cell| cell.state == CellState::Forbidden)
+pub(super) fn lacks_permission(target: &ObservedTarget<'_>) -> bool {
+    target.all_cells().any(|cell| cell.state == InformerState::Forbidden)
 }

@@ -1,16 +1,18 @@
 //! Writes messages about faults of a target's informers, with the next step for the user.
 
-use super::{cell::Cell, figures, reasons::ConditionReason, sentence, verdict::Verdict};
+use super::{
+    cell::ObservedInformer, figures, reasons::ConditionReason, sentence, verdict::ConditionUpdate,
+};
 use jiff::Timestamp;
 use kubewarm_api::{
-    model::{Extent, ProfileRef, Reason},
+    model::{FaultReason, InformerScope, ProfileRef},
     v1alpha1::AccessStatus,
 };
-use kubewarm_cache::informer::Phase;
+use kubewarm_cache::informer::InformerPhase;
 
 /// Context of all messages about one target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Voice<'a> {
+pub(super) struct MessageContext<'a> {
     /// The profile, for the commands that messages name.
     pub(super) profile: &'a ProfileRef,
     /// `targets[].name`.
@@ -19,15 +21,15 @@ pub(super) struct Voice<'a> {
     pub(super) access: Option<&'a AccessStatus>,
 }
 
-impl Voice<'_> {
+impl MessageContext<'_> {
     /// Returns a condition with the message `target "pods": <text>`.
     pub(super) fn verdict(
         &self,
         status: Option<bool>,
         reason: ConditionReason,
         text: &str,
-    ) -> Verdict {
-        Verdict::new(status, reason, format!("target {:?}: {text}", self.target))
+    ) -> ConditionUpdate {
+        ConditionUpdate::new(status, reason, format!("target {:?}: {text}", self.target))
     }
 
     /// Name of the identity that reads upstream.
@@ -41,18 +43,23 @@ impl Voice<'_> {
     }
 
     /// Why the subject cannot do `what`, and what to do. `revoked`: when it last could.
-    pub(super) fn refusal(&self, reason: Reason, what: &str, revoked: Option<Timestamp>) -> String {
+    pub(super) fn refusal(
+        &self,
+        reason: FaultReason,
+        what: &str,
+        revoked: Option<Timestamp>,
+    ) -> String {
         let subject = self.subject();
         let next = self.grant();
         match (reason, revoked) {
-            (Reason::Unauthorized, _) => format!(
+            (FaultReason::Unauthorized, _) => format!(
                 "the API server does not accept the credentials of {subject} to {what}; check that its \
                  token is valid and that the account exists"
             ),
-            (Reason::TokenRequestDenied, _) => {
+            (FaultReason::TokenRequestDenied, _) => {
                 format!("kubewarm may not request tokens of {subject} to {what}; apply {next}")
             }
-            (Reason::ServiceAccountNotFound, _) => format!(
+            (FaultReason::ServiceAccountNotFound, _) => format!(
                 "{subject} does not exist, as which to {what}; create it, and the target starts by itself"
             ),
             (_, Some(until)) => format!(
@@ -65,7 +72,7 @@ impl Voice<'_> {
 
     /// Describes the fault of `cells`, which all have the same kind of fault. Returns `None` if
     /// none has a fault.
-    pub(super) fn fault(&self, cells: &[&Cell<'_>]) -> Option<String> {
+    pub(super) fn fault(&self, cells: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = cells.iter().find_map(|cell| cell.fault())?;
         let what = format!("{} {}", kinds(cells), places(cells));
         let subject = self.subject();
@@ -73,17 +80,17 @@ impl Voice<'_> {
         let words = &fault.message;
         let since = figures::seconds(fault.since).0;
         Some(match fault.reason {
-            Reason::Forbidden
-            | Reason::Unauthorized
-            | Reason::TokenRequestDenied
-            | Reason::ServiceAccountNotFound => {
+            FaultReason::Forbidden
+            | FaultReason::Unauthorized
+            | FaultReason::TokenRequestDenied
+            | FaultReason::ServiceAccountNotFound => {
                 self.refusal(fault.reason, &format!("{verb} {what}"), None)
             }
-            Reason::NotServed => format!(
+            FaultReason::NotServed => format!(
                 "{} is not served by this cluster; install its CRD, and the target starts by itself",
                 kinds(cells)
             ),
-            Reason::NamespaceNotFound => {
+            FaultReason::NamespaceNotFound => {
                 let names: Vec<_> = cells.iter().map(|cell| cell.namespace()).collect();
                 let does = if names.len() == 1 { "does" } else { "do" };
                 format!(
@@ -91,31 +98,31 @@ impl Voice<'_> {
                     sentence::namespaces(&names)
                 )
             }
-            Reason::NotListable => {
+            FaultReason::NotListable => {
                 format!("{what} has no {verb} ({words}); remove the target from the profile")
             }
-            Reason::Internal => format!(
+            FaultReason::Internal => format!(
                 "the informer of {what} failed since {since} ({words}); \
                  it is restarted; please report this as a bug"
             ),
-            Reason::TooLarge | Reason::Malformed => format!(
+            FaultReason::TooLarge | FaultReason::Malformed => format!(
                 "the {verb} of {what} makes no sense since {since} ({words}); retrying; \
                  look for a proxy or an oversized object"
             ),
-            Reason::Unverified => format!(
+            FaultReason::Unverified => format!(
                 "nobody can say whether {subject} may still list and watch {what} ({words}); \
                  it counts as lost until a check is answered"
             ),
-            Reason::TimedOut => format!(
+            FaultReason::TimedOut => format!(
                 "the {verb} of {what} makes no progress since {since} ({words}); \
                  retrying; check the API server and the network"
             ),
-            Reason::Throttled
-            | Reason::ServerError
-            | Reason::Unreachable
-            | Reason::Gone
-            | Reason::Unsupported
-            | Reason::ClosedAtOnce => format!(
+            FaultReason::Throttled
+            | FaultReason::ServerError
+            | FaultReason::Unreachable
+            | FaultReason::Gone
+            | FaultReason::Unsupported
+            | FaultReason::ClosedAtOnce => format!(
                 "the {verb} of {what} fails since {since} ({words}); \
                  retrying; check the API server if this lasts"
             ),
@@ -129,11 +136,11 @@ pub(super) fn rbac_command(profile: &ProfileRef) -> String {
 }
 
 /// How far the first lists have come.
-pub(super) fn progress(cells: &[Cell<'_>]) -> String {
+pub(super) fn progress(cells: &[ObservedInformer<'_>]) -> String {
     let done = cells.iter().filter(|cell| cell.is_warm()).count();
     let listing = || {
-        let reports = cells.iter().filter_map(Cell::report);
-        reports.filter(|report| report.phase == Phase::Listing)
+        let reports = cells.iter().filter_map(ObservedInformer::report);
+        reports.filter(|report| report.phase == InformerPhase::Listing)
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
     // `None` unless every expected total is known: the API server reports none for lists with a
@@ -150,16 +157,16 @@ pub(super) fn progress(cells: &[Cell<'_>]) -> String {
 }
 
 /// The informers' resource, in the form `resource.group`.
-pub(super) fn kinds(cells: &[&Cell<'_>]) -> String {
+pub(super) fn kinds(cells: &[&ObservedInformer<'_>]) -> String {
     cells.first().map_or_else(String::new, |cell| cell.key.resource.group_resource().to_string())
 }
 
 /// Returns `in namespaces "a", "b"`, `in all namespaces` or `across the cluster`.
-pub(super) fn places(cells: &[&Cell<'_>]) -> String {
+pub(super) fn places(cells: &[&ObservedInformer<'_>]) -> String {
     let names: Vec<_> = cells.iter().filter_map(|cell| cell.key.extent.namespace()).collect();
     match (names.is_empty(), cells.first().map(|cell| &cell.key.extent)) {
         (false, _) => format!("in {}", sentence::namespaces(&names)),
-        (true, Some(Extent::AllNamespaces)) => "in all namespaces".to_owned(),
+        (true, Some(InformerScope::AllNamespaces)) => "in all namespaces".to_owned(),
         (true, _) => "across the cluster".to_owned(),
     }
 }

@@ -7,14 +7,14 @@ use super::{
 
 /// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct ConditionUpdate {
     /// `None` means `Unknown`.
     pub(super) status: Option<bool>,
     pub(super) reason: ConditionReason,
     pub(super) message: String,
 }
 
-impl Verdict {
+impl ConditionUpdate {
     pub(super) fn new(
         status: Option<bool>,
         reason: ConditionReason,
@@ -33,14 +33,14 @@ impl Verdict {
 /// The message lists the deciding verdicts, the most severe first, and then the `asides`.
 pub(super) fn rollup(
     condition: &str,
-    verdicts: impl IntoIterator<Item = Verdict>,
+    verdicts: impl IntoIterator<Item = ConditionUpdate>,
     asides: Vec<String>,
     things: &str,
-) -> Option<Verdict> {
+) -> Option<ConditionUpdate> {
     let mut bad: Vec<_> = verdicts.into_iter().filter(|it| it.status != Some(true)).collect();
     bad.sort_by_key(|it| (it.status.is_none(), gravity(condition, it.reason)));
     let (status, reason) = bad.first().map(|gravest| (gravest.status, gravest.reason))?;
     let deciding = bad.into_iter().filter(|it| it.status == status).map(|it| it.message);
     let texts: Vec<_> = deciding.chain(asides).collect();
-    Some(Verdict::new(status, reason, sentence::few(&texts, things)))
+    Some(ConditionUpdate::new(status, reason, sentence::few(&texts, things)))
 }

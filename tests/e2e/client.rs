@@ -4,7 +4,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use serde_json::Value;
 use testbed::ControlPlane;
 use tokio::runtime::Runtime;
@@ -46,7 +46,8 @@ impl Reader {
             return Ok(client.clone());
         }
         let _inside = runtime()?.enter();
-        let client = Connection::load(&ConnectionOptions::of_file(cluster.kubeconfig()))?.client();
+        let client =
+            ApiServerConnection::load(&ConnectionOptions::of_file(cluster.kubeconfig()))?.client();
         Ok(self.client.get_or_init(|| client).clone())
     }
 }

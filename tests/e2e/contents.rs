@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kube::Client;
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
-use kubewarm_cache::informer::Reports;
-use kubewarm_cache::store::Reader;
+use kubewarm_cache::informer::InformerReports;
+use kubewarm_cache::store::StoreReader;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ const PAGE: usize = 50;
 
 /// Reads the stores page by page until `stop`, and reports an object or a store that went back to
 /// an older version.
-pub(crate) async fn look(tables: Vec<Reader>, stop: CancellationToken) -> Result<u64, String> {
+pub(crate) async fn look(tables: Vec<StoreReader>, stop: CancellationToken) -> Result<u64, String> {
     let mut seen: Vec<(Option<ResourceVersion>, HashMap<ObjectKey, ResourceVersion>)> =
         vec![Default::default(); tables.len()];
     let mut looks = 0;
@@ -77,7 +77,7 @@ fn contents(mut body: Value) -> Option<(String, (String, String, Value))> {
 }
 
 /// The contents of a store.
-pub(crate) fn held(table: &Reader) -> Result<Contents, Failure> {
+pub(crate) fn held(table: &StoreReader) -> Result<Contents, Failure> {
     let mut all = Contents::new();
     for object in table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)) {
         let (key, entry) =
@@ -106,7 +106,7 @@ pub(crate) fn difference(expected: &Contents, held: &Contents) -> String {
 }
 
 /// The states of all informers.
-pub(crate) fn states(reports: &Reports) -> String {
+pub(crate) fn states(reports: &InformerReports) -> String {
     let all = reports.all().into_iter();
     let all = all.map(|(key, report)| format!("{key} is {:?}: {:?}", report.phase, report.fault));
     all.collect::<Vec<_>>().join("; ")

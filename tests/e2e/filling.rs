@@ -4,7 +4,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use serde_json::json;
 
 use crate::world::{Failure, Outcome, World};
@@ -17,7 +17,8 @@ const TEXT: usize = 1_000;
 /// Creates `objects` `ConfigMaps`. The label `half` is alternately `a` and `b`.
 pub(crate) async fn fill(world: &World, namespace: &str, objects: usize) -> Outcome {
     let client =
-        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+        ApiServerConnection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?
+            .client();
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     let made = futures::stream::iter(0..objects).map(async |number| {
         let mut random = fastrand::Rng::with_seed(number as u64);

@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -179,7 +179,8 @@ async fn watching_clients_stay_consistent_during_faults() -> Outcome {
     let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let client =
-        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+        ApiServerConnection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?
+            .client();
     let reads = served.client(&token)?;
     let names = ["ConfigMap", "Lease", "Part"];
     let followers: Vec<_> = KINDS

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubewarm_api::model::{
-    CellKey, CellSpec, Extent, GroupResource, ManagedFields, MetricOutcome, ProfileRef, Projection,
-    Resource,
+    GroupResource, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy, MetricOutcome,
+    ProfileRef, Projection, Resource,
 };
-use kubewarm_cache::informer::{Bounds, InformerMetrics, Registry, Timing};
-use kubewarm_cache::store::Catalog;
-use kubewarm_client::{Buckets, Connection, ConnectionOptions};
+use kubewarm_cache::informer::{InformerMetrics, InformerRegistry, InformerTiming, RegistryLimits};
+use kubewarm_cache::store::StoreCatalog;
+use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
@@ -25,16 +25,16 @@ const NAMESPACE: &str = "oracle";
 /// The pause between two consistency checks of a store: the minimum that a profile may set.
 const COMPARED: Duration = Duration::from_secs(1);
 
-fn spec(kind: Kind) -> Result<CellSpec, Failure> {
+fn spec(kind: Kind) -> Result<InformerSpec, Failure> {
     let of = GroupResource::new(kind.group, kind.plural)?;
     let profile = ProfileRef { namespace: NAMESPACE.into(), name: "all".into() };
-    let of_own = CellKey::all(
+    let of_own = InformerKey::all(
         Resource::new(of, kind.version)?,
-        Extent::Namespace(NAMESPACE.into()),
-        Projection::Full(ManagedFields::Drop),
+        InformerScope::Namespace(NAMESPACE.into()),
+        Projection::Full(ManagedFieldsPolicy::Drop),
     );
-    let key = CellKey { declared_in: Some(NAMESPACE.into()), ..of_own };
-    let mut spec = CellSpec::new(key, profile);
+    let key = InformerKey { declared_in: Some(NAMESPACE.into()), ..of_own };
+    let mut spec = InformerSpec::new(key, profile);
     spec.tuning.lists.strategy = kind.strategy;
     spec.tuning.lists.page_size = 20;
     spec.tuning.consistency_check_period = Some(COMPARED);
@@ -46,20 +46,21 @@ async fn after_thousands_of_writes_and_a_restart_every_store_matches_a_list() ->
     let world = World::alone()?;
     world.cluster.run(["create", "namespace", NAMESPACE])?;
     world.cluster.apply(PARTS)?;
-    let connection = Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?;
+    let connection =
+        ApiServerConnection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?;
     let client = connection.client();
     let paths = KINDS.map(|kind| kind.path(NAMESPACE));
     for path in &paths {
         eventually(SOON, || Ok(world.cluster.run(["get", "--raw", path])?))?;
     }
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let metrics = Arc::new(InformerMetrics::new()?);
-    let mut registry = Registry::new(
-        Arc::new(connection.clients(Buckets::default())),
+    let mut registry = InformerRegistry::new(
+        Arc::new(connection.clients(NamespaceBuckets::default())),
         catalog.clone(),
         Arc::clone(&metrics),
-        Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
-        Timing::default(),
+        RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+        InformerTiming::default(),
     );
     let mut tables = Vec::new();
     for kind in KINDS {

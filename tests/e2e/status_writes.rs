@@ -3,17 +3,21 @@
 use crate::world::{Failure, Outcome, World};
 use jiff::Timestamp;
 use kubewarm::status::{
-    ApiServer, CellView, Clock, Notice, Observed, Outcome as Written, Write, compute,
+    ClockReading, InformerView, ObservedProfile, ProfileEvent, StatusWrite, StatusWriteOutcome,
+    StatusWriter, compute,
 };
 use kubewarm_api::{
-    model::{AuthorCheck, Declared, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms},
+    model::{
+        AccessLossPolicy, AccountPolicyState, DeclaredProfile, ProfileLimits, ProfileMode,
+        ProfileRef, ReadPolicy,
+    },
     v1alpha1::{
-        AccessStatus, CacheProfileStatus, Completeness, InformerCounts, LatencyStatus,
-        NamespaceRules, PolicyRule, Problem, QuantilesStatus, RelistStatus, ResolvedScope,
-        ResolvedStatus, TargetStatus,
+        AccessStatus, CacheProfileStatus, DiscoveryStatus, InformerCounts, LatencyStatus,
+        NamespaceRules, PolicyRule, QuantilesStatus, RelistStatus, ResourceScope,
+        RulesCompleteness, TargetProblem, TargetStatus,
     },
 };
-use kubewarm_client::{Buckets, Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -51,39 +55,40 @@ impl Subject {
         self.world.get(&self.profile.namespace, "cprof", &self.profile.name)
     }
 
-    fn write(&self, status: &CacheProfileStatus) -> Write {
+    fn write(&self, status: &CacheProfileStatus) -> StatusWrite {
         let (profile, uid) = (self.profile.clone(), Arc::clone(&self.uid));
-        Write { profile, uid, status: Arc::new(status.clone()) }
+        StatusWrite { profile, uid, status: Arc::new(status.clone()) }
     }
 
-    fn sink(&self) -> Result<ApiServer, Failure> {
-        let connection =
-            Connection::load(&ConnectionOptions::of_file(self.world.cluster.kubeconfig()))?;
-        Ok(ApiServer::new(&connection.client(), "kubewarm-0", Buckets::default()))
+    fn sink(&self) -> Result<StatusWriter, Failure> {
+        let connection = ApiServerConnection::load(&ConnectionOptions::of_file(
+            self.world.cluster.kubeconfig(),
+        ))?;
+        Ok(StatusWriter::new(&connection.client(), "kubewarm-0", NamespaceBuckets::default()))
     }
 
     /// The status of this profile before anything runs.
     fn first_status(&self) -> CacheProfileStatus {
-        let declared = Declared {
+        let declared = DeclaredProfile {
             profile: self.profile.clone(),
             uid: Arc::clone(&self.uid),
             generation: 1,
             refused: None,
             service_account: None,
-            authors: AuthorCheck::Enforced,
-            mode: Mode::Active,
+            authors: AccountPolicyState::Enforced,
+            mode: ProfileMode::Active,
             targets: Vec::new(),
             warmup_deadline: None,
             max_staleness: Duration::from_mins(2),
-            on_access_lost: OnAccessLost::default(),
-            reads: ReadTerms::default(),
-            limits: Limits::default(),
+            on_access_lost: AccessLossPolicy::default(),
+            reads: ReadPolicy::default(),
+            limits: ProfileLimits::default(),
             accepted_at: Duration::ZERO,
         };
         let now = Instant::now();
-        let clock = Clock { wall: Timestamp::now(), mono: now, process_start: now };
-        let observed = Observed::new(Arc::new(declared));
-        compute(&observed, None, clock, &|_| CellView::default())
+        let clock = ClockReading { wall: Timestamp::now(), mono: now, process_start: now };
+        let observed = ObservedProfile::new(Arc::new(declared));
+        compute(&observed, None, clock, &|_| InformerView::default())
     }
 
     /// A status with the maximum size of every field and list.
@@ -92,7 +97,7 @@ impl Subject {
         for condition in &mut status.conditions {
             condition.message = "é".repeat(512);
         }
-        let problem = |number: usize| Problem {
+        let problem = |number: usize| TargetProblem {
             // Only the object differs, as of several objects that do not decode.
             namespace: "n".repeat(63),
             reason: "Undecodable".into(),
@@ -110,10 +115,10 @@ impl Subject {
             time_to_warm_milliseconds: Some(i64::MAX),
             last_confirmed_time: Some(condition_time()),
             problems: (0..16).map(problem).collect(),
-            resolved: Some(ResolvedStatus {
+            resolved: Some(DiscoveryStatus {
                 version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                scope: Some(ResolvedScope::Namespaced),
+                scope: Some(ResourceScope::Namespaced),
                 namespace_count: Some(i32::MAX),
             }),
             informers: Some(InformerCounts { total: i32::MAX, ..InformerCounts::default() }),
@@ -145,7 +150,7 @@ impl Subject {
             last_verified_time: Some(condition_time()),
             missing: (0..128).map(role).collect(),
             excess: (0..128).map(role).collect(),
-            excess_completeness: Some(Completeness::Incomplete),
+            excess_completeness: Some(RulesCompleteness::Incomplete),
             manifests: Some("m".repeat(64 << 10)),
             manifests_elevated: Some("e".repeat(64 << 10)),
         });
@@ -162,7 +167,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let mut subject = Subject::new("status-uid")?;
     let sink = subject.sink()?;
     let write = subject.write(&subject.first_status());
-    assert_eq!(sink.publish(&write).await, Written::Written);
+    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Written);
     let first = subject.object()?;
     assert_eq!(first["status"], serde_json::to_value(&*write.status)?, "a field was pruned");
     // Before the operator runs, the conditions are Unknown.
@@ -171,15 +176,15 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
     let namespace: &str = &subject.profile.namespace;
     subject.world.cluster.run(wait.into_iter().chain([namespace]))?;
 
-    assert_eq!(sink.publish(&write).await, Written::Written);
+    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Written);
     let again = subject.object()?;
     let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
-    assert_eq!(sink.publish(&write).await, Written::Gone, "a status created an object");
+    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Gone, "a status created an object");
     subject.create()?;
-    assert_eq!(sink.publish(&write).await, Written::Gone, "another UID");
+    assert_eq!(sink.publish(&write).await, StatusWriteOutcome::Gone, "another UID");
     Ok(())
 }
 
@@ -188,7 +193,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
     let subject = Subject::new("status-large")?;
     let sink = subject.sink()?;
     let large = subject.largest_status();
-    assert_eq!(sink.publish(&subject.write(&large)).await, Written::Written);
+    assert_eq!(sink.publish(&subject.write(&large)).await, StatusWriteOutcome::Written);
     let stored = &subject.object()?["status"];
     assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "a field was pruned");
     assert_eq!(
@@ -201,7 +206,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
         "for which there is a command"
     );
     let small = subject.first_status();
-    assert_eq!(sink.publish(&subject.write(&small)).await, Written::Written);
+    assert_eq!(sink.publish(&subject.write(&small)).await, StatusWriteOutcome::Written);
     assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
     Ok(())
 }
@@ -209,7 +214,7 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
 #[tokio::test]
 async fn an_event_is_found_with_its_profile() -> Outcome {
     let subject = Subject::new("events")?;
-    let notice = Notice {
+    let notice = ProfileEvent {
         profile: subject.profile.clone(),
         uid: Arc::clone(&subject.uid),
         target: String::new(),

@@ -4,8 +4,10 @@ use crate::{
     alone::{is_alone, kib},
     engine::cell,
 };
-use kubewarm_api::model::{Delta, DeltaSink as _, Item, Reread, ResourceVersion, Uid};
-use kubewarm_cache::store::Catalog;
+use kubewarm_api::model::{
+    DecodedObject, Delta, DeltaSink as _, ReplacePolicy, ResourceVersion, Uid,
+};
+use kubewarm_cache::store::StoreCatalog;
 use std::collections::BTreeSet;
 
 const OBJECTS: u32 = 50_000;
@@ -29,14 +31,14 @@ fn pod(n: u32, random: &mut fastrand::Rng) -> String {
     )
 }
 
-fn fill(catalog: &Catalog, kind: &str, objects: u32) -> impl Sized {
+fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
     let mut random = fastrand::Rng::with_seed(7);
     let mut writer = catalog.open(&cell(kind).key, &BTreeSet::new());
-    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     for n in 0..objects {
         let body = pod(n, &mut random);
         let name = format!("app-{:03}-{n:06}", n % 200);
-        writer.apply(Delta::Upsert(Item {
+        writer.apply(Delta::Upsert(DecodedObject {
             namespace: "ns".into(),
             name: name.as_str().into(),
             uid: Uid::from(random.u128(..).to_be_bytes()),
@@ -55,7 +57,7 @@ fn fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows
     if !is_alone(test) {
         return;
     }
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let before = kib("RssAnon");
     let writer = fill(&catalog, "pods", OBJECTS);
     let grown = (kib("RssAnon") - before) << 10;

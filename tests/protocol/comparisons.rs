@@ -5,12 +5,12 @@ use crate::{
     reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::{CellSpec, MetricOutcome};
+use kubewarm_api::model::{InformerSpec, MetricOutcome};
 use kubewarm_cache::informer::{CONSISTENCY_OUTCOMES, ConsistencyResult, RelistReason};
 use std::time::Duration;
 
 /// Pods with a consistency check every 200 ms.
-fn compared() -> CellSpec {
+fn compared() -> InformerSpec {
     let mut pods = cell("pods");
     pods.tuning.consistency_check_period = Some(Duration::from_millis(200));
     pods.tuning.lists.page_size = 2;

@@ -5,17 +5,17 @@ use crate::{
     server::{Asked, PROBE_SECONDS, Server},
 };
 use kubewarm_api::model::{
-    CellKey, CellSpec, DeltaSink, Extent, GroupResource, Identity, ManagedFields, ProfileRef,
-    Projection, Resource, Verb,
+    DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
+    ManagedFieldsPolicy, ProfileRef, Projection, Resource, Verb,
 };
 use kubewarm_cache::{
     informer::{
-        Bounds, CellReport, InformerMetrics, Phase, Registry, RelistReason, Reports,
-        ResourceMetrics, Timing,
+        InformerMetrics, InformerPhase, InformerRegistry, InformerReport, InformerReports,
+        InformerTiming, RegistryLimits, RelistReason, ResourceMetrics,
     },
-    store::{Catalog, Object, Writer},
+    store::{StoreCatalog, StoreWriter, StoredObject},
 };
-use kubewarm_client::Clients;
+use kubewarm_client::ClientProvider;
 use prometheus::IntCounterVec;
 use std::{
     fmt::Debug,
@@ -35,16 +35,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A registry of informers with its reports, stores and metrics.
 pub(crate) struct Engine {
-    registry: Registry,
-    pub(crate) catalog: Catalog,
-    pub(crate) reports: Reports,
+    registry: InformerRegistry,
+    pub(crate) catalog: StoreCatalog,
+    pub(crate) reports: InformerReports,
     pub(crate) metrics: Arc<InformerMetrics>,
 }
 
 /// Clients whose token is the identity's name.
 pub(crate) struct ByName(pub(crate) SocketAddr);
 
-impl Clients for ByName {
+impl ClientProvider for ByName {
     fn client_for(&self, identity: &Identity) -> Arc<kube::Client> {
         let mut config = kube::Config::new(format!("http://{}", self.0).parse().unwrap());
         config.default_retry = false;
@@ -55,8 +55,8 @@ impl Clients for ByName {
 }
 
 /// Short waits between requests, with response timeouts that suit a busy machine.
-pub(crate) fn quick() -> Timing {
-    Timing {
+pub(crate) fn quick() -> InformerTiming {
+    InformerTiming {
         list_headers: Duration::from_secs(20),
         watch_headers: Duration::from_secs(20),
         list_window: Duration::from_secs(20),
@@ -67,30 +67,33 @@ pub(crate) fn quick() -> Timing {
         at_once: Duration::from_millis(300),
         backoff: Duration::from_millis(10),
         spread: Duration::from_millis(20),
-        ..Timing::default()
+        ..InformerTiming::default()
     }
 }
 
 impl Engine {
     /// An engine that reads from `server`.
-    pub(crate) fn new(server: &Server, timing: Timing) -> Self {
-        let bounds =
-            Bounds { lists: 8, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
+    pub(crate) fn new(server: &Server, timing: InformerTiming) -> Self {
+        let bounds = RegistryLimits {
+            lists: 8,
+            namespace_share: 100,
+            buckets: kubewarm_client::NamespaceBuckets::default(),
+        };
         Self::with(server, timing, bounds)
     }
 
-    pub(crate) fn with(server: &Server, timing: Timing, bounds: Bounds) -> Self {
-        let (clients, catalog) = (Arc::new(ByName(server.address)), Catalog::new());
+    pub(crate) fn with(server: &Server, timing: InformerTiming, bounds: RegistryLimits) -> Self {
+        let (clients, catalog) = (Arc::new(ByName(server.address)), StoreCatalog::new());
         let metrics = Arc::new(InformerMetrics::new().unwrap());
         let registry =
-            Registry::new(clients, catalog.clone(), Arc::clone(&metrics), bounds, timing);
+            InformerRegistry::new(clients, catalog.clone(), Arc::clone(&metrics), bounds, timing);
         Self { reports: registry.reports(), registry, catalog, metrics }
     }
 
     /// Replaces the sink of each informer by the result of `make`, which receives the writer of the store.
     pub(crate) fn with_sinks(
         self,
-        make: impl Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync + 'static,
+        make: impl Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync + 'static,
     ) -> Self {
         Self { registry: self.registry.with_sinks(make), ..self }
     }
@@ -124,14 +127,14 @@ impl Engine {
     /// Waits until the report of `key` satisfies `is`.
     pub(crate) async fn until(
         &self,
-        key: &CellKey,
-        is: impl Fn(&CellReport) -> bool,
-    ) -> CellReport {
+        key: &InformerKey,
+        is: impl Fn(&InformerReport) -> bool,
+    ) -> InformerReport {
         self.until_all(key, |report, _| is(report)).await
     }
 
     /// Waits until the store of `key` contains exactly these objects: see [`Engine::shown`].
-    pub(crate) async fn until_shown(&self, key: &CellKey, expected: &[&str]) -> CellReport {
+    pub(crate) async fn until_shown(&self, key: &InformerKey, expected: &[&str]) -> InformerReport {
         self.until_all(key, |_, shown| shown == expected).await
     }
 
@@ -139,9 +142,9 @@ impl Engine {
     #[track_caller]
     pub(crate) fn until_all(
         &self,
-        key: &CellKey,
-        is: impl Fn(&CellReport, &[String]) -> bool,
-    ) -> impl Future<Output = CellReport> {
+        key: &InformerKey,
+        is: impl Fn(&InformerReport, &[String]) -> bool,
+    ) -> impl Future<Output = InformerReport> {
         let at = std::panic::Location::caller();
         async move {
             let until = Instant::now() + PATIENCE;
@@ -158,18 +161,18 @@ impl Engine {
     }
 
     /// Waits until the informer has an open watch.
-    pub(crate) async fn until_watching(&self, key: &CellKey) -> CellReport {
-        self.until(key, |report| report.phase == Phase::Watching).await
+    pub(crate) async fn until_watching(&self, key: &InformerKey) -> InformerReport {
+        self.until(key, |report| report.phase == InformerPhase::Watching).await
     }
 
     /// The objects in the store of `key`, in key order.
-    pub(crate) fn objects(&self, key: &CellKey) -> Vec<Object> {
+    pub(crate) fn objects(&self, key: &InformerKey) -> Vec<StoredObject> {
         let table = self.catalog.reader(key).unwrap();
         table.versions(None, usize::MAX).iter().filter_map(|(key, _)| table.get(key)).collect()
     }
 
     /// The objects in the store of `key` as `name@version`, in key order.
-    pub(crate) fn shown(&self, key: &CellKey) -> Vec<String> {
+    pub(crate) fn shown(&self, key: &InformerKey) -> Vec<String> {
         let objects = self.objects(key).into_iter();
         objects
             .map(|object| {
@@ -182,15 +185,15 @@ impl Engine {
 }
 
 impl Deref for Engine {
-    type Target = Registry;
+    type Target = InformerRegistry;
 
-    fn deref(&self) -> &Registry {
+    fn deref(&self) -> &InformerRegistry {
         &self.registry
     }
 }
 
 impl DerefMut for Engine {
-    fn deref_mut(&mut self) -> &mut Registry {
+    fn deref_mut(&mut self) -> &mut InformerRegistry {
         &mut self.registry
     }
 }
@@ -207,8 +210,8 @@ pub(crate) fn sum<L: AsRef<str> + Debug>(counters: &IntCounterVec, labels: &[L])
 
 /// Starts a server with this script, and an engine that runs these informers on it.
 pub(crate) async fn run(
-    timing: Timing,
-    cells: &[&CellSpec],
+    timing: InformerTiming,
+    cells: &[&InformerSpec],
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Server, Engine) {
     let server = Server::start(script).await;
@@ -220,20 +223,20 @@ pub(crate) async fn run(
 }
 
 /// An informer in namespace `ns`, of a resource such as `pods` or `widgets.example.com`.
-pub(crate) fn cell(resource: &str) -> CellSpec {
+pub(crate) fn cell(resource: &str) -> InformerSpec {
     cell_in(resource, "ns")
 }
 
 /// An informer in this namespace.
-pub(crate) fn cell_in(resource: &str, namespace: &str) -> CellSpec {
+pub(crate) fn cell_in(resource: &str, namespace: &str) -> InformerSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
     let of = GroupResource::new(group, plural).unwrap();
-    let key = CellKey::all(
+    let key = InformerKey::all(
         Resource::new(of, "v1").unwrap(),
-        Extent::Namespace(namespace.into()),
-        Projection::Full(ManagedFields::Drop),
+        InformerScope::Namespace(namespace.into()),
+        Projection::Full(ManagedFieldsPolicy::Drop),
     );
-    let mut spec = CellSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
+    let mut spec = InformerSpec::new(key, ProfileRef { namespace: "ns".into(), name: "p".into() });
     spec.tuning.member_of.max_concurrent_lists = 100;
     spec.tuning.member_of.priority = 0;
     spec.tuning.lists.watch_list_timeout = Duration::from_secs(20);

@@ -5,22 +5,26 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Asked, Kind, Server},
 };
-use kubewarm_api::model::{CellKey, CellSpec, Fault, OnAccessLost, Reason, Verb};
-use kubewarm_cache::informer::{Phase, RelistReason, ResourceMetrics, Timing, WatchEnd};
+use kubewarm_api::model::{
+    AccessLossPolicy, FaultReason, InformerKey, InformerSpec, RequestFault, Verb,
+};
+use kubewarm_cache::informer::{
+    InformerPhase, InformerTiming, RelistReason, ResourceMetrics, UpstreamWatchEnd,
+};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
 /// The watches in the order in which they were opened.
 type Feeds = Arc<Mutex<Vec<Feed>>>;
 
-fn forbidden() -> Fault {
-    Fault::new(Reason::Forbidden, "pods is forbidden").with_code(403)
+fn forbidden() -> RequestFault {
+    RequestFault::new(FaultReason::Forbidden, "pods is forbidden").with_code(403)
 }
 
 /// Starts an informer whose first list contains `a@3`. The test writes its watches through the feeds;
 /// `again` answers later lists.
 async fn watched(
-    spec: &CellSpec,
+    spec: &InformerSpec,
     again: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
 ) -> (Server, Engine, Feeds) {
     let feeds = Feeds::default();
@@ -45,43 +49,43 @@ fn send(feeds: &Feeds, line: String) {
 }
 
 /// Sends `a@9` and `b@10`, and waits until the store contains them.
-async fn send_two(engine: &Engine, key: &CellKey, feeds: &Feeds) {
+async fn send_two(engine: &Engine, key: &InformerKey, feeds: &Feeds) {
     send(feeds, event("MODIFIED", object("a", 1, 9)));
     send(feeds, event("ADDED", object("b", 2, 10)));
     engine.until_shown(key, &["a@9", "b@10"]).await;
 }
 
 /// An informer whose profile serves stale data after a loss of access.
-fn stale() -> CellSpec {
+fn stale() -> InformerSpec {
     let mut pods = cell("pods");
-    pods.tuning.on_access_lost = OnAccessLost::ServeStale;
+    pods.tuning.on_access_lost = AccessLossPolicy::ServeStale;
     pods
 }
 
 #[tokio::test]
 async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale() {
     for pods in [cell("pods"), stale()] {
-        let is_kept = pods.tuning.on_access_lost == OnAccessLost::ServeStale;
+        let is_kept = pods.tuning.on_access_lost == AccessLossPolicy::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
         send_two(&engine, &pods.key, &feeds).await;
         engine.reports.lost(&pods.key, Verb::Watch, &forbidden());
         // From this moment on no read is served. The store is dropped when the task ends.
         let report = engine.reports.get(&pods.key).unwrap();
-        assert_eq!((report.phase, report.is_warm()), (Phase::Fenced, false));
+        assert_eq!((report.phase, report.is_warm()), (InformerPhase::Fenced, false));
         let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
         let report = engine.until_shown(&pods.key, left).await;
         let fault = report.fault.clone().unwrap();
         assert_eq!(
             (fault.reason, fault.verb, fault.next_retry),
-            (Reason::Forbidden, Verb::Watch, None)
+            (FaultReason::Forbidden, Verb::Watch, None)
         );
-        assert!(!report.serves(OnAccessLost::Reject));
-        assert_eq!(report.serves(OnAccessLost::ServeStale), is_kept);
+        assert!(!report.serves(AccessLossPolicy::Reject));
+        assert_eq!(report.serves(AccessLossPolicy::ServeStale), is_kept);
         send(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(engine.shown(&pods.key), left);
         let shut = |of: &ResourceMetrics| {
-            of.upstream_watch_ends.with_label_values(&[WatchEnd::Shutdown]).get()
+            of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Shutdown]).get()
         };
         assert_eq!(engine.count(shut), 1);
         let asked = (server.count(Kind::List), server.count(Kind::Watch));
@@ -94,13 +98,13 @@ async fn a_refusal_of_a_blocked_informer_drops_the_store() {
     let pods = cell("pods");
     let (_server, engine, feeds) = watched(&pods, quiet).await;
     send_two(&engine, &pods.key, &feeds).await;
-    let unverified = Fault::new(Reason::Unverified, "no answer");
+    let unverified = RequestFault::new(FaultReason::Unverified, "no answer");
     engine.reports.lost(&pods.key, Verb::List, &unverified);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
     engine.reports.lost(&pods.key, Verb::List, &forbidden());
     let fault = engine.until_shown(&pods.key, &[]).await.fault.unwrap();
-    assert_eq!(fault.reason, Reason::Forbidden);
+    assert_eq!(fault.reason, FaultReason::Forbidden);
 }
 
 #[tokio::test]
@@ -134,7 +138,7 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     let report = engine.reports.get(&pods.key).unwrap();
     assert!(!report.is_warm() && report.lost.is_some(), "{report:#?}");
     release.send_replace(true);
-    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.fault.is_none());
     assert_eq!(report.losses, 1, "the loss is counted after access returned");
     assert_eq!(engine.shown(&pods.key), ["a@9", "d@12"]);
@@ -153,7 +157,7 @@ async fn a_second_loss_during_the_list_keeps_the_time_of_the_first() {
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
     reports.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.reports.get(&pods.key).unwrap();
-    assert_eq!((report.phase, report.lost), (Phase::Fenced, Some(first)));
+    assert_eq!((report.phase, report.lost), (InformerPhase::Fenced, Some(first)));
     assert_eq!(report.losses, 2);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
 }
@@ -169,7 +173,7 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     reports.lost(&pods.key, Verb::List, &forbidden());
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     let report = engine.reports.get(&pods.key).unwrap();
-    assert_eq!((report.phase, report.is_warm()), (Phase::Paused, false));
+    assert_eq!((report.phase, report.is_warm()), (InformerPhase::Paused, false));
     engine.start(&pods);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(server.count(Kind::List), 1, "blocked, although resumed");
@@ -179,7 +183,7 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::ForbiddenRecovered);
-    engine.until(&pods.key, kubewarm_cache::informer::CellReport::is_warm).await;
+    engine.until(&pods.key, kubewarm_cache::informer::InformerReport::is_warm).await;
 }
 
 #[tokio::test]
@@ -195,9 +199,9 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     let reports = engine.reports.clone();
     reports.lost(&pods.key, Verb::List, &forbidden());
     let report = engine.until_shown(&pods.key, &[]).await;
-    assert!(!report.serves(OnAccessLost::ServeStale), "the first list was never complete");
+    assert!(!report.serves(AccessLossPolicy::ServeStale), "the first list was never complete");
     reports.returned(&pods.key);
-    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none());
     assert_eq!((engine.shown(&pods.key), server.count(Kind::List)), (vec!["b@5".to_owned()], 2));
 }
@@ -205,14 +209,14 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
 #[tokio::test]
 async fn a_refused_informer_retries_as_soon_as_access_returns() {
     let pods = cell("pods");
-    let slow = Timing { backoff: Duration::from_mins(1), ..quick() };
+    let slow = InformerTiming { backoff: Duration::from_mins(1), ..quick() };
     let (server, engine) = run(slow, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::refused(403, "Forbidden"),
         (Kind::List, _) => Reply::json(list(9, &[object("b", 2, 5)])),
         _ => quiet(asked),
     })
     .await;
-    engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
+    engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
     engine.reports.returned(&pods.key);
     engine.until_shown(&pods.key, &["b@5"]).await;
     assert_eq!(server.count(Kind::List), 2);
@@ -228,10 +232,13 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     reports.lost(&pods.key, Verb::List, &forbidden());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
-    pods.tuning.on_access_lost = OnAccessLost::Reject;
+    pods.tuning.on_access_lost = AccessLossPolicy::Reject;
     engine.retune(&pods);
     let report = engine.until(&pods.key, |report| report.synced_at.is_none()).await;
-    assert_eq!((report.phase, report.version, report.synced_at), (Phase::Fenced, None, None));
+    assert_eq!(
+        (report.phase, report.version, report.synced_at),
+        (InformerPhase::Fenced, None, None)
+    );
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
     reports.returned(&pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;

@@ -13,16 +13,16 @@ use futures::{
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
-use kubewarm::forecast::Surveyor;
+use kubewarm::forecast::CostSurveyor;
 use kubewarm_api::model::{
-    CellSpec, Declared, DeclaredTarget, Identity, LabelRequirement, LabelSelector, ListStrategy,
-    Operator, Requirement, ResourceInfo, ValidatedProfile,
+    DeclaredProfile, DeclaredTarget, Identity, InformerSpec, LabelRequirement, LabelSelector,
+    LabelSelectorOperator, ListStrategy, ResourceInfo, TargetRequirement, ValidatedProfile,
 };
 use kubewarm_cache::{
-    informer::{Bounds, InformerMetrics, Registry, Timing},
-    store::Catalog,
+    informer::{InformerMetrics, InformerRegistry, InformerTiming, RegistryLimits},
+    store::StoreCatalog,
 };
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use serde_json::json;
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -38,7 +38,7 @@ struct Slow {
     object: Duration,
 }
 
-impl Clients for Slow {
+impl ClientProvider for Slow {
     fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
         let server = *self;
         let service = tower::service_fn(move |request: Request<Body>| async move {
@@ -113,7 +113,7 @@ fn pieces(
 }
 
 /// A profile with one target, whose informers are given.
-fn declared(cells: &[CellSpec]) -> Declared {
+fn declared(cells: &[InformerSpec]) -> DeclaredProfile {
     let profile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "generation": 1},
@@ -122,7 +122,7 @@ fn declared(cells: &[CellSpec]) -> Declared {
     .unwrap();
     let target = DeclaredTarget {
         name: "pods".into(),
-        requirement: Requirement::Required,
+        requirement: TargetRequirement::Required,
         declared_as: "pods".into(),
         resolved: Some(Ok(ResourceInfo::new(cells[0].key.resource.clone(), "Pod"))),
         cells: cells.into(),
@@ -132,29 +132,33 @@ fn declared(cells: &[CellSpec]) -> Declared {
         left_out: [].into(),
         limited: None,
     };
-    Declared::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
+    DeclaredProfile::of(&ValidatedProfile::parse(&profile).unwrap(), vec![target])
 }
 
 /// The forecast and the measured duration, in seconds.
-async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
-    let clients: Arc<dyn Clients> = Arc::new(server);
+async fn seconds(server: Slow, cells: &[InformerSpec], lists: usize) -> (f64, f64) {
+    let clients: Arc<dyn ClientProvider> = Arc::new(server);
     let mut cells = cells.to_vec();
     for cell in &mut cells {
         cell.tuning.member_of.max_concurrent_lists = lists;
     }
-    let surveyor = Surveyor::new(Arc::clone(&clients), Duration::ZERO, Buckets::default());
+    let surveyor =
+        CostSurveyor::new(Arc::clone(&clients), Duration::ZERO, NamespaceBuckets::default());
     let plan = surveyor.survey(&declared(&cells)).await.total.status();
     let milliseconds = u64::try_from(plan.time_to_warm_milliseconds.unwrap()).unwrap();
     let forecast = Duration::from_millis(milliseconds).as_secs_f64();
 
-    let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
-    let bounds = Bounds { lists: 100, namespace_share: 100, buckets: Buckets::default() };
-    let mut engine = Registry::new(clients, catalog, metrics, bounds, Timing::default());
+    let (catalog, metrics) = (StoreCatalog::new(), Arc::new(InformerMetrics::new().unwrap()));
+    let bounds =
+        RegistryLimits { lists: 100, namespace_share: 100, buckets: NamespaceBuckets::default() };
+    let mut engine =
+        InformerRegistry::new(clients, catalog, metrics, bounds, InformerTiming::default());
     let (reports, began) = (engine.reports(), Instant::now());
     for cell in &cells {
         engine.start(cell);
     }
-    let is_warm = |cell: &CellSpec| reports.get(&cell.key).is_some_and(|it| it.warmed.is_some());
+    let is_warm =
+        |cell: &InformerSpec| reports.get(&cell.key).is_some_and(|it| it.warmed.is_some());
     while !cells.iter().all(is_warm) {
         sleep(Duration::from_millis(5)).await;
         assert!(began.elapsed() < Duration::from_mins(5), "{server:?}");
@@ -164,7 +168,7 @@ async fn seconds(server: Slow, cells: &[CellSpec], lists: usize) -> (f64, f64) {
     (forecast, took)
 }
 
-fn pods(objects: usize, name: &str) -> CellSpec {
+fn pods(objects: usize, name: &str) -> InformerSpec {
     cell_in("pods", &format!("n-{objects}-{name}"))
 }
 
@@ -180,11 +184,11 @@ async fn a_forecast_matches_the_measured_seconds() {
         vec![cell]
     };
     let mut selected = pods(8_000, "a");
-    let labels = LabelRequirement::new("a", Operator::In, ["b"]).unwrap();
+    let labels = LabelRequirement::new("a", LabelSelectorOperator::In, ["b"]).unwrap();
     selected.key.labels = LabelSelector::new([labels]);
     let many = (0..40).map(|n| pods(100 + 37 * n, &n.to_string())).collect();
     let small = (0..80).map(|n| pods(5, &n.to_string())).collect();
-    let all: [(&str, Slow, Vec<CellSpec>, usize); 6] = [
+    let all: [(&str, Slow, Vec<InformerSpec>, usize); 6] = [
         ("one whole list", near, one(ListStrategy::Auto), 4),
         ("one in pages", near, one(ListStrategy::PagedList), 4),
         ("one as a stream", near, one(ListStrategy::WatchList), 4),

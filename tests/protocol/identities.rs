@@ -5,16 +5,16 @@ use crate::{
     reply::{Reply, list, object, quiet, status},
     server::Kind,
 };
-use kubewarm_api::model::{CellKey, CellSpec, Identity, NamespaceCheck, Reason};
-use kubewarm_cache::informer::{Phase, Verb};
+use kubewarm_api::model::{FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheck};
+use kubewarm_cache::informer::{InformerPhase, Verb};
 use std::time::Duration;
 
-fn read_by(name: &str) -> CellSpec {
+fn read_by(name: &str) -> InformerSpec {
     let mut spec = cell("pods");
     spec.tuning.namespace_check = NamespaceCheck::Ask;
     spec.tuning.max_staleness = Duration::from_millis(200);
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: name.into() };
-    CellSpec { key: CellKey { identity, ..spec.key }, ..spec }
+    InformerSpec { key: InformerKey { identity, ..spec.key }, ..spec }
 }
 
 #[tokio::test]
@@ -32,8 +32,8 @@ async fn each_identity_reads_for_itself_and_its_refusal_is_its_own() {
     engine.until_shown(&seeing.key, &["a@3"]).await;
     let refused = engine.until(&blind.key, |report| report.fault.is_some()).await;
     let fault = refused.fault.unwrap();
-    assert_eq!((fault.reason, fault.verb), (Reason::Forbidden, Verb::List));
-    assert_eq!((refused.phase, engine.shown(&blind.key).len()), (Phase::Failing, 0));
+    assert_eq!((fault.reason, fault.verb), (FaultReason::Forbidden, Verb::List));
+    assert_eq!((refused.phase, engine.shown(&blind.key).len()), (InformerPhase::Failing, 0));
     engine.until_watching(&seeing.key).await;
     while server.count(Kind::Probe) == 0 || server.count(Kind::Namespace) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -6,8 +6,10 @@ use crate::{
     server::{Kind, Server},
 };
 use futures::{StreamExt as _, stream};
-use kubewarm_api::model::{Bound, Budget, CellSpec, Charge, Limits, ListStrategy};
-use kubewarm_cache::informer::Phase;
+use kubewarm_api::model::{
+    Budget, BudgetCharge, InformerSpec, LimitScope, ListStrategy, ProfileLimits,
+};
+use kubewarm_cache::informer::InformerPhase;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
@@ -45,19 +47,23 @@ async fn server() -> Server {
 }
 
 fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
-    Arc::new(Budget::new(Bound::Profile, Limits { max_objects, max_bytes }, None))
+    Arc::new(Budget::new(LimitScope::Profile, ProfileLimits { max_objects, max_bytes }, None))
 }
 
 /// An informer of pods that `budget` limits until the charge is dropped.
-fn limited(engine: &Engine, strategy: ListStrategy, budget: Arc<Budget>) -> (CellSpec, Charge) {
+fn limited(
+    engine: &Engine,
+    strategy: ListStrategy,
+    budget: Arc<Budget>,
+) -> (InformerSpec, BudgetCharge) {
     let mut pods = cell("pods");
     pods.tuning.lists.strategy = strategy;
     pods.tuning.gauge = engine.catalog.gauge(&pods.key);
-    let charge = Charge::new(Arc::clone(&pods.tuning.gauge), budget);
+    let charge = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget);
     (pods, charge)
 }
 
-fn runaway(engine: &Engine, strategy: ListStrategy) -> (CellSpec, Charge) {
+fn runaway(engine: &Engine, strategy: ListStrategy) -> (InformerSpec, BudgetCharge) {
     limited(engine, strategy, budget(Some(LIMIT), None))
 }
 
@@ -86,7 +92,7 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
         sleep(Duration::from_millis(300)).await;
         assert!(gauge.objects() <= LIMIT + STRIDE, "{strategy:?}: {}", gauge.objects());
         let report = engine.reports.get(&pods.key).unwrap();
-        assert_eq!((report.phase, report.expected), (Phase::Listing, Some(1_000_000)));
+        assert_eq!((report.phase, report.expected), (InformerPhase::Listing, Some(1_000_000)));
         assert_eq!(server.count(Kind::Newest), 1, "one request for the number of objects");
         engine.stop(&pods.key);
         assert_eq!((gauge.objects(), gauge.bytes()), (0, 0));
@@ -165,7 +171,7 @@ async fn a_list_continues_for_a_profile_without_a_limit() {
     let mut engine = Engine::new(&server, quick());
     let (pods, charge) = runaway(&engine, ListStrategy::List);
     let gauge = charge.gauge();
-    let _other = Charge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
+    let _other = BudgetCharge::new(Arc::clone(&pods.tuning.gauge), budget(None, None));
     engine.start(&pods);
     until(|| gauge.objects() > 3 * LIMIT).await;
     engine.stop(&pods.key);
@@ -181,7 +187,7 @@ async fn a_paused_list_continues_when_the_budget_allows() {
     let gauge = charge.gauge();
     engine.start(&pods);
     until(|| gauge.objects() > LIMIT).await;
-    limit.set_limits(Limits { max_objects: Some(2 * LIMIT), max_bytes: None });
+    limit.set_limits(ProfileLimits { max_objects: Some(2 * LIMIT), max_bytes: None });
     until(|| gauge.objects() > 2 * LIMIT).await;
     engine.stop(&pods.key);
     engine.shut_down().await;

@@ -5,7 +5,7 @@ use crate::{
     reply::{Reply, list, list_with, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm_api::model::{ListStrategy, Reason};
+use kubewarm_api::model::{FaultReason, ListStrategy};
 use kubewarm_cache::informer::ListMethod;
 
 /// List metadata of a page that another page follows.
@@ -98,7 +98,7 @@ async fn an_html_page_is_not_accepted_as_a_list() {
     let (mut engine, pods) = (Engine::new(&server, quick()), cell("pods"));
     engine.start(&pods);
     let failing = engine.until(&pods.key, |report| report.fault.is_some()).await;
-    assert_eq!(failing.fault.unwrap().reason, Reason::Malformed);
+    assert_eq!(failing.fault.unwrap().reason, FaultReason::Malformed);
     let report = engine.until_watching(&pods.key).await;
     assert_eq!((engine.shown(&pods.key), report.fault), (vec!["a@3".to_owned()], None));
 }

@@ -6,8 +6,8 @@ use crate::{
     history::World,
 };
 use futures::{StreamExt as _, stream};
-use kubewarm_api::model::{CellKey, CellSpec, ListStrategy, ResourceVersion};
-use kubewarm_cache::{informer::Timing, store::Wanted};
+use kubewarm_api::model::{InformerKey, InformerSpec, ListStrategy, ResourceVersion};
+use kubewarm_cache::{informer::InformerTiming, store::ObjectQuery};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ async fn the_store_converges_to_the_api_server_and_never_goes_back() {
 
 async fn replay(seed: u64) {
     let world = World::new(seed);
-    let timing = Timing {
+    let timing = InformerTiming {
         at_once: Duration::from_millis(20),
         backoff: Duration::from_millis(2),
         spread: Duration::from_millis(5),
@@ -72,7 +72,7 @@ async fn replay(seed: u64) {
 }
 
 /// Waits until the store equals the server's objects and is fresh, and checks that it stays equal.
-async fn settle(reader: &mut Reader, engine: &Engine, spec: &CellSpec, seed: u64) {
+async fn settle(reader: &mut Reader, engine: &Engine, spec: &InformerSpec, seed: u64) {
     let until = Instant::now() + Duration::from_secs(30);
     let mut equal_since = None;
     loop {
@@ -111,10 +111,10 @@ impl Default for Reader {
 
 impl Reader {
     /// Reads all objects if the informer is warm. Returns the bodies by name.
-    fn look(&mut self, engine: &Engine, key: &CellKey) -> Option<BTreeMap<String, String>> {
+    fn look(&mut self, engine: &Engine, key: &InformerKey) -> Option<BTreeMap<String, String>> {
         let seed = self.seed;
         engine.reports.get(key)?.warmed?;
-        let wanted = Wanted::default();
+        let wanted = ObjectQuery::default();
         let mut selected = engine.catalog.reader(key)?.select(&wanted, None, None);
         if let (Some(before), Some(now)) = (&self.version, selected.version()) {
             assert!(!now.is_older_than(before), "seed {seed}: the store went back to {now}");

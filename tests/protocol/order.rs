@@ -5,8 +5,8 @@ use crate::{
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::{ListStrategy, Reason, Uid};
-use kubewarm_cache::informer::{RelistReason, Timing};
+use kubewarm_api::model::{FaultReason, ListStrategy, Uid};
+use kubewarm_cache::informer::{InformerTiming, RelistReason};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
@@ -99,7 +99,7 @@ async fn versions_that_went_back_purge_and_relist() {
 #[tokio::test]
 async fn a_relist_keeps_its_reason_after_failures() {
     let widgets = cell("widgets.example.com");
-    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::lines([""; 0]),
         (Kind::List, 1 | 2) => Reply::refused(504, "Timeout"),
@@ -116,7 +116,7 @@ async fn a_relist_keeps_its_reason_after_failures() {
 #[tokio::test]
 async fn an_older_bookmark_reopens_the_watch_after_a_pause() {
     let pods = cell("pods");
-    let timing = Timing { at_once: Duration::from_millis(400), ..quick() };
+    let timing = InformerTiming { at_once: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..3) => Reply::held(bookmark(6) + "\n"),
         _ => two(asked),
@@ -219,6 +219,6 @@ async fn a_continue_token_that_repeats_ends_the_list() {
     })
     .await;
     let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
-    assert_eq!(report.fault.unwrap().reason, Reason::Malformed);
+    assert_eq!(report.fault.unwrap().reason, FaultReason::Malformed);
     assert!(server.count(Kind::Next) <= 2, "one for each first page");
 }

@@ -6,9 +6,9 @@ use crate::{
     server::{Asked, Kind, Server},
 };
 use futures::future::join_all;
-use kubewarm_api::model::{CellSpec, Mode, Reason, ResourceVersion};
-use kubewarm_cache::informer::{Bounds, Proof, Proofs};
-use kubewarm_client::Buckets;
+use kubewarm_api::model::{FaultReason, InformerSpec, ProfileMode, ResourceVersion};
+use kubewarm_cache::informer::{FreshnessCheck, FreshnessChecker, RegistryLimits};
+use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -21,7 +21,10 @@ fn one(asked: &Asked) -> Reply {
     }
 }
 
-async fn prove(proofs: &Proofs, pods: &CellSpec) -> Result<Proof, Reason> {
+async fn prove(
+    proofs: &FreshnessChecker,
+    pods: &InformerSpec,
+) -> Result<FreshnessCheck, FaultReason> {
     let proof = proofs.prove(&pods.key, &"ns".into(), Instant::now()).await;
     proof.map_err(|fault| fault.reason())
 }
@@ -30,7 +33,7 @@ fn version(number: u64) -> ResourceVersion {
     ResourceVersion::from(number)
 }
 
-fn proofs(engine: &Engine) -> Proofs {
+fn proofs(engine: &Engine) -> FreshnessChecker {
     engine.proofs()
 }
 
@@ -86,7 +89,7 @@ async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
     // The watch does not send a deletion.
     let began = Instant::now();
-    assert_eq!(prove(&proofs, &pods).await, Err(Reason::TimedOut));
+    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::TimedOut));
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(server.count(Kind::Probe) >= 1, "a probe checks the informer");
 }
@@ -146,12 +149,12 @@ async fn a_freshness_check_fails_for_older_versions_and_removed_informers() {
     .await;
     engine.until_watching(&pods.key).await;
     let proofs = proofs(&engine);
-    assert_eq!(prove(&proofs, &pods).await, Err(Reason::TimedOut));
-    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(Reason::Unverified));
+    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::TimedOut));
+    assert_eq!(prove(&proofs, &cell("widgets.example.com")).await, Err(FaultReason::Unverified));
     engine.hold(&pods);
-    assert!(engine.running()[&pods.key] == Mode::Paused);
+    assert!(engine.running()[&pods.key] == ProfileMode::Paused);
     let asked = server.count(Kind::First);
-    assert_eq!(prove(&proofs, &pods).await, Err(Reason::Unverified));
+    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::Unverified));
     assert_eq!(server.count(Kind::First), asked, "no request is sent for an unknown informer");
 }
 
@@ -163,14 +166,14 @@ async fn freshness_checks_use_the_bucket_of_the_profiles_namespace() {
         _ => one(asked),
     })
     .await;
-    let buckets = Buckets::default();
-    let bounds = Bounds { lists: 8, namespace_share: 100, buckets: buckets.clone() };
+    let buckets = NamespaceBuckets::default();
+    let bounds = RegistryLimits { lists: 8, namespace_share: 100, buckets: buckets.clone() };
     let mut engine = Engine::with(&server, quick(), bounds);
     engine.start(&pods);
     engine.until_watching(&pods.key).await;
     let proofs = engine.proofs();
     buckets.charge(&"ns".into(), 400, Instant::now());
-    assert_eq!(prove(&proofs, &pods).await, Err(Reason::Throttled));
+    assert_eq!(prove(&proofs, &pods).await, Err(FaultReason::Throttled));
     assert_eq!(server.count(Kind::First), 0);
     let other = proofs.prove(&pods.key, &"other".into(), Instant::now()).await;
     assert!(other.is_ok());

@@ -5,8 +5,8 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::{ListStrategy, Reason};
-use kubewarm_cache::informer::{ListMethod, Phase, RelistReason, Timing, Verb};
+use kubewarm_api::model::{FaultReason, ListStrategy};
+use kubewarm_cache::informer::{InformerPhase, InformerTiming, ListMethod, RelistReason, Verb};
 use std::time::{Duration, SystemTime};
 
 fn one(asked: &Asked) -> Reply {
@@ -44,7 +44,7 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
     for cell in &cells {
         let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
         let fault = failing.fault.unwrap();
-        assert_eq!((fault.reason, fault.verb), (Reason::Throttled, Verb::List));
+        assert_eq!((fault.reason, fault.verb), (FaultReason::Throttled, Verb::List));
         let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
         assert!((2..=3).contains(&wait), "{}: {wait} s", cell.key);
     }
@@ -90,7 +90,7 @@ async fn an_informer_waits_as_retry_after_says() {
         }
         let failing = engine.until(&cell.key, |report| report.fault.is_some()).await;
         let fault = failing.fault.unwrap();
-        assert_eq!((fault.reason, fault.verb), (Reason::Throttled, Verb::Watch));
+        assert_eq!((fault.reason, fault.verb), (FaultReason::Throttled, Verb::Watch));
         let wait = fault.next_retry.unwrap().duration_since(fault.at).as_secs();
         assert!((*least..=*most).contains(&wait), "{kind}: {wait} s");
         assert_eq!(engine.shown(&cell.key), ["a@3"], "the store is still served");
@@ -125,14 +125,16 @@ async fn a_forbidden_watch_fails_only_its_informer_and_recovers() {
             _ => one(asked),
         })
         .await;
-    let failing = engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
+    let failing = engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
     let fault = failing.fault.unwrap();
-    assert_eq!((fault.reason, fault.verb), (Reason::Forbidden, Verb::Watch));
+    assert_eq!((fault.reason, fault.verb), (FaultReason::Forbidden, Verb::Watch));
     assert!(failing.warmed.is_some(), "listed objects are served");
     assert_eq!(engine.shown(&pods.key), ["a@3"]);
     assert_eq!(engine.until_watching(&services.key).await.fault, None);
     engine
-        .until(&pods.key, |report| report.phase == Phase::Watching && report.fault.is_none())
+        .until(&pods.key, |report| {
+            report.phase == InformerPhase::Watching && report.fault.is_none()
+        })
         .await;
     assert_eq!((server.count(Kind::List), engine.relists()), (2, 0));
 }
@@ -148,8 +150,8 @@ async fn a_deleted_kind_is_purged_and_lists_again_when_it_returns() {
         _ => one(asked),
     })
     .await;
-    let away = engine.until(&pods.key, |report| report.phase == Phase::Failing).await;
-    assert_eq!(away.fault.unwrap().reason, Reason::NotServed);
+    let away = engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
+    assert_eq!(away.fault.unwrap().reason, FaultReason::NotServed);
     assert!(away.warmed.is_none() && engine.shown(&pods.key).is_empty());
     let back = engine.until_watching(&pods.key).await;
     assert_eq!(engine.shown(&pods.key), ["a@2"], "its versions start again");
@@ -169,7 +171,9 @@ async fn server_errors_are_retried_without_a_relist() {
     .await;
     engine.until(&pods.key, |report| report.fault.is_some()).await;
     let report = engine
-        .until(&pods.key, |report| report.phase == Phase::Watching && report.fault.is_none())
+        .until(&pods.key, |report| {
+            report.phase == InformerPhase::Watching && report.fault.is_none()
+        })
         .await;
     assert!(report.warmed.is_some());
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 4));
@@ -181,7 +185,7 @@ async fn server_errors_are_retried_without_a_relist() {
 #[tokio::test]
 async fn a_response_without_headers_times_out() {
     let pods = cell("pods");
-    let timing = Timing {
+    let timing = InformerTiming {
         list_headers: Duration::from_millis(300),
         watch_headers: Duration::from_millis(300),
         ..quick()
@@ -195,7 +199,7 @@ async fn a_response_without_headers_times_out() {
     let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
     assert_eq!(report.warmed.unwrap().strategy, ListMethod::PagedList);
     let fault = report.fault.unwrap();
-    assert_eq!((fault.reason, fault.verb), (Reason::TimedOut, Verb::Watch));
+    assert_eq!((fault.reason, fault.verb), (FaultReason::TimedOut, Verb::Watch));
     engine.until_watching(&pods.key).await;
     assert_eq!((server.count(Kind::List), server.count(Kind::Stream)), (1, 1));
 }
@@ -203,7 +207,7 @@ async fn a_response_without_headers_times_out() {
 #[tokio::test]
 async fn a_server_without_a_version_is_listed_in_pages() {
     let pods = cell("pods");
-    let timing = Timing { watch_headers: Duration::from_millis(300), ..quick() };
+    let timing = InformerTiming { watch_headers: Duration::from_millis(300), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Version => Reply::never(),
         Kind::First => Reply::json(list(7, &[object("a", 1, 3)])),

@@ -8,7 +8,7 @@ use crate::{
     reply::{Reply, end_bookmark, event, list, object, quiet, status},
     server::{Asked, Kind, Server},
 };
-use kubewarm_api::model::{CellKey, ListStrategy};
+use kubewarm_api::model::{InformerKey, ListStrategy};
 use kubewarm_cache::informer::RelistReason;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn run_to_nine(
     strategy: ListStrategy,
     at: Version,
     relist: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> (Server, Engine, CellKey) {
+) -> (Server, Engine, InformerKey) {
     let mut widgets = cell("widgets.example.com");
     widgets.tuning.lists.strategy = strategy;
     let gone = event("ERROR", status(410, "Expired")) + "\n";

@@ -5,8 +5,8 @@ use crate::{
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::CellSpec;
-use kubewarm_cache::informer::WatchEnd;
+use kubewarm_api::model::InformerSpec;
+use kubewarm_cache::informer::UpstreamWatchEnd;
 use std::time::Duration;
 
 fn one(asked: &Asked) -> Reply {
@@ -17,7 +17,7 @@ fn one(asked: &Asked) -> Reply {
 }
 
 /// Pods that are stale after one second.
-fn short_staleness() -> CellSpec {
+fn short_staleness() -> InformerSpec {
     let mut pods = cell("pods");
     pods.tuning.max_staleness = Duration::from_secs(1);
     pods
@@ -51,7 +51,8 @@ async fn a_watch_that_misses_an_event_of_the_probe_is_reopened() {
     .await;
     engine.until_shown(&pods.key, &["a@9"]).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
-    let idle = engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Idle]).get());
+    let idle = engine
+        .count(|of| of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Idle]).get());
     assert_eq!(idle, 1);
 }
 

@@ -6,14 +6,14 @@ use crate::{
     server::{Asked, Kind},
 };
 use kubewarm_api::model::ListStrategy;
-use kubewarm_cache::informer::{CellReport, RelistReason, Stage};
+use kubewarm_cache::informer::{DecodeStage, InformerReport, RelistReason};
 
 /// An object whose labels are not strings.
 fn bad(name: &str, version: u32) -> String {
     object(name, 1, version).replacen("\"name\"", "\"labels\":{\"a\":7},\"name\"", 1)
 }
 
-fn named(report: &CellReport) -> Vec<&str> {
+fn named(report: &InformerReport) -> Vec<&str> {
     report.undecodable.iter().map(|what| &*what.object).collect()
 }
 
@@ -44,10 +44,10 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
         assert_eq!(named(&report), ["ns/b"]);
         assert_eq!(engine.shown(&cell.key), ["a@3", "c@5"]);
     }
-    let counted = |stage: Stage| {
+    let counted = |stage: DecodeStage| {
         engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get())
     };
-    assert_eq!((counted(Stage::ListItem), counted(Stage::WatchObject)), (1, 1));
+    assert_eq!((counted(DecodeStage::ListItem), counted(DecodeStage::WatchObject)), (1, 1));
 }
 
 #[tokio::test]

@@ -5,10 +5,14 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, Server},
 };
-use kubewarm::access::{AccessReports, Standing, Surroundings, Verifier, Wanted};
-use kubewarm_api::model::{CellKey, CellSpec, Identity, NamespaceCheck, OnAccessLost, Reason};
-use kubewarm_cache::informer::Phase;
-use kubewarm_client::Buckets;
+use kubewarm::access::{
+    AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PermissionState,
+};
+use kubewarm_api::model::{
+    AccessLossPolicy, FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheck,
+};
+use kubewarm_cache::informer::InformerPhase;
+use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -23,7 +27,7 @@ struct Scene {
     server: Server,
     engine: Engine,
     access: AccessReports,
-    pods: CellSpec,
+    pods: InformerSpec,
     feed: Feed,
     noted: Arc<Mutex<Option<Feed>>>,
     release: watch::Sender<bool>,
@@ -36,7 +40,7 @@ async fn scene() -> Scene {
     let (release, released) = watch::channel(false);
     let mut pods = cell("pods");
     let identity = Identity::ServiceAccount { namespace: "ns".into(), name: "full".into() };
-    pods.key = CellKey { identity, ..pods.key };
+    pods.key = InformerKey { identity, ..pods.key };
     let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3)])),
         (Kind::List, _) => Reply::refused(500, "InternalError"),
@@ -64,9 +68,9 @@ async fn scene() -> Scene {
     feed.line(event("ADDED", object("b", 2, 8)));
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
-    let wanted = Wanted { namespace_check: NamespaceCheck::Known, payer: "ns".into() };
-    let verifier = Verifier::new(Surroundings {
-        buckets: Buckets::default(),
+    let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "ns".into() };
+    let verifier = AccessChecker::new(CheckerDependencies {
+        buckets: NamespaceBuckets::default(),
         clients: Arc::new(ByName(server.address)),
         wanted: Box::new(move || Some([(key.clone(), wanted.clone())].into())),
         own: Arc::default(),
@@ -84,27 +88,27 @@ async fn scene() -> Scene {
 #[tokio::test]
 async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check() {
     let Scene { server, engine, access, pods, feed, noted, release, _verifying } = scene().await;
-    let closed = engine.until(&pods.key, |report| report.phase == Phase::Fenced).await;
+    let closed = engine.until(&pods.key, |report| report.phase == InformerPhase::Fenced).await;
     let fault = closed.fault.clone().unwrap();
-    assert_eq!(fault.reason, Reason::Unverified);
+    assert_eq!(fault.reason, FaultReason::Unverified);
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
-    assert!(!closed.serves(OnAccessLost::Reject));
-    assert!(closed.serves(OnAccessLost::ServeStale));
+    assert!(!closed.serves(AccessLossPolicy::Reject));
+    assert!(closed.serves(AccessLossPolicy::ServeStale));
     // The store stays, and the watch has ended.
     feed.line(event("ADDED", object("c", 3, 9)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1), "no request is sent");
     let standing = || access.get(&pods.key).unwrap().standing;
-    assert!(matches!(standing(), Standing::Unverified { .. }), "{:?}", standing());
+    assert!(matches!(standing(), PermissionState::Unverified { .. }), "{:?}", standing());
 
     release.send_replace(true);
-    let report = engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none(), "{report:#?}");
     assert_eq!((server.count(Kind::List), report.losses), (1, 1), "no list");
     let watches = server.of(Kind::Watch);
     assert_eq!(watches.last().unwrap().query("resourceVersion"), "8");
     noted.lock().clone().unwrap().line(event("ADDED", object("c", 3, 9)));
     engine.until_shown(&pods.key, &["a@3", "b@8", "c@9"]).await;
-    assert!(matches!(standing(), Standing::Granted { .. }), "{:?}", standing());
+    assert!(matches!(standing(), PermissionState::Granted { .. }), "{:?}", standing());
 }

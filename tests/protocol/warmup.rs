@@ -6,11 +6,11 @@ use crate::{
     server::{Kind, Server},
 };
 use kubewarm_api::model::{
-    Delta, DeltaSink, ListStrategy, MetricOutcome, NamespaceCheck, Outcome, Reason,
+    Delta, DeltaOutcome, DeltaSink, FaultReason, ListStrategy, MetricOutcome, NamespaceCheck,
 };
 use kubewarm_cache::{
-    informer::{Bounds, Phase, Timing},
-    store::Writer,
+    informer::{InformerPhase, InformerTiming, RegistryLimits},
+    store::StoreWriter,
 };
 use std::{
     sync::{
@@ -32,8 +32,11 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
         _ => quiet(asked),
     })
     .await;
-    let bounds =
-        Bounds { lists: 5, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
+    let bounds = RegistryLimits {
+        lists: 5,
+        namespace_share: 100,
+        buckets: kubewarm_client::NamespaceBuckets::default(),
+    };
     let mut engine = Engine::with(&server, quick(), bounds);
     let mut cells: Vec<_> = (0..60).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
     for urgent in &mut cells[40..] {
@@ -58,7 +61,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
 async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
     let (mut slow, other) = (cell("pods"), cell("services"));
     slow.tuning.lists.strategy = ListStrategy::PagedList;
-    let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
+    let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&slow, &other], |asked| match (asked.kind, asked.nth) {
         (Kind::First, 0) => {
             Reply::trickle(&list(7, &[object("a", 1, 3)]), Duration::from_millis(50))
@@ -69,14 +72,14 @@ async fn a_list_that_trickles_delays_no_other_and_is_aborted() {
     .await;
     engine.until_watching(&other.key).await;
     let report = engine.until(&slow.key, |report| report.fault.is_some()).await;
-    assert_eq!(report.fault.unwrap().reason, Reason::TimedOut);
+    assert_eq!(report.fault.unwrap().reason, FaultReason::TimedOut);
     engine.until_shown(&slow.key, &["b@3"]).await;
 }
 
 #[tokio::test]
 async fn a_list_that_stalls_is_aborted_and_retried() {
     let pods = cell("pods");
-    let timing = Timing { list_window: Duration::from_millis(600), ..quick() };
+    let timing = InformerTiming { list_window: Duration::from_millis(600), ..quick() };
     let (_server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => {
             let whole = list(7, &[object("a", 1, 3), object("b", 2, 4)]);
@@ -124,10 +127,10 @@ async fn after_a_streaming_list_without_an_end_lists_use_pages() {
 }
 
 /// A sink that panics at the first object while it is armed.
-struct Trap(Writer, Arc<AtomicBool>);
+struct Trap(StoreWriter, Arc<AtomicBool>);
 
 impl DeltaSink for Trap {
-    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
         let is_item = matches!(delta, Delta::Upsert(_));
         assert!(!(is_item && self.1.load(Ordering::Relaxed)), "scripted panic");
         self.0.apply(delta)
@@ -143,8 +146,11 @@ async fn a_task_that_panics_is_reported_and_restarted() {
     .await;
     let armed = Arc::new(AtomicBool::new(true));
     let trap = Arc::clone(&armed);
-    let bounds =
-        Bounds { lists: 1, namespace_share: 100, buckets: kubewarm_client::Buckets::default() };
+    let bounds = RegistryLimits {
+        lists: 1,
+        namespace_share: 100,
+        buckets: kubewarm_client::NamespaceBuckets::default(),
+    };
     let mut engine = Engine::with(&server, quick(), bounds)
         .with_sinks(move |_, writer| Box::new(Trap(writer, Arc::clone(&trap))));
     let pods = cell("pods");
@@ -152,16 +158,16 @@ async fn a_task_that_panics_is_reported_and_restarted() {
     let report = engine
         .until(&pods.key, |report| report.fault.as_ref().is_some_and(|fault| fault.attempts >= 3));
     let report = report.await;
-    assert_eq!((report.fault.unwrap().reason, report.warmed), (Reason::Internal, None));
+    assert_eq!((report.fault.unwrap().reason, report.warmed), (FaultReason::Internal, None));
     armed.store(false, Ordering::Relaxed);
     engine.until_shown(&pods.key, &["a@3"]).await;
-    engine.until(&pods.key, |report| report.phase == Phase::Watching).await;
+    engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
 }
 
 #[tokio::test]
 async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let pause = Duration::from_millis(500);
-    let timing = Timing { namespace_check: pause, ..quick() };
+    let timing = InformerTiming { namespace_check: pause, ..quick() };
     let mut cells: Vec<_> = (0..20).map(|n| cell(&format!("kind{n}"))).collect();
     for cell in &mut cells {
         cell.tuning.namespace_check = NamespaceCheck::Ask;

@@ -5,8 +5,8 @@ use crate::{
     reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
     server::{Asked, Kind},
 };
-use kubewarm_api::model::Reason;
-use kubewarm_cache::informer::{RelistReason, Timing, WatchEnd};
+use kubewarm_api::model::FaultReason;
+use kubewarm_cache::informer::{InformerTiming, RelistReason, UpstreamWatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
@@ -61,7 +61,7 @@ async fn repeated_error_events_lengthen_the_backoff() {
             report.fault.as_ref().is_some_and(|fault| fault.attempts >= attempts)
         })
     };
-    assert_eq!(failing(4).await.fault.unwrap().reason, Reason::ServerError);
+    assert_eq!(failing(4).await.fault.unwrap().reason, FaultReason::ServerError);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_watch_that_repeatedly_closes_at_once_ends_in_a_relist() {
 async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_the_kind() {
     let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
     let cells: Vec<_> = (0..8).map(|n| cell_in("pods", &format!("ns{n}"))).collect();
-    let spread = Timing { spread: Duration::from_secs(1), ..quick() };
+    let spread = InformerTiming { spread: Duration::from_secs(1), ..quick() };
     let noted = Arc::clone(&feeds);
     let all: Vec<_> = cells.iter().collect();
     let (server, engine) = run(spread, &all, move |asked| match (asked.kind, asked.nth) {
@@ -109,8 +109,8 @@ async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_th
     // Two reads are possible: the first informer can send its read before the last watch breaks.
     assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
     assert_eq!((server.count(Kind::List), engine.relists()), (8, 0));
-    let broken =
-        engine.count(|of| of.upstream_watch_ends.with_label_values(&[WatchEnd::Broken]).get());
+    let broken = engine
+        .count(|of| of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Broken]).get());
     assert_eq!(broken, 8);
 }
 
@@ -166,7 +166,7 @@ async fn a_watch_that_repeatedly_breaks_at_once_lengthens_the_backoff() {
 #[tokio::test]
 async fn watches_that_end_early_are_reopened_after_a_pause() {
     let pods = cell("pods");
-    let timing = Timing { backoff: Duration::from_millis(400), ..quick() };
+    let timing = InformerTiming { backoff: Duration::from_millis(400), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Watch => Reply::lines([bookmark(8 + asked.nth)]),
         _ => two(asked),
@@ -180,7 +180,7 @@ async fn watches_that_end_early_are_reopened_after_a_pause() {
 #[tokio::test]
 async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
     let pods = cell("pods");
-    let timing = Timing { backoff: Duration::from_secs(10), ..quick() };
+    let timing = InformerTiming { backoff: Duration::from_secs(10), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0..6) => {
             Reply::lines([event("MODIFIED", object("a", 1, 8 + asked.nth as u64))])
@@ -197,7 +197,7 @@ async fn watches_that_deliver_changes_and_end_early_are_reopened_at_once() {
 #[tokio::test]
 async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
     let (widgets, deployments) = (cell("widgets.example.com"), cell("deployments.apps"));
-    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let script = |asked: &Asked| match (asked.kind, asked.nth) {
         (Kind::List, 1..) => {
             let other = object("a", 1, 3).replace(r#""data":{}"#, "").replace(r#"{"at"#, r#"{"to"#);
@@ -218,7 +218,7 @@ async fn a_custom_resource_watch_that_ends_early_causes_a_relist() {
 #[tokio::test]
 async fn a_relist_without_effect_is_not_repeated_at_once() {
     let widgets = cell("widgets.example.com");
-    let timing = Timing { at_once: Duration::ZERO, ..quick() };
+    let timing = InformerTiming { at_once: Duration::ZERO, ..quick() };
     let (server, engine) = run(timing, &[&widgets], |asked| match asked.kind {
         Kind::Watch => Reply::lines([""; 0]),
         _ => two(asked),

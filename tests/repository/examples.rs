@@ -8,8 +8,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
 use kubewarm::cli::Cli;
 use kubewarm_api::{
-    manifests::Access,
-    model::{Subject, ValidatedProfile, Watched},
+    manifests::ProfilePermissions,
+    model::{Subject, ValidatedProfile, WatchedNamespaces},
     v1alpha1::CacheProfile,
 };
 use serde::de::DeserializeOwned;
@@ -221,8 +221,13 @@ fn the_quickstart_holds_the_roles_that_its_profile_needs() {
     let profile = ValidatedProfile::parse(&profile).expect("it is valid");
     let subject =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
-    let access = Access::of_profile(&profile, &[].into(), &subject, &Watched::Everywhere)
-        .expect("its names fit");
+    let access = ProfilePermissions::of_profile(
+        &profile,
+        &[].into(),
+        &subject,
+        &WatchedNamespaces::Everywhere,
+    )
+    .expect("its names fit");
     assert!(access.manifests.is_some() && access.manifests_elevated.is_some());
     assert!(
         text.ends_with(&access.to_yaml()),

@@ -6,8 +6,8 @@ use crate::{api_reference, conditions};
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
-    manifests::{self, Access},
-    model::{Subject, ValidatedProfile, Watched},
+    manifests::{self, ProfilePermissions},
+    model::{Subject, ValidatedProfile, WatchedNamespaces},
     v1alpha1::CacheProfile,
 };
 use serde_json::Value;
@@ -49,9 +49,14 @@ fn roles(text: &str) -> String {
             namespace: "kubewarm-system".into(),
             name: "kubewarm".into(),
         };
-        Access::of_profile(&profile, &[].into(), &subject, &Watched::Everywhere)
-            .expect("its names fit")
-            .to_yaml()
+        ProfilePermissions::of_profile(
+            &profile,
+            &[].into(),
+            &subject,
+            &WatchedNamespaces::Everywhere,
+        )
+        .expect("its names fit")
+        .to_yaml()
     };
     profiles.map(access).collect()
 }

@@ -5,24 +5,28 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
-    access::{CellAccess, Refused, Standing},
-    commands::{Format, Terminal, overview, render},
-    status::{CellView, Clock, Observed, compute},
+    access::{InformerAccess, PermissionDenial, PermissionState},
+    commands::{ReportFormat, TerminalLayout, overview, render},
+    status::{ClockReading, InformerView, ObservedProfile, compute},
 };
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, FieldSelector,
-        GroupResource, Identity, LabelSelector, Limits, ManagedFields, Mode, OnAccessLost,
-        ProfileRef, Projection, ReadTerms, Reason, Refusal, Requirement, Resource, ResourceInfo,
-        SecretData, Serving, Verb,
+        AccessLossPolicy, AccountPolicyState, DeclaredProfile, DeclaredTarget, FaultReason,
+        FieldSelector, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
+        LabelSelector, ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection,
+        ReadPolicy, Refusal, Resource, ResourceInfo, SecretData, ServingTarget, TargetRequirement,
+        Verb,
     },
     v1alpha1::{AccessStatus, CacheProfile, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, ListMethod, Phase, Relist, RelistReason, Warmed},
-    store::Usage,
+    informer::{
+        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
+        RelistReport,
+    },
+    store::StoreUsage,
 };
-use kubewarm_client::Served;
+use kubewarm_client::ServedResources;
 use serde_json::json;
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -32,17 +36,17 @@ const CLIENT: &str = "src/commands/warming.json";
 
 /// The informers of a sample, and the identity that reads.
 struct World {
-    clock: Clock,
+    clock: ClockReading,
     identity: Identity,
     subject: &'static str,
-    cells: BTreeMap<CellKey, CellView>,
+    cells: BTreeMap<InformerKey, InformerView>,
 }
 
 impl World {
     /// The sample's time: noon, 100 seconds after the start of the process.
     fn new(identity: Identity, subject: &'static str) -> Self {
         let process_start = Instant::now();
-        let clock = Clock {
+        let clock = ClockReading {
             wall: "2026-03-01T12:00:00Z".parse().expect("a time"),
             mono: process_start + Duration::from_secs(100),
             process_start,
@@ -55,10 +59,10 @@ impl World {
     }
 
     /// An informer that is synced and fresh.
-    fn watching(&self) -> CellReport {
-        CellReport {
-            phase: Phase::Watching,
-            warmed: Some(Warmed {
+    fn watching(&self) -> InformerReport {
+        InformerReport {
+            phase: InformerPhase::Watching,
+            warmed: Some(FirstSync {
                 started: self.ago(10),
                 synced: self.ago(8),
                 took: Duration::from_millis(2_480),
@@ -66,12 +70,12 @@ impl World {
             }),
             synced_at: Some(self.ago(8)),
             current_at: Some(self.clock.mono),
-            ..CellReport::queued(self.ago(60))
+            ..InformerReport::queued(self.ago(60))
         }
     }
 
     /// An informer without permission for `verb`. It sends no request until access returns.
-    fn refused(&self, key: &CellKey, verb: Verb) -> CellReport {
+    fn refused(&self, key: &InformerKey, verb: Verb) -> InformerReport {
         let (resource, verb_word) = (key.resource.resource(), verb.as_str());
         let kind = key.resource.group_resource();
         let namespace = key.extent.namespace().unwrap_or_default();
@@ -81,8 +85,8 @@ impl World {
             self.subject,
             key.resource.group(),
         );
-        let fault = CellFault {
-            reason: Reason::Forbidden,
+        let fault = InformerFault {
+            reason: FaultReason::Forbidden,
             verb,
             message: message.into(),
             at: self.ago(60),
@@ -90,13 +94,17 @@ impl World {
             attempts: 1,
             next_retry: None,
         };
-        CellReport { phase: Phase::Fenced, fault: Some(fault), ..CellReport::queued(self.ago(60)) }
+        InformerReport {
+            phase: InformerPhase::Fenced,
+            fault: Some(fault),
+            ..InformerReport::queued(self.ago(60))
+        }
     }
 
     /// An informer whose first list gets no answer.
-    fn failing(&self) -> CellReport {
-        let fault = CellFault {
-            reason: Reason::TimedOut,
+    fn failing(&self) -> InformerReport {
+        let fault = InformerFault {
+            reason: FaultReason::TimedOut,
             verb: Verb::List,
             message: "no answer within 10 s".into(),
             at: self.ago(18),
@@ -104,17 +112,21 @@ impl World {
             attempts: 3,
             next_retry: Some(self.clock.wall + SignedDuration::from_secs(12)),
         };
-        CellReport { phase: Phase::Failing, fault: Some(fault), ..CellReport::queued(self.ago(60)) }
+        InformerReport {
+            phase: InformerPhase::Failing,
+            fault: Some(fault),
+            ..InformerReport::queued(self.ago(60))
+        }
     }
 
-    fn key(&self, group: &str, resource: &str, namespace: &str) -> CellKey {
+    fn key(&self, group: &str, resource: &str, namespace: &str) -> InformerKey {
         let of = GroupResource::new(group, resource).expect("a name");
-        CellKey {
+        InformerKey {
             resource: Resource::new(of, "v1").expect("a version"),
-            extent: Extent::Namespace(namespace.into()),
+            extent: InformerScope::Namespace(namespace.into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
-            projection: Projection::Full(ManagedFields::Drop),
+            projection: Projection::Full(ManagedFieldsPolicy::Drop),
             secret_data: SecretData::Deny,
             identity: self.identity.clone(),
             declared_in: None,
@@ -124,51 +136,52 @@ impl World {
     /// Adds an informer with its report. `verbs` lists its missing permissions.
     fn runs(
         &mut self,
-        key: &CellKey,
-        report: CellReport,
+        key: &InformerKey,
+        report: InformerReport,
         verbs: &[Verb],
         (objects, bytes): (u64, u64),
     ) {
         let verified_at = self.ago(8);
         let standing = match verbs {
-            [] => Standing::Granted { verified_at, is_by_review: false },
-            verbs => Standing::Refused(Refused {
+            [] => PermissionState::Granted { verified_at, is_by_review: false },
+            verbs => PermissionState::Refused(PermissionDenial {
                 verbs: verbs.to_vec(),
-                reason: Reason::Forbidden,
+                reason: FaultReason::Forbidden,
                 message: "".into(),
                 verified_at,
                 revoked: None,
             }),
         };
-        let access = CellAccess { standing, overruled: None, is_late: false, failed: None };
-        let report = CellReport { usage: Usage { objects, bytes }, ..report };
-        let view = CellView { report: Some(report), access: Some(access) };
+        let access = InformerAccess { standing, overruled: None, is_late: false, failed: None };
+        let report = InformerReport { usage: StoreUsage { objects, bytes }, ..report };
+        let view = InformerView { report: Some(report), access: Some(access) };
         self.cells.insert(key.clone(), view);
     }
 
-    fn compute(&self, declared: &Declared) -> CacheProfileStatus {
+    fn compute(&self, declared: &DeclaredProfile) -> CacheProfileStatus {
         let access = AccessStatus {
             subject: Some(self.subject.to_owned()),
             manifests: Some("kind: Role\n".to_owned()),
             ..AccessStatus::default()
         };
         let access = Some(Arc::new(access));
-        let observed = Observed { access, ..Observed::new(Arc::new(declared.clone())) };
+        let observed =
+            ObservedProfile { access, ..ObservedProfile::new(Arc::new(declared.clone())) };
         compute(&observed, None, self.clock, &|key| {
             self.cells.get(key).cloned().unwrap_or_default()
         })
     }
 }
 
-fn spec(key: &CellKey) -> CellSpec {
-    CellSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
+fn spec(key: &InformerKey) -> InformerSpec {
+    InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
-fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
+fn target(name: &str, kind: &str, cells: &[InformerKey]) -> DeclaredTarget {
     let resource = cells.first().expect("a cell").resource.clone();
     DeclaredTarget {
         name: name.into(),
-        requirement: Requirement::Required,
+        requirement: TargetRequirement::Required,
         declared_as: resource.group_resource().to_string().into(),
         resolved: Some(Ok(ResourceInfo {
             verbs: Arc::new(["list".into(), "watch".into()]),
@@ -184,26 +197,26 @@ fn target(name: &str, kind: &str, cells: &[CellKey]) -> DeclaredTarget {
 }
 
 /// A profile that was accepted 10 seconds ago.
-fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> Declared {
-    Declared {
+fn declared(name: &str, generation: i64, targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+    DeclaredProfile {
         profile: ProfileRef { namespace: "shop".into(), name: name.into() },
         uid: "u-1".into(),
         generation,
         refused: None,
         service_account: None,
-        authors: AuthorCheck::Enforced,
-        mode: Mode::Active,
+        authors: AccountPolicyState::Enforced,
+        mode: ProfileMode::Active,
         targets,
         warmup_deadline: Some(Duration::from_secs(10)),
         max_staleness: Duration::from_mins(2),
-        on_access_lost: OnAccessLost::default(),
-        reads: ReadTerms::default(),
-        limits: Limits::default(),
+        on_access_lost: AccessLossPolicy::default(),
+        reads: ReadPolicy::default(),
+        limits: ProfileLimits::default(),
         accepted_at: Duration::from_secs(90),
     }
 }
 
-fn profile(declared: &Declared, status: &CacheProfileStatus) -> serde_json::Value {
+fn profile(declared: &DeclaredProfile, status: &CacheProfileStatus) -> serde_json::Value {
     json!({
         "apiVersion": "kubewarm.io/v1alpha1",
         "kind": "CacheProfile",
@@ -229,28 +242,29 @@ fn warming() -> serde_json::Value {
     let mut world = World::new(account, "system:serviceaccount:shop:cache-reader");
     let pods: Vec<_> = (1..=12).map(|n| world.key("", "pods", &format!("team-{n}"))).collect();
     for (at, key) in pods.iter().enumerate() {
-        let last_relist = (at == 0).then(|| Relist {
+        let last_relist = (at == 0).then(|| RelistReport {
             at: world.ago(12),
             reason: RelistReason::Gone,
             replaced: 3,
             deleted_objects: 2,
         });
-        let report = CellReport { last_relist, ..world.watching() };
+        let report = InformerReport { last_relist, ..world.watching() };
         world.runs(key, report, &[], if at == 0 { (50_000, 24 << 20) } else { (0, 0) });
     }
     let [shop, orders, payments, stock] = ["shop", "orders", "payments", "stock"]
         .map(|namespace| world.key("apps", "deployments", namespace));
     world.runs(&orders, world.watching(), &[], (300, 1 << 19));
-    let broken = CellReport { phase: Phase::Reconnecting, ..world.watching() };
+    let broken = InformerReport { phase: InformerPhase::Reconnecting, ..world.watching() };
     world.runs(&payments, broken, &[], (45, 1 << 18));
     world.runs(&shop, world.refused(&shop, Verb::Watch), &[Verb::Watch], (0, 0));
     world.runs(&stock, world.failing(), &[], (0, 0));
 
     let edited = target("deployments", "Deployment", &[orders.clone(), payments, shop, stock]);
     let kind = ResourceInfo::new(orders.resource.clone(), "Deployment");
-    let serving = Some(Serving { generation: 1, kind, cells: [spec(&orders)].into() });
+    let serving = Some(ServingTarget { generation: 1, kind, cells: [spec(&orders)].into() });
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
-    let unknown = Served::default().resolve(&widgets, None).expect_err("nothing is served");
+    let unknown =
+        ServedResources::default().resolve(&widgets, None).expect_err("nothing is served");
     // The controller adds the name of the field.
     let unknown = Refusal { message: format!("targets[widgets].{}", unknown.message), ..unknown };
     let targets = vec![
@@ -264,8 +278,10 @@ fn warming() -> serde_json::Value {
             ..edited
         },
     ];
-    let declared =
-        Declared { service_account: Some("cache-reader".into()), ..declared("orders", 2, targets) };
+    let declared = DeclaredProfile {
+        service_account: Some("cache-reader".into()),
+        ..declared("orders", 2, targets)
+    };
     profile(&declared, &world.compute(&declared))
 }
 
@@ -309,7 +325,7 @@ fn the_quick_start_shows_the_output_of_status() {
     const PAGE: &str = "docs/quick-start.md";
     const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
     let now = "2026-03-01T12:00:00Z".parse().expect("a time");
-    let format = Format::Text(Terminal { width: 100, ..Terminal::default() });
+    let format = ReportFormat::Text(TerminalLayout { width: 100, ..TerminalLayout::default() });
     let drawn = render(&overview(&[checkout()], now), format).expect("it is drawn");
     let page = fs::read_to_string(in_repository(PAGE)).expect("it is readable");
     let (head, rest) = page.split_once(BEFORE).expect("the sample is there");

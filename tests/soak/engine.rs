@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::controller::{Admission, Controller, OperatorLimits, Sources};
-use kubewarm::forecast::Forecasts;
-use kubewarm::metrics::{BuildInfo, Metrics};
-use kubewarm_api::model::{AuthorCheck, CellKey, Home, ListPolicy, Watched};
-use kubewarm_cache::informer::{Bounds, Registry, Reports, Timing};
-use kubewarm_cache::store::{Catalog, Reader};
-use kubewarm_client::{Buckets, Connection, Discovery};
+use kubewarm::controller::{Controller, ControllerSources, OperatorLimits, ProfileAdmission};
+use kubewarm::forecast::Forecaster;
+use kubewarm::metrics::{BuildInfo, ProcessMetrics};
+use kubewarm_api::model::{
+    AccountPolicyState, InformerKey, ListPolicy, OperatorScope, WatchedNamespaces,
+};
+use kubewarm_cache::informer::{InformerRegistry, InformerReports, InformerTiming, RegistryLimits};
+use kubewarm_cache::store::{StoreCatalog, StoreReader};
+use kubewarm_client::{ApiServerConnection, Discovery, NamespaceBuckets};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -26,39 +28,40 @@ const EQUAL: Duration = Duration::from_mins(2);
 
 /// An engine that follows the profiles of a cluster and writes nothing.
 pub(crate) struct Engine {
-    catalog: Catalog,
-    reports: Reports,
+    catalog: StoreCatalog,
+    reports: InformerReports,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl Engine {
     /// Starts the engine.
-    pub(crate) fn start(connection: &Connection) -> Result<Self, Failure> {
-        let (catalog, stop) = (Catalog::new(), CancellationToken::new());
-        let metrics = Metrics::new(&BuildInfo::current())?;
-        let registry = Registry::new(
-            Arc::new(connection.clients(Buckets::default())),
+    pub(crate) fn start(connection: &ApiServerConnection) -> Result<Self, Failure> {
+        let (catalog, stop) = (StoreCatalog::new(), CancellationToken::new());
+        let metrics = ProcessMetrics::new(&BuildInfo::current())?;
+        let registry = InformerRegistry::new(
+            Arc::new(connection.clients(NamespaceBuckets::default())),
             catalog.clone(),
             metrics.informers(),
-            Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() },
-            Timing::default(),
+            RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() },
+            InformerTiming::default(),
         );
         let discovery = Discovery::new(connection.client());
         let reports = registry.reports();
-        let sources = Sources {
+        let sources = ControllerSources {
             catalog: catalog.clone(),
             discovery: discovery.clone(),
-            forecasts: Forecasts::default(),
+            forecasts: Forecaster::default(),
             subject: watch::channel(None).1,
-            authors: watch::channel(AuthorCheck::Enforced).1,
+            authors: watch::channel(AccountPolicyState::Enforced).1,
             limits: OperatorLimits::default(),
             lists: ListPolicy::default(),
-            admission: Admission::new(NAMESPACE.into()),
+            admission: ProfileAdmission::new(NAMESPACE.into()),
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();
-        let home = Home { namespace: NAMESPACE.into(), watched: Watched::Everywhere };
+        let home =
+            OperatorScope { namespace: NAMESPACE.into(), watched: WatchedNamespaces::Everywhere };
         let controller = Controller::new(sources, registry, home, operator, started)?;
         let mut tasks = JoinSet::new();
         let until = stop.clone();
@@ -69,7 +72,7 @@ impl Engine {
     }
 
     /// The informers of the kinds that the test writes, and their stores.
-    pub(crate) fn cells(&self) -> Vec<(CellKey, Reader)> {
+    pub(crate) fn cells(&self) -> Vec<(InformerKey, StoreReader)> {
         let all = self.catalog.usage().into_iter().map(|(key, _)| key);
         let written = all.filter(|key| KINDS.iter().any(|it| it.plural == key.resource.resource()));
         written.filter_map(|key| self.catalog.reader(&key).map(|table| (key, table))).collect()
@@ -116,7 +119,7 @@ impl Engine {
 }
 
 /// The path of an informer's list.
-fn path(key: &CellKey) -> String {
+fn path(key: &InformerKey) -> String {
     let of = key.extent.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let labels: String =
         form_urlencoded::byte_serialize(key.labels.to_string().as_bytes()).collect();

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +73,7 @@ async fn soak() -> Outcome {
     let minutes = minutes()?;
     println!("soak: {minutes} minutes; the API server is being started");
     let scene = Scene::set()?;
-    let connection = Connection::load(&ConnectionOptions::of_file(scene.kubeconfig()))?;
+    let connection = ApiServerConnection::load(&ConnectionOptions::of_file(scene.kubeconfig()))?;
     let client = connection.client();
     let engine = Engine::start(&connection)?;
     engine.compare(&client, Scene::expected_cells(None)).await?;

@@ -7,14 +7,17 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Extent, GroupResource, LabelRequirement, LabelSelector,
-    ListStrategy, ManagedFields, Operator, Outcome, ProfileRef, Projection, Resource,
+    Delta, DeltaOutcome, DeltaSink, GroupResource, InformerKey, InformerScope, InformerSpec,
+    LabelRequirement, LabelSelector, LabelSelectorOperator, ListStrategy, ManagedFieldsPolicy,
+    ProfileRef, Projection, Resource,
 };
 use kubewarm_cache::{
-    informer::{Bounds, InformerMetrics, Registry, Reports, Timing},
-    store::{Catalog, Reader, Seen, Wanted, Writer},
+    informer::{
+        InformerMetrics, InformerRegistry, InformerReports, InformerTiming, RegistryLimits,
+    },
+    store::{ObjectQuery, StoreCatalog, StoreReader, StoreWriter, StoredObjectView},
 };
-use kubewarm_client::{Buckets, Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
 use std::{
     hint::black_box,
     ops::ControlFlow,
@@ -29,20 +32,21 @@ use std::{
 ///
 /// If the cluster cannot be reached, or a command cannot be answered.
 pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
-    let connection = Connection::load(&ConnectionOptions::of_file(kubeconfig))?;
-    let clients = Arc::new(connection.clients(Buckets::default()));
+    let connection = ApiServerConnection::load(&ConnectionOptions::of_file(kubeconfig))?;
+    let clients = Arc::new(connection.clients(NamespaceBuckets::default()));
     let spec = pods(strategy)?;
-    let (catalog, lag) = (Catalog::new(), Arc::new(LagRecorder::default()));
+    let (catalog, lag) = (StoreCatalog::new(), Arc::new(LagRecorder::default()));
     let warm = Warm { catalog: catalog.clone(), lag: Arc::clone(&lag), key: spec.key.clone() };
 
     let started = Instant::now();
-    let bounds = Bounds { lists: 8, namespace_share: 100, buckets: Buckets::default() };
-    let mut registry = Registry::new(
+    let bounds =
+        RegistryLimits { lists: 8, namespace_share: 100, buckets: NamespaceBuckets::default() };
+    let mut registry = InformerRegistry::new(
         clients,
         catalog,
         Arc::new(InformerMetrics::new()?),
         bounds,
-        Timing::default(),
+        InformerTiming::default(),
     )
     .with_sinks(move |_, writer| Box::new(Timed { writer, lag: Arc::clone(&lag) }));
     let mut changes = registry.changes().subscribe();
@@ -57,13 +61,13 @@ pub async fn serve(kubeconfig: &Path, strategy: Strategy) -> Result<()> {
 }
 
 struct Warm {
-    catalog: Catalog,
+    catalog: StoreCatalog,
     lag: Arc<LagRecorder>,
-    key: CellKey,
+    key: InformerKey,
 }
 
 impl Warm {
-    fn reader(&self) -> Result<Reader> {
+    fn reader(&self) -> Result<StoreReader> {
         self.catalog.reader(&self.key).context("the cell has no table")
     }
 }
@@ -74,11 +78,12 @@ impl Subject for Warm {
     }
 
     fn list(&self, key: &str, value: &str) -> Result<u64> {
-        let carries = LabelRequirement::new(key, Operator::In, [value])?;
-        let wanted = Wanted { labels: LabelSelector::new([carries]), ..Wanted::default() };
+        let carries = LabelRequirement::new(key, LabelSelectorOperator::In, [value])?;
+        let wanted =
+            ObjectQuery { labels: LabelSelector::new([carries]), ..ObjectQuery::default() };
         let (mut selected, mut found) = (self.reader()?.select(&wanted, None, None), 0);
         while selected.step() {}
-        let mut count = |object: Seen<'_>| {
+        let mut count = |object: StoredObjectView<'_>| {
             black_box(object.body);
             found += 1;
             ControlFlow::Continue(())
@@ -94,32 +99,32 @@ impl Subject for Warm {
 
 /// Records the lag of every event once the store contains it.
 struct Timed {
-    writer: Writer,
+    writer: StoreWriter,
     lag: Arc<LagRecorder>,
 }
 
 impl DeltaSink for Timed {
-    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
         let body = if let Delta::Upsert(item) = &delta { Some(item.body) } else { None };
         let outcome = self.writer.apply(delta);
-        if let (Outcome::Modified, Some(body)) = (outcome, body) {
+        if let (DeltaOutcome::Modified, Some(body)) = (outcome, body) {
             self.lag.seen_json(body);
         }
         outcome
     }
 }
 
-fn is_warm(reports: &Reports, key: &CellKey) -> bool {
+fn is_warm(reports: &InformerReports, key: &InformerKey) -> bool {
     reports.get(key).is_some_and(|report| report.warmed.is_some())
 }
 
-fn pods(strategy: Strategy) -> Result<CellSpec> {
-    let of_own = CellKey::all(
+fn pods(strategy: Strategy) -> Result<InformerSpec> {
+    let of_own = InformerKey::all(
         Resource::new(GroupResource::new("", "pods")?, "v1")?,
-        Extent::AllNamespaces,
-        Projection::Full(ManagedFields::Drop),
+        InformerScope::AllNamespaces,
+        Projection::Full(ManagedFieldsPolicy::Drop),
     );
-    let key = CellKey { declared_in: Some("bench".into()), ..of_own };
+    let key = InformerKey { declared_in: Some("bench".into()), ..of_own };
     let profile = ProfileRef { namespace: "bench".into(), name: "pods".into() };
     let strategy = match strategy {
         Strategy::Whole => ListStrategy::List,
@@ -127,7 +132,7 @@ fn pods(strategy: Strategy) -> Result<CellSpec> {
         Strategy::Paged => ListStrategy::PagedList,
         Strategy::Auto => ListStrategy::Auto,
     };
-    let mut spec = CellSpec::new(key, profile);
+    let mut spec = InformerSpec::new(key, profile);
     spec.tuning.lists.strategy = strategy;
     spec.tuning.lists.watch_list_timeout = Duration::from_mins(1);
     Ok(spec)

@@ -11,7 +11,7 @@ use http::{
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::{Client, client::Body};
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use serde::de::DeserializeOwned;
 use std::{fmt, time::Duration};
 use tokio::time::{Instant, timeout};
@@ -41,7 +41,7 @@ pub struct ApiRequest {
 
 /// A complete response of any status, with its timing.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The HTTP status, which can be an error.
     pub status: StatusCode,
     /// The response headers.
@@ -125,19 +125,19 @@ impl ApiRequest {
     ///
     /// # Errors
     ///
-    /// [`Reason::Unreachable`], [`Reason::TimedOut`] or [`Reason::TooLarge`]; [`Reason::Internal`] if the path is not
+    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`] if the path is not
     /// valid. A response with status 4xx or 5xx is not an error.
-    pub async fn send(self) -> Result<Answer, Fault> {
+    pub async fn send(self) -> Result<ApiResponse, RequestFault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
-        *request.uri_mut() = path
-            .parse()
-            .map_err(|_| Fault::new(Reason::Internal, format!("{path:?} is no path")))?;
+        *request.uri_mut() = path.parse().map_err(|_| {
+            RequestFault::new(FaultReason::Internal, format!("{path:?} is no path"))
+        })?;
         *request.headers_mut() = headers;
         timeout(time, exchange(&client, request, body_bytes)).await.unwrap_or_else(|_| {
             let message = format!("no complete answer within {time:?}");
-            Err(Fault::new(Reason::TimedOut, message))
+            Err(RequestFault::new(FaultReason::TimedOut, message))
         })
     }
 }
@@ -146,7 +146,7 @@ async fn exchange(
     client: &Client,
     request: Request<Body>,
     most_bytes: usize,
-) -> Result<Answer, Fault> {
+) -> Result<ApiResponse, RequestFault> {
     let began = Instant::now();
     let mut first_byte = None;
     let answer = client.send(request).await.map_err(|error| fault::of_transport(&error))?;
@@ -158,12 +158,12 @@ async fn exchange(
         first_byte.get_or_insert_with(|| began.elapsed());
         if body.len() + bytes.len() > most_bytes {
             let message = format!("the answer is larger than {most_bytes} bytes");
-            return Err(Fault::new(Reason::TooLarge, message));
+            return Err(RequestFault::new(FaultReason::TooLarge, message));
         }
         body.extend_from_slice(&bytes);
     }
     let whole = began.elapsed();
-    Ok(Answer {
+    Ok(ApiResponse {
         status: head.status,
         headers: head.headers,
         body: body.freeze(),
@@ -190,28 +190,31 @@ impl fmt::Debug for ApiRequest {
     }
 }
 
-impl Answer {
+impl ApiResponse {
     /// Decodes the body of a 2xx response.
     ///
     /// # Errors
     ///
-    /// The fault of a status that is not 2xx. [`Reason::Malformed`] if the body cannot be decoded; the message does not
+    /// The fault of a status that is not 2xx. [`FaultReason::Malformed`] if the body cannot be decoded; the message does not
     /// quote the body.
-    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, RequestFault> {
         if !self.status.is_success() {
             return Err(self.fault());
         }
         serde_json::from_slice(&self.body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let what = if error.is_eof() { "ends early" } else { "is not what was expected" };
-            Fault::new(Reason::Malformed, format!("the answer {what} at {line}:{column}"))
-                .with_code(self.status.as_u16())
+            RequestFault::new(
+                FaultReason::Malformed,
+                format!("the answer {what} at {line}:{column}"),
+            )
+            .with_code(self.status.as_u16())
         })
     }
 
     /// Converts a response whose status is not 2xx into a fault.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> RequestFault {
         fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())
     }
 }
@@ -223,12 +226,12 @@ mod tests {
     use std::{convert::Infallible, io};
     use tower::service_fn;
 
-    async fn send(client: &Client) -> Result<Answer, Fault> {
+    async fn send(client: &Client) -> Result<ApiResponse, RequestFault> {
         let request = ApiClient::new(client).get("/");
         request.within(Duration::from_secs(5)).at_most(64).send().await
     }
 
-    async fn received(answer: Response<Body>) -> Result<Answer, Fault> {
+    async fn received(answer: Response<Body>) -> Result<ApiResponse, RequestFault> {
         let parts = parking_lot::Mutex::new(Some(answer));
         let service = service_fn(move |_: Request<Body>| {
             let answer = parts.lock().take();
@@ -255,25 +258,25 @@ mod tests {
             .unwrap()
             .json::<serde_json::Value>()
             .unwrap_err();
-        assert_eq!(fault.reason(), Reason::Forbidden);
+        assert_eq!(fault.reason(), FaultReason::Forbidden);
         assert_eq!(fault.message(), "pods is forbidden");
         assert_eq!(fault.code(), Some(403));
         assert_eq!(fault.retry_after(), Some(Duration::from_secs(7)));
         let fault = received(answer(503, "<html>")).await.unwrap().fault();
-        assert_eq!(fault.reason(), Reason::ServerError);
+        assert_eq!(fault.reason(), FaultReason::ServerError);
     }
 
     #[tokio::test]
     async fn a_body_above_the_size_limit_is_rejected() {
         let fault = received(answer(200, vec![b' '; 65])).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::TooLarge);
+        assert_eq!(fault.reason(), FaultReason::TooLarge);
     }
 
     #[tokio::test]
     async fn the_fault_about_an_invalid_body_does_not_quote_it() {
         let answer = received(answer(200, "secret")).await.unwrap();
         let fault = answer.json::<serde_json::Value>().unwrap_err();
-        assert_eq!(fault.reason(), Reason::Malformed);
+        assert_eq!(fault.reason(), FaultReason::Malformed);
         assert!(!fault.message().contains("secret"));
     }
 
@@ -284,7 +287,7 @@ mod tests {
         });
         let client = Client::new(service, "default");
         let fault = send(&client).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::TimedOut);
+        assert_eq!(fault.reason(), FaultReason::TimedOut);
     }
 
     #[tokio::test]
@@ -294,7 +297,7 @@ mod tests {
         });
         let client = ApiClient::new(&Client::new(service, "default"));
         let fault = client.get("/a b").send().await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::Internal);
+        assert_eq!(fault.reason(), FaultReason::Internal);
     }
 
     #[tokio::test]
@@ -305,7 +308,7 @@ mod tests {
         });
         let client = Client::new(service, "default");
         let fault = send(&client).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::Unreachable);
+        assert_eq!(fault.reason(), FaultReason::Unreachable);
         assert!(fault.message().contains("connection refused"), "{fault}");
     }
 }

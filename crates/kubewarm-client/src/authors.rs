@@ -1,12 +1,12 @@
 //! Checks whether the API server restricts which ServiceAccounts a profile's author can name.
 
-use super::api_client::{Answer, ApiClient};
+use super::api_client::{ApiClient, ApiResponse};
 use http::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use kube::Client;
-use kubewarm_api::model::{AuthorCheck, Fault};
+use kubewarm_api::model::{AccountPolicyState, RequestFault};
 
 /// Name of the admission policy and of its binding in `deploy/account-policy.yaml`.
 const NAME: &str = "kubewarm-accounts";
@@ -23,13 +23,15 @@ const NAME: &str = "kubewarm-accounts";
 /// # Cost
 ///
 /// Two requests of at most 10 s.
-pub async fn author_check(operator: &Client) -> Result<AuthorCheck, Fault> {
+pub async fn author_check(operator: &Client) -> Result<AccountPolicyState, RequestFault> {
     let policy = get(operator, "validatingadmissionpolicies").await?;
     let binding = get(operator, "validatingadmissionpolicybindings").await?;
     for answer in [&policy, &binding] {
         match answer.status {
-            StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Ok(AuthorCheck::Unknown),
-            StatusCode::NOT_FOUND => return Ok(AuthorCheck::Missing),
+            StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
+                return Ok(AccountPolicyState::Unknown);
+            }
+            StatusCode::NOT_FOUND => return Ok(AccountPolicyState::Missing),
             _ => {}
         }
     }
@@ -38,10 +40,14 @@ pub async fn author_check(operator: &Client) -> Result<AuthorCheck, Fault> {
     let fails = policy.failure_policy.is_none_or(|policy| policy == "Fail");
     let denies = binding.validation_actions.iter().any(|action| action == "Deny");
     let is_bound = binding.policy_name == NAME;
-    Ok(if fails && denies && is_bound { AuthorCheck::Enforced } else { AuthorCheck::Missing })
+    Ok(if fails && denies && is_bound {
+        AccountPolicyState::Enforced
+    } else {
+        AccountPolicyState::Missing
+    })
 }
 
-async fn get(operator: &Client, resource: &str) -> Result<Answer, Fault> {
+async fn get(operator: &Client, resource: &str) -> Result<ApiResponse, RequestFault> {
     let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}/{NAME}");
     ApiClient::new(operator).get(path).send().await
 }
@@ -58,7 +64,10 @@ mod tests {
     const BINDING: &str =
         r#"{"spec": {"policyName": "kubewarm-accounts", "validationActions": ["Deny"]}}"#;
 
-    async fn check(policy: (u16, &'static str), binding: (u16, &'static str)) -> AuthorCheck {
+    async fn check(
+        policy: (u16, &'static str),
+        binding: (u16, &'static str),
+    ) -> AccountPolicyState {
         let service = service_fn(move |request: Request<Body>| async move {
             let path = request.uri().path();
             assert!(path.ends_with("/kubewarm-accounts"), "{path}");
@@ -72,7 +81,7 @@ mod tests {
     #[tokio::test]
     async fn only_a_bound_policy_that_denies_is_reported_as_enforced() {
         let (policy, binding) = ((200, POLICY), (200, BINDING));
-        assert_eq!(check(policy, binding).await, AuthorCheck::Enforced);
+        assert_eq!(check(policy, binding).await, AccountPolicyState::Enforced);
         let audit =
             r#"{"spec": {"policyName": "kubewarm-accounts", "validationActions": ["Audit"]}}"#;
         let other = r#"{"spec": {"policyName": "other", "validationActions": ["Deny"]}}"#;
@@ -86,10 +95,10 @@ mod tests {
         ] {
             assert_eq!(
                 check(policy, binding).await,
-                AuthorCheck::Missing,
+                AccountPolicyState::Missing,
                 "{policy:?} {binding:?}"
             );
         }
-        assert_eq!(check((403, "{}"), (403, "{}")).await, AuthorCheck::Unknown);
+        assert_eq!(check((403, "{}"), (403, "{}")).await, AccountPolicyState::Unknown);
     }
 }

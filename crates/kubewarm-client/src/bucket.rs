@@ -15,7 +15,7 @@ const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.
 #[derive(Clone, Debug)]
-pub struct KeyedBucket<K> {
+pub struct KeyedTokenBucket<K> {
     every: Duration,
     burst: u32,
     /// The time at which each bucket will be full. The first draw of a new key removes the full buckets, so the map
@@ -29,10 +29,10 @@ pub struct KeyedBucket<K> {
 /// `pass`. Access checks, freshness checks and consistency checks use the other set and retry
 /// later if it is empty.
 ///
-/// For another limit, wrap a [`KeyedBucket`], because `draw_spare` and `default` contain the limits of these requests.
-pub type Buckets = KeyedBucket<Arc<str>>;
+/// For another limit, wrap a [`KeyedTokenBucket`], because `draw_spare` and `default` contain the limits of these requests.
+pub type NamespaceBuckets = KeyedTokenBucket<Arc<str>>;
 
-impl<K: Clone + Eq + Hash> KeyedBucket<K> {
+impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     /// Creates full buckets with capacity `burst`. A bucket regains one unit after each `every`.
     #[must_use]
     pub fn new(every: Duration, burst: u32) -> Self {
@@ -109,18 +109,18 @@ impl<K: Clone + Eq + Hash> KeyedBucket<K> {
     }
 }
 
-impl Buckets {
+impl NamespaceBuckets {
     /// Draws one unit for a freshness check or a consistency check, but never from the half that access checks need.
     ///
     /// # Errors
     ///
-    /// As for [`KeyedBucket::draw`].
+    /// As for [`KeyedTokenBucket::draw`].
     pub fn draw_spare(&self, namespace: &Arc<str>, now: Instant) -> Result<(), Instant> {
         self.draw_beside(SPARE, namespace, 1, now)
     }
 }
 
-impl Default for Buckets {
+impl Default for NamespaceBuckets {
     fn default() -> Self {
         Self::new(EVERY, BURST)
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_bucket_allows_a_burst_and_fills_again() {
-        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         assert_eq!(buckets.draw(&a, 39, now), Ok(()));
         assert_eq!(buckets.draw(&a, 2, now), Err(now + EVERY));
         assert_eq!(buckets.draw(&a, 1, now), Ok(()));
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_charge_above_the_capacity_delays_later_draws() {
-        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         buckets.charge(&a, 60, now);
         assert_eq!(buckets.draw(&a, 3, now), Err(now + EVERY * 23));
         assert_eq!(buckets.draw(&"b".into(), 40, now), Ok(()), "another namespace waited");
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_wait_until_the_bucket_has_regained_their_units() {
-        let (buckets, a, start) = (Buckets::default(), "a".into(), Instant::now());
+        let (buckets, a, start) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         join_all((0..60).map(|_| buckets.pass(&a, 1))).await;
         assert!(start.elapsed().abs_diff(EVERY * 20) < Duration::from_millis(5));
         let waiting = Instant::now();
@@ -169,7 +169,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn spare_draws_leave_half_of_the_bucket_to_other_draws() {
-        let (buckets, a, now) = (Buckets::default(), "a".into(), Instant::now());
+        let (buckets, a, now) = (NamespaceBuckets::default(), "a".into(), Instant::now());
         for _ in 0..BURST - SPARE {
             assert_eq!(buckets.draw_spare(&a, now), Ok(()));
         }
@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn full_buckets_are_removed() {
-        let buckets = Buckets::default();
+        let buckets = NamespaceBuckets::default();
         for n in 0..1_000 {
             buckets.charge(&n.to_string().into(), 1, Instant::now());
             advance(Duration::from_millis(10)).await;

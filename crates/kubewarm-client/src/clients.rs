@@ -8,7 +8,7 @@ use std::sync::Arc;
 ///
 /// In the operator, `Accounts` implements this trait with tokens of ServiceAccounts. `kubewarm plan` implements it
 /// with the credentials of the user who runs the command.
-pub trait Clients: Send + Sync + 'static {
+pub trait ClientProvider: Send + Sync + 'static {
     /// Returns the client that authenticates as `identity`, for list and watch. It neither retries nor times out.
     ///
     /// Clients of two identities share neither credentials nor connections. Dropping the last clone of the returned

@@ -6,8 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinitionNames, SelectableField,
 };
 use kube::Client;
-use kubewarm_api::model::{Fault, FieldPath, GroupResource};
-use kubewarm_wire::tables::Column;
+use kubewarm_api::model::{FieldPath, GroupResource, RequestFault};
+use kubewarm_wire::tables::CustomColumn;
 use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,33 +20,33 @@ pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 
 /// The parts of a `CustomResourceDefinition` that kubewarm keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Definition {
+pub struct CrdInfo {
     /// The kind of a list of these objects, such as `PodList`.
     pub list_kind: Arc<str>,
     /// The selectable fields of each served version.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
     /// The printer columns of each served version.
-    pub columns: BTreeMap<Arc<str>, Arc<[Column]>>,
+    pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
 }
 
 /// A `CustomResourceDefinition` without its schemas, whose Rust types would need many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Object {
-    spec: Spec,
+struct RawCrd {
+    spec: RawCrdSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+struct RawCrdSpec {
     group: String,
     names: CustomResourceDefinitionNames,
-    versions: Vec<Version>,
+    versions: Vec<RawCrdVersion>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Version {
+struct RawCrdVersion {
     name: String,
     served: bool,
     selectable_fields: Vec<SelectableField>,
@@ -64,7 +64,10 @@ struct Version {
 /// # Cost
 ///
 /// One request of at most 5 s.
-pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<Definition>, Fault> {
+pub async fn definition(
+    client: &Client,
+    of: &GroupResource,
+) -> Result<Option<CrdInfo>, RequestFault> {
     // `GroupResource` guarantees that both names are valid in a path.
     let name = format!("{}.{}", of.resource(), of.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
@@ -76,7 +79,7 @@ pub async fn definition(client: &Client, of: &GroupResource) -> Result<Option<De
     Ok(kept(answer.json()?, of))
 }
 
-impl Definition {
+impl CrdInfo {
     /// Extracts the definition of `of` from `applied`, a `CustomResourceDefinition`; `None` if it defines another kind.
     #[must_use]
     pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
@@ -85,13 +88,13 @@ impl Definition {
 }
 
 /// Returns `None` if the spec defines another kind. The name of the object does not matter.
-fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
+fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     if spec.group != of.group() || spec.names.plural != of.resource() {
         return None;
     }
     let given = spec.names.list_kind.filter(|given| !given.is_empty());
     let list_kind = given.unwrap_or_else(|| format!("{}List", spec.names.kind));
-    let mut kept = Definition { list_kind: list_kind.into(), ..Definition::default() };
+    let mut kept = CrdInfo { list_kind: list_kind.into(), ..CrdInfo::default() };
     for version in spec.versions.into_iter().filter(|version| version.served) {
         let fields = version.selectable_fields.iter().filter_map(|field| {
             let label = field.json_path.strip_prefix('.')?;
@@ -107,11 +110,11 @@ fn kept(Object { spec }: Object, of: &GroupResource) -> Option<Definition> {
 /// Returns the columns before the first one that cannot be parsed.
 ///
 /// Without columns in the definition, returns the age column, which the API server adds too.
-fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[Column]> {
+fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
     if written.is_empty() {
-        return Column::age().into_iter().collect();
+        return CustomColumn::age().into_iter().collect();
     }
-    written.iter().map_while(Column::new).collect()
+    written.iter().map_while(CustomColumn::new).collect()
 }
 
 #[cfg(test)]
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
     use http::{Request, Response};
     use kube::client::Body;
-    use kubewarm_api::model::Reason;
+    use kubewarm_api::model::FaultReason;
     use std::convert::Infallible;
     use tower::service_fn;
 
@@ -137,7 +140,7 @@ mod tests {
         code: u16,
         body: &'static str,
         group: &str,
-    ) -> Result<Option<Definition>, Fault> {
+    ) -> Result<Option<CrdInfo>, RequestFault> {
         let service = service_fn(move |request: Request<Body>| async move {
             let path = request.uri().path();
             assert!(path.ends_with("/customresourcedefinitions/parts.example.com"), "{path}");
@@ -164,15 +167,15 @@ mod tests {
             ..CustomResourceColumnDefinition::default()
         };
         let columns = |version: &str| found.columns[version].to_vec();
-        assert_eq!(columns("v1"), Column::age().into_iter().collect::<Vec<_>>());
-        assert_eq!(columns("v2"), Column::new(&size).into_iter().collect::<Vec<_>>());
+        assert_eq!(columns("v1"), CustomColumn::age().into_iter().collect::<Vec<_>>());
+        assert_eq!(columns("v2"), CustomColumn::new(&size).into_iter().collect::<Vec<_>>());
     }
 
     #[tokio::test]
     async fn a_missing_definition_is_none_and_a_forbidden_one_is_a_fault() {
         assert_eq!(found(404, "{}", "example.com").await, Ok(None));
         let forbidden = found(403, "{}", "example.com").await.unwrap_err();
-        assert_eq!(forbidden.reason(), Reason::Forbidden);
+        assert_eq!(forbidden.reason(), FaultReason::Forbidden);
         let other = r#"{"spec": {"group": "other.com", "names": {"plural": "parts"}}}"#;
         assert_eq!(found(200, other, "example.com").await, Ok(None), "it defines another group");
     }

@@ -1,7 +1,7 @@
 //! A cache whose values expire after a fixed time. Concurrent callers for one key wait for one fetch.
 
 use futures::future::{BoxFuture, FutureExt as _, Shared};
-use kubewarm_api::model::Fault;
+use kubewarm_api::model::RequestFault;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +18,7 @@ use tokio::{runtime::Handle, time::Instant};
 /// Concurrent callers for one key wait for one fetch. The cache does not store a failed fetch.
 ///
 /// The clock is tokio's, so that tests can pause it.
-pub struct Expiring<K, V, E = Fault> {
+pub struct ExpiringCache<K, V, E = RequestFault> {
     capacity: u64,
     ttl: Duration,
     state: Arc<Mutex<CacheState<K, V, E>>>,
@@ -29,7 +29,7 @@ struct CacheState<K, V, E> {
     /// Keys by their last use, with the least recent use first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
-    fetches: HashMap<K, Fetch<V, E>>,
+    fetches: HashMap<K, SharedFetch<V, E>>,
 }
 
 /// A value with the time of its request.
@@ -47,13 +47,13 @@ struct CacheSlot<V> {
 }
 
 /// A fetch in progress, which several callers can await.
-type Fetch<V, E> = Shared<BoxFuture<'static, Result<CacheEntry<V>, E>>>;
+type SharedFetch<V, E> = Shared<BoxFuture<'static, Result<CacheEntry<V>, E>>>;
 
-impl<K, V, E> Expiring<K, V, E>
+impl<K, V, E> ExpiringCache<K, V, E>
 where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
-    E: Clone + From<Fault> + Send + Sync + 'static,
+    E: Clone + From<RequestFault> + Send + Sync + 'static,
 {
     /// Creates a cache of at most `capacity` values, each fresh for `ttl`.
     #[must_use]
@@ -131,7 +131,7 @@ where
         begun.await
     }
 
-    fn begin<F>(&self, runtime: &Handle, key: K, fetch: F) -> Fetch<V, E>
+    fn begin<F>(&self, runtime: &Handle, key: K, fetch: F) -> SharedFetch<V, E>
     where
         F: Future<Output = Result<V, E>> + Send + 'static,
     {
@@ -147,7 +147,7 @@ where
         // down drops the task at once, and the drop of `guard` acquires the lock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
-            fetched.unwrap_or_else(|_| Err(Fault::broke_off().into()))
+            fetched.unwrap_or_else(|_| Err(RequestFault::broke_off().into()))
         };
         spawned.boxed().shared()
     }
@@ -155,7 +155,7 @@ where
 
 /// Removes a fetch from the cache when the fetch ends or is dropped, so that the next caller starts another one.
 struct FetchGuard<K: Eq + Hash, V, E> {
-    cache: Expiring<K, V, E>,
+    cache: ExpiringCache<K, V, E>,
     key: K,
 }
 
@@ -195,7 +195,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
     }
 }
 
-impl<K, V, E> Clone for Expiring<K, V, E> {
+impl<K, V, E> Clone for ExpiringCache<K, V, E> {
     fn clone(&self) -> Self {
         Self { state: Arc::clone(&self.state), ..*self }
     }
@@ -208,9 +208,9 @@ impl<K, V, E> Default for CacheState<K, V, E> {
     }
 }
 
-impl<K, V, E> fmt::Debug for Expiring<K, V, E> {
+impl<K, V, E> fmt::Debug for ExpiringCache<K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expiring").field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("ExpiringCache").field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }
 
@@ -218,17 +218,17 @@ impl<K, V, E> fmt::Debug for Expiring<K, V, E> {
 mod tests {
     use super::*;
     use futures::future::join_all;
-    use kubewarm_api::model::Reason;
+    use kubewarm_api::model::FaultReason;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::time::{advance, sleep, timeout};
 
     const TTL: Duration = Duration::from_secs(10);
 
-    fn of(capacity: u64) -> Expiring<&'static str, u64> {
-        Expiring::new(capacity, TTL)
+    fn of(capacity: u64) -> ExpiringCache<&'static str, u64> {
+        ExpiringCache::new(capacity, TTL)
     }
 
-    fn value(cache: &Expiring<&'static str, u64>, key: &'static str) -> Option<u64> {
+    fn value(cache: &ExpiringCache<&'static str, u64>, key: &'static str) -> Option<u64> {
         cache.get(&key).map(|entry| entry.value)
     }
 
@@ -319,12 +319,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_fails_or_panics_is_not_stored() {
         let cache = of(10);
-        let fail = async || Err(Fault::new(Reason::TimedOut, "slow"));
+        let fail = async || Err(RequestFault::new(FaultReason::TimedOut, "slow"));
         let found = cache.get_or_fetch(&Handle::current(), "a", None, fail).await;
-        assert_eq!(found.unwrap_err().reason(), Reason::TimedOut);
-        let broken = async || -> Result<u64, Fault> { panic!("a fetch that a test breaks") };
+        assert_eq!(found.unwrap_err().reason(), FaultReason::TimedOut);
+        let broken = async || -> Result<u64, RequestFault> { panic!("a fetch that a test breaks") };
         let found = cache.get_or_fetch(&Handle::current(), "a", None, broken).await;
-        assert_eq!(found.unwrap_err().reason(), Reason::Internal);
+        assert_eq!(found.unwrap_err().reason(), FaultReason::Internal);
         let found = cache.get_or_fetch(&Handle::current(), "a", None, async || Ok(1)).await;
         assert_eq!(found.unwrap().value, 1);
     }

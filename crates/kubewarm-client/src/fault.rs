@@ -2,14 +2,14 @@
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use serde::Deserialize;
 use std::{borrow::Cow, error::Error, time::Duration};
 
-/// The fields of a `metav1.Status` that describe the failure. Other fields are ignored.
+/// The fields of a `metav1.StatusBody` that describe the failure. Other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status<'a> {
+struct StatusBody<'a> {
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
     #[serde(default)]
@@ -19,12 +19,12 @@ struct Status<'a> {
     #[serde(borrow, default)]
     message: Cow<'a, str>,
     #[serde(default)]
-    details: Option<Details>,
+    details: Option<StatusBodyDetails>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Details {
+struct StatusBodyDetails {
     #[serde(default)]
     retry_after_seconds: Option<u64>,
 }
@@ -34,7 +34,12 @@ struct Details {
 /// `body` should be a Status. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
 /// status code.
 #[must_use]
-pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Fault {
+pub fn of_response(
+    code: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> RequestFault {
     let status = parse(body);
     let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.and_then(|text| parse_retry_after(text, now));
@@ -44,20 +49,23 @@ pub fn of_response(code: StatusCode, headers: &HeaderMap, body: &[u8], now: Time
     let mut reason = reason_of(code.as_u16());
     // Only a 404 of the API server itself means that a kind is gone, because kubewarm then empties stores. For an
     // unknown path, the API server sends this text instead of a Status.
-    if reason == Reason::NotServed && !body.starts_with(b"404 page not found") {
-        reason = Reason::ServerError;
+    if reason == FaultReason::NotServed && !body.starts_with(b"404 page not found") {
+        reason = FaultReason::ServerError;
     }
-    Fault::new(reason, format!("HTTP {code} without a Status"))
+    RequestFault::new(reason, format!("HTTP {code} without a Status"))
         .with_code(code.as_u16())
         .with_retry_after(retry_after)
 }
 
 /// Converts an `ERROR` event of a watch, or a Status without an event in its stream, into a fault.
 #[must_use]
-pub fn of_event(object: &[u8]) -> Fault {
+pub fn of_event(object: &[u8]) -> RequestFault {
     match parse(object) {
         Some(status) => classify(status.code, &status, None),
-        None => Fault::new(Reason::Malformed, "the watch sent an error that is not a Status"),
+        None => RequestFault::new(
+            FaultReason::Malformed,
+            "the watch sent an error that is not a Status",
+        ),
     }
 }
 
@@ -65,9 +73,9 @@ pub fn of_event(object: &[u8]) -> Fault {
 ///
 /// If the error contains a fault, such as that of a token request, returns this fault.
 #[must_use]
-pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
+pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     let chain = std::iter::successors(Some(error), |&error| error.source());
-    if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<Fault>()) {
+    if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<RequestFault>()) {
         return fault.clone();
     }
     // In hyper and rustls, only the innermost error contains the cause.
@@ -78,18 +86,18 @@ pub fn of_transport(error: &(dyn Error + 'static)) -> Fault {
             message = if message.is_empty() { text } else { format!("{message}: {text}") };
         }
     }
-    Fault::new(Reason::Unreachable, message)
+    RequestFault::new(FaultReason::Unreachable, message)
 }
 
-/// Parses a JSON object whose `kind` is `Status`; returns `None` for any other body.
-fn parse(body: &[u8]) -> Option<Status<'_>> {
-    serde_json::from_slice(body).ok().filter(|status: &Status<'_>| status.kind == "Status")
+/// Parses a JSON object whose `kind` is `StatusBody`; returns `None` for any other body.
+fn parse(body: &[u8]) -> Option<StatusBody<'_>> {
+    serde_json::from_slice(body).ok().filter(|status: &StatusBody<'_>| status.kind == "Status")
 }
 
-fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
+fn classify(code: u16, status: &StatusBody<'_>, header: Option<Duration>) -> RequestFault {
     let details = status.details.as_ref();
     let reason = match &*status.reason {
-        "Expired" | "Gone" => Reason::Gone,
+        "Expired" | "Gone" => FaultReason::Gone,
         _ => reason_of(code),
     };
     let body = details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
@@ -97,19 +105,19 @@ fn classify(code: u16, status: &Status<'_>, header: Option<Duration>) -> Fault {
         "" => format!("HTTP {code} {}", status.reason),
         message => message.to_owned(),
     };
-    Fault::new(reason, message).with_code(code).with_retry_after(header.or(body))
+    RequestFault::new(reason, message).with_code(code).with_retry_after(header.or(body))
 }
 
-fn reason_of(code: u16) -> Reason {
+fn reason_of(code: u16) -> FaultReason {
     match code {
-        400 | 422 => Reason::Unsupported,
-        401 => Reason::Unauthorized,
-        403 => Reason::Forbidden,
-        404 => Reason::NotServed,
-        405 => Reason::NotListable,
-        410 => Reason::Gone,
-        429 => Reason::Throttled,
-        _ => Reason::ServerError,
+        400 | 422 => FaultReason::Unsupported,
+        401 => FaultReason::Unauthorized,
+        403 => FaultReason::Forbidden,
+        404 => FaultReason::NotServed,
+        405 => FaultReason::NotListable,
+        410 => FaultReason::Gone,
+        429 => FaultReason::Throttled,
+        _ => FaultReason::ServerError,
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn fault(code: u16, body: &str, retry_after: Option<&str>) -> Fault {
+    fn fault(code: u16, body: &str, retry_after: Option<&str>) -> RequestFault {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
@@ -141,17 +149,25 @@ mod tests {
         let too_large = r#"{"kind":"Status","reason":"Timeout","message":"Too large resource version","code":504,
             "details":{"causes":[{"reason":"ResourceVersionTooLarge"}],"retryAfterSeconds":1}}"#;
         let cases = [
-            (403, r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#, Reason::Forbidden),
-            (410, r#"{"kind":"Status","reason":"Expired","message":"too old"}"#, Reason::Gone),
-            (404, r#"{"kind":"Status","reason":"NotFound","message":"gone"}"#, Reason::NotServed),
-            (404, "<html>no such page</html>", Reason::ServerError),
-            (404, "{}", Reason::ServerError),
-            (410, "<html>", Reason::Gone),
-            (429, "", Reason::Throttled),
-            (504, too_large, Reason::ServerError),
-            (504, "{}", Reason::ServerError),
-            (404, "404 page not found", Reason::NotServed),
-            (302, "", Reason::ServerError),
+            (
+                403,
+                r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#,
+                FaultReason::Forbidden,
+            ),
+            (410, r#"{"kind":"Status","reason":"Expired","message":"too old"}"#, FaultReason::Gone),
+            (
+                404,
+                r#"{"kind":"Status","reason":"NotFound","message":"gone"}"#,
+                FaultReason::NotServed,
+            ),
+            (404, "<html>no such page</html>", FaultReason::ServerError),
+            (404, "{}", FaultReason::ServerError),
+            (410, "<html>", FaultReason::Gone),
+            (429, "", FaultReason::Throttled),
+            (504, too_large, FaultReason::ServerError),
+            (504, "{}", FaultReason::ServerError),
+            (404, "404 page not found", FaultReason::NotServed),
+            (302, "", FaultReason::ServerError),
         ];
         for (code, body, reason) in cases {
             assert_eq!(fault(code, body, None).reason(), reason, "{code} {body}");
@@ -178,7 +194,7 @@ mod tests {
     #[test]
     fn an_error_event_must_be_a_status() {
         let gone = br#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
-        assert_eq!(of_event(gone).reason(), Reason::Gone);
-        assert_eq!(of_event(b"{}").reason(), Reason::Malformed);
+        assert_eq!(of_event(gone).reason(), FaultReason::Gone);
+        assert_eq!(of_event(b"{}").reason(), FaultReason::Malformed);
     }
 }

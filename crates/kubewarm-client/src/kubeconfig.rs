@@ -3,7 +3,7 @@
 use super::{
     ConnectionOptions,
     client::ConnectError,
-    source::{SERVICE_ACCOUNT_TOKEN, Source, Surroundings, choose, merged},
+    source::{ConfigEnvironment, ConfigSource, SERVICE_ACCOUNT_TOKEN, choose, merged},
 };
 use kube::{
     Config,
@@ -12,7 +12,7 @@ use kube::{
 
 /// The user and the namespace of the current context.
 #[derive(Clone, Debug, Default)]
-pub struct Present {
+pub struct CurrentContext {
     /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to
     /// the token file, which the kubelet renews.
     pub user: AuthInfo,
@@ -20,7 +20,7 @@ pub struct Present {
     pub namespace: Option<String>,
 }
 
-/// Reads the configuration that [`Connection::load`](super::Connection::load) would use. Sends no request.
+/// Reads the configuration that [`Connection::load`](super::ApiServerConnection::load) would use. Sends no request.
 ///
 /// # Errors
 ///
@@ -29,26 +29,26 @@ pub struct Present {
 /// # Cost
 ///
 /// Reads files. Runs no exec plugin.
-pub fn present(options: &ConnectionOptions) -> Result<Present, ConnectError> {
-    let source = choose(options, &Surroundings::of_process())?;
-    let Source::Files { paths, .. } = &source else {
+pub fn present(options: &ConnectionOptions) -> Result<CurrentContext, ConnectError> {
+    let source = choose(options, &ConfigEnvironment::of_process())?;
+    let ConfigSource::Files { paths, .. } = &source else {
         let namespace = Config::incluster().map_err(ConnectError::InCluster)?.default_namespace;
         let token_file = Some(SERVICE_ACCOUNT_TOKEN.to_owned());
         let user = AuthInfo { token_file, ..AuthInfo::default() };
-        return Ok(Present { user, namespace: Some(namespace) });
+        return Ok(CurrentContext { user, namespace: Some(namespace) });
     };
     Ok(of(&merged(&source, paths, options)?))
 }
 
-fn of(kubeconfig: &Kubeconfig) -> Present {
+fn of(kubeconfig: &Kubeconfig) -> CurrentContext {
     let current = kubeconfig.current_context.as_deref();
     let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == current);
     let Some(context) = named.and_then(|named| named.context.as_ref()) else {
-        return Present::default();
+        return CurrentContext::default();
     };
     let is_of_it = |name: &str| context.user.as_deref() == Some(name);
     let user = kubeconfig.auth_infos.iter().find(|named| is_of_it(&named.name));
-    Present {
+    CurrentContext {
         user: user.and_then(|named| named.auth_info.clone()).unwrap_or_default(),
         namespace: context.namespace.clone(),
     }
@@ -73,7 +73,8 @@ contexts:
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         std::fs::write(&path, TEXT).unwrap();
-        let Present { user, namespace } = present(&ConnectionOptions::of_file(&path)).unwrap();
+        let CurrentContext { user, namespace } =
+            present(&ConnectionOptions::of_file(&path)).unwrap();
         assert_eq!(namespace.as_deref(), Some("shop"));
         let here = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
         assert_eq!(user.token_file, here("token"));

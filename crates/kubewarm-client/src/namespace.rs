@@ -13,7 +13,7 @@ const TIME: Duration = Duration::from_secs(5);
 
 /// Whether a namespace exists, as far as an identity can find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Existence {
+pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.
     Present,
     /// The namespace is being deleted. Its roles can already be gone.
@@ -38,25 +38,25 @@ pub fn is_leaving(body: &[u8]) -> bool {
 /// # Cost
 ///
 /// One request of at most 5 s; none if `name` is not a valid namespace name.
-pub async fn existence(client: &Client, name: &str) -> Existence {
+pub async fn existence(client: &Client, name: &str) -> NamespaceExistence {
     // The path contains the name, so an invalid name could request another resource.
     if !is_dns_label(name) {
-        return Existence::Absent;
+        return NamespaceExistence::Absent;
     }
     let request = ApiClient::new(client).get(format!("/api/v1/namespaces/{name}"));
     let request = request.accept(METADATA_ONLY).within(TIME).at_most(MAX_BYTES);
-    let Ok(answer) = request.send().await else { return Existence::Unknown };
+    let Ok(answer) = request.send().await else { return NamespaceExistence::Unknown };
     match answer.status {
         StatusCode::OK => {
             if is_leaving(&answer.body) {
-                Existence::Leaving
+                NamespaceExistence::Leaving
             } else {
-                Existence::Present
+                NamespaceExistence::Present
             }
         }
-        StatusCode::NOT_FOUND => Existence::Absent,
-        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Existence::NotAllowed,
-        _ => Existence::Unknown,
+        StatusCode::NOT_FOUND => NamespaceExistence::Absent,
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => NamespaceExistence::NotAllowed,
+        _ => NamespaceExistence::Unknown,
     }
 }
 
@@ -85,11 +85,11 @@ mod tests {
     #[tokio::test]
     async fn each_http_status_decides_whether_the_namespace_exists() {
         for (code, expected) in [
-            (200, Existence::Present),
-            (404, Existence::Absent),
-            (403, Existence::NotAllowed),
-            (401, Existence::NotAllowed),
-            (503, Existence::Unknown),
+            (200, NamespaceExistence::Present),
+            (404, NamespaceExistence::Absent),
+            (403, NamespaceExistence::NotAllowed),
+            (401, NamespaceExistence::NotAllowed),
+            (503, NamespaceExistence::Unknown),
         ] {
             assert_eq!(existence(&answering(code), "shop").await, expected, "{code}");
         }
@@ -98,15 +98,19 @@ mod tests {
     #[tokio::test]
     async fn a_namespace_with_a_deletion_timestamp_is_leaving() {
         let leaving = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-        assert_eq!(existence(&replying(200, leaving), "shop").await, Existence::Leaving);
+        assert_eq!(existence(&replying(200, leaving), "shop").await, NamespaceExistence::Leaving);
         let there = r#"{"metadata":{"name":"shop"}}"#;
-        assert_eq!(existence(&replying(200, there), "shop").await, Existence::Present);
+        assert_eq!(existence(&replying(200, there), "shop").await, NamespaceExistence::Present);
     }
 
     #[tokio::test]
     async fn an_invalid_namespace_name_is_reported_as_absent() {
         for name in ["", "a/b", "..", "A", "a?b", "%2e"] {
-            assert_eq!(existence(&answering(200), name).await, Existence::Absent, "{name}");
+            assert_eq!(
+                existence(&answering(200), name).await,
+                NamespaceExistence::Absent,
+                "{name}"
+            );
         }
     }
 }

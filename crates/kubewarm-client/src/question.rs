@@ -1,8 +1,8 @@
 //! Single requests that commands such as `kubewarm check` and `kubewarm get` send.
 
-use super::api_client::{Answer, ApiClient, ApiRequest};
+use super::api_client::{ApiClient, ApiRequest, ApiResponse};
 use kube::Client;
-use kubewarm_api::model::Fault;
+use kubewarm_api::model::RequestFault;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const TIME_OF_ALL: Duration = Duration::from_mins(1);
 /// # Cost
 ///
 /// One request of at most 15 s and 64 MiB.
-pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
+pub async fn get(client: &Client, path: &str) -> Result<ApiResponse, RequestFault> {
     bounded(ApiClient::new(client).get(path)).send().await
 }
 
@@ -36,7 +36,11 @@ pub async fn get(client: &Client, path: &str) -> Result<Answer, Fault> {
 /// # Cost
 ///
 /// One request of at most 60 s and 512 MiB. The whole response is held in memory.
-pub async fn get_all(client: &Client, path: &str, accept: &'static str) -> Result<Answer, Fault> {
+pub async fn get_all(
+    client: &Client,
+    path: &str,
+    accept: &'static str,
+) -> Result<ApiResponse, RequestFault> {
     let request = ApiClient::new(client).get(path).accept(accept);
     request.within(TIME_OF_ALL).at_most(MAX_BYTES_OF_ALL).send().await
 }
@@ -50,7 +54,11 @@ pub async fn get_all(client: &Client, path: &str, accept: &'static str) -> Resul
 /// # Cost
 ///
 /// As for [`get`].
-pub async fn dry_run(client: &Client, path: &str, object: &Value) -> Result<Answer, Fault> {
+pub async fn dry_run(
+    client: &Client,
+    path: &str,
+    object: &Value,
+) -> Result<ApiResponse, RequestFault> {
     let request = ApiClient::new(client).post(format!("{path}?dryRun=All"), object.to_string());
     bounded(request).send().await
 }

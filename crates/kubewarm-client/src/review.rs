@@ -1,6 +1,6 @@
 //! Sends reviews to the API server: what an identity is permitted to do, and which user it is.
 
-use super::api_client::{Answer, ApiClient};
+use super::api_client::{ApiClient, ApiResponse};
 use http::HeaderMap;
 use k8s_openapi::{
     Resource,
@@ -16,7 +16,8 @@ use k8s_openapi::{
 };
 use kube::Client;
 use kubewarm_api::model::{
-    Completeness, Fault, FieldSelector, LabelSelector, Operator, Reason, Subject,
+    FaultReason, FieldSelector, LabelSelector, LabelSelectorOperator, RequestFault,
+    RulesCompleteness, Subject,
 };
 use serde::Serialize;
 
@@ -33,35 +34,35 @@ pub struct ReviewedRules {
     /// 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
     /// `Incomplete` if the API server did not return all rules, or if its rules exceed the limits of `rules`.
-    pub completeness: Completeness,
+    pub completeness: RulesCompleteness,
 }
 
 /// Returns the rules that permit the identity of `client` to list or watch in `namespace`, cluster-wide rules included.
 ///
 /// If the rules exceed the limits of `ReviewedRules`, the rest is dropped and the result is
-/// [`Completeness::Incomplete`].
+/// [`RulesCompleteness::Incomplete`].
 ///
 /// # Errors
 ///
-/// The fault of the request; [`Reason::Malformed`] if the response has no status; [`Reason::TooLarge`] above 1 MiB.
+/// The fault of the request; [`FaultReason::Malformed`] if the response has no status; [`FaultReason::TooLarge`] above 1 MiB.
 ///
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, Fault> {
+pub async fn rules_of(client: &Client, namespace: &str) -> Result<ReviewedRules, RequestFault> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
     let answer: SelfSubjectRulesReview = post(client, &review).await?.json()?;
     let status = answer.status.ok_or_else(without_status::<SelfSubjectRulesReview>)?;
     let completeness =
-        if status.incomplete { Completeness::Incomplete } else { Completeness::Complete };
+        if status.incomplete { RulesCompleteness::Incomplete } else { RulesCompleteness::Complete };
     Ok(kept(status.resource_rules, completeness))
 }
 
 /// Filters, sorts and limits `rules`.
 ///
 /// The API server returns rules in any order. Sorting them makes the limits drop the same rules each time.
-fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> ReviewedRules {
+fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
     }
@@ -76,7 +77,7 @@ fn kept(mut rules: Vec<ResourceRule>, mut completeness: Completeness) -> Reviewe
     let fitting = rules.iter().take(MAX_RULES).map(fits).take_while(|fits| *fits).count();
     if fitting < rules.len() {
         rules.truncate(fitting);
-        completeness = Completeness::Incomplete;
+        completeness = RulesCompleteness::Incomplete;
     }
     rules.shrink_to_fit();
     ReviewedRules { rules, completeness }
@@ -125,7 +126,11 @@ fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
 
 fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
     let requirements = fields.requirements().map(|wanted| {
-        let operator = if wanted.is_equality() { Operator::In } else { Operator::NotIn };
+        let operator = if wanted.is_equality() {
+            LabelSelectorOperator::In
+        } else {
+            LabelSelectorOperator::NotIn
+        };
         FieldSelectorRequirement {
             key: wanted.field().to_owned(),
             operator: operator.to_string(),
@@ -147,7 +152,10 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn is_allowed(client: &Client, attributes: ResourceAttributes) -> Result<bool, Fault> {
+pub async fn is_allowed(
+    client: &Client,
+    attributes: ResourceAttributes,
+) -> Result<bool, RequestFault> {
     let spec = SelfSubjectAccessReviewSpec {
         resource_attributes: Some(attributes),
         ..SelfSubjectAccessReviewSpec::default()
@@ -175,7 +183,7 @@ pub async fn may(
     client: &Client,
     subject: &Subject,
     attributes: ResourceAttributes,
-) -> Result<bool, Fault> {
+) -> Result<bool, RequestFault> {
     let everybody = || "system:authenticated".to_owned();
     let (user, groups) = match subject {
         Subject::ServiceAccount { namespace, .. } => {
@@ -201,23 +209,24 @@ pub async fn may(
 ///
 /// # Errors
 ///
-/// The fault of the request; [`Reason::Malformed`] if the response names no user.
+/// The fault of the request; [`FaultReason::Malformed`] if the response names no user.
 ///
 /// # Cost
 ///
 /// One request of at most 10 s.
-pub async fn whoami(client: &Client) -> Result<Subject, Fault> {
+pub async fn whoami(client: &Client) -> Result<Subject, RequestFault> {
     let review: SelfSubjectReview = post(client, &SelfSubjectReview::default()).await?.json()?;
     let user = review.status.and_then(|status| status.user_info);
     let username = user.and_then(|user| user.username).filter(|name| !name.is_empty());
-    let no_user = || Fault::new(Reason::Malformed, "the SelfSubjectReview names no user");
+    let no_user =
+        || RequestFault::new(FaultReason::Malformed, "the SelfSubjectReview names no user");
     Ok(Subject::from_username(&username.ok_or_else(no_user)?))
 }
 
 pub(super) async fn post<R: Resource + Serialize>(
     client: &Client,
     review: &R,
-) -> Result<Answer, Fault> {
+) -> Result<ApiResponse, RequestFault> {
     post_with(client, review, HeaderMap::new()).await
 }
 
@@ -226,17 +235,18 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     client: &Client,
     review: &R,
     more: HeaderMap,
-) -> Result<Answer, Fault> {
+) -> Result<ApiResponse, RequestFault> {
     let path = format!("/apis/{}/{}", R::API_VERSION, R::URL_PATH_SEGMENT);
-    let body = serde_json::to_vec(review)
-        .map_err(|_| Fault::new(Reason::Internal, "a review could not be written as JSON"))?;
+    let body = serde_json::to_vec(review).map_err(|_| {
+        RequestFault::new(FaultReason::Internal, "a review could not be written as JSON")
+    })?;
     // Users who can write roles determine the size of the response. The default limit, 1 MiB, allows thousands of
     // rules.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 
-pub(super) fn without_status<R: Resource>() -> Fault {
-    Fault::new(Reason::Malformed, format!("the {} has no status", R::KIND))
+pub(super) fn without_status<R: Resource>() -> RequestFault {
+    RequestFault::new(FaultReason::Malformed, format!("the {} has no status", R::KIND))
 }
 
 #[cfg(test)]
@@ -275,7 +285,7 @@ mod tests {
                 [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
         );
         let found = rules_of(&client, "shop").await.unwrap();
-        assert_eq!(found.completeness, Completeness::Incomplete);
+        assert_eq!(found.completeness, RulesCompleteness::Incomplete);
         assert_eq!(found.rules[0].verbs, ["list"]);
         let (path, review) = &sent.lock()[0];
         assert_eq!(path, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews");
@@ -290,23 +300,23 @@ mod tests {
             resource_names: Some((0..names).map(|n| n.to_string()).collect()),
             verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
         };
-        let of = |rules| kept(rules, Completeness::Complete);
+        let of = |rules| kept(rules, RulesCompleteness::Complete);
         let found = of(vec![
             rule(&["get", "watch"], "pods", 0),
             rule(&["get"], "secrets", 0),
             rule(&["*"], "nodes", 0),
         ]);
         let rules = vec![rule(&["*"], "nodes", 0), rule(&["watch"], "pods", 0)];
-        assert_eq!(found, ReviewedRules { rules, completeness: Completeness::Complete });
+        assert_eq!(found, ReviewedRules { rules, completeness: RulesCompleteness::Complete });
 
         let size = |found: &ReviewedRules| (found.rules.len(), found.completeness);
         let many = |count| of((0..count).map(|_| rule(&["list"], "pods", 0)).collect());
-        assert_eq!(size(&many(1_024)), (1_024, Completeness::Complete));
-        assert_eq!(size(&many(1_025)), (1_024, Completeness::Incomplete));
+        assert_eq!(size(&many(1_024)), (1_024, RulesCompleteness::Complete));
+        assert_eq!(size(&many(1_025)), (1_024, RulesCompleteness::Incomplete));
         let (few, most) = (rule(&["list"], "a", 1), rule(&["list"], "b", 4_091));
-        assert_eq!(size(&of(vec![most.clone(), few.clone()])), (2, Completeness::Complete));
+        assert_eq!(size(&of(vec![most.clone(), few.clone()])), (2, RulesCompleteness::Complete));
         let one_more = rule(&["list"], "b", 4_092);
-        assert_eq!(size(&of(vec![one_more, few])), (1, Completeness::Incomplete));
+        assert_eq!(size(&of(vec![one_more, few])), (1, RulesCompleteness::Incomplete));
     }
 
     #[tokio::test]
@@ -314,7 +324,7 @@ mod tests {
         let (client, _) = answering(r#"{"spec":{}}"#);
         let attributes = ResourceAttributes::default();
         let fault = is_allowed(&client, attributes.clone()).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::Malformed);
+        assert_eq!(fault.reason(), FaultReason::Malformed);
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":true}}"#);
         assert_eq!(is_allowed(&client, attributes).await, Ok(true));
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -351,6 +361,6 @@ mod tests {
     #[tokio::test]
     async fn a_self_review_without_a_user_name_is_a_fault() {
         let (client, _) = answering(r#"{"metadata":{},"status":{"userInfo":{}}}"#);
-        assert_eq!(whoami(&client).await.unwrap_err().reason(), Reason::Malformed);
+        assert_eq!(whoami(&client).await.unwrap_err().reason(), FaultReason::Malformed);
     }
 }

@@ -14,7 +14,7 @@ pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
 
 /// The source of the configuration. Error messages contain its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ConfigSource {
     /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` names the source.
     Files { flag: &'static str, paths: Vec<PathBuf> },
     /// The ServiceAccount files that the kubelet mounts into the pod.
@@ -23,7 +23,7 @@ pub(super) enum Source {
 
 /// The inputs of `choose` that do not come from flags.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct ConfigEnvironment {
     kubeconfig: Option<OsString>,
     is_pod: bool,
     home_file: Option<PathBuf>,
@@ -31,10 +31,10 @@ pub(super) struct Surroundings {
 
 pub(super) fn choose(
     options: &ConnectionOptions,
-    around: &Surroundings,
-) -> Result<Source, ConnectError> {
+    around: &ConfigEnvironment,
+) -> Result<ConfigSource, ConnectError> {
     if let Some(path) = &options.kubeconfig {
-        return Ok(Source::Files { flag: "--kubeconfig", paths: vec![path.clone()] });
+        return Ok(ConfigSource::Files { flag: "--kubeconfig", paths: vec![path.clone()] });
     }
     let listed: Vec<PathBuf> = around
         .kubeconfig
@@ -43,15 +43,15 @@ pub(super) fn choose(
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     if !listed.is_empty() {
-        return Ok(Source::Files { flag: "KUBECONFIG", paths: listed });
+        return Ok(ConfigSource::Files { flag: "KUBECONFIG", paths: listed });
     }
     let needs_kubeconfig = [&options.context, &options.cluster, &options.user];
     if around.is_pod && needs_kubeconfig.iter().all(|entry| entry.is_none()) {
-        return Ok(Source::Pod);
+        return Ok(ConfigSource::Pod);
     }
     match &around.home_file {
         Some(path) if path.exists() => {
-            Ok(Source::Files { flag: "the home directory", paths: vec![path.clone()] })
+            Ok(ConfigSource::Files { flag: "the home directory", paths: vec![path.clone()] })
         }
         missing => {
             let home = missing
@@ -70,7 +70,7 @@ pub(super) fn choose(
 ///
 /// [`ConnectError`] if a file cannot be read, or has no entry of that name.
 pub(super) fn merged(
-    source: &Source,
+    source: &ConfigSource,
     paths: &[PathBuf],
     options: &ConnectionOptions,
 ) -> Result<Kubeconfig, ConnectError> {
@@ -117,7 +117,10 @@ pub(super) fn merged(
 
 /// Returns the configuration of the current context, with the kubeconfig's `proxy-url` as its proxy. A proxy that kube
 /// reads from the environment is discarded.
-pub(super) fn from_kubeconfig(source: &Source, merged: Kubeconfig) -> Result<Config, ConnectError> {
+pub(super) fn from_kubeconfig(
+    source: &ConfigSource,
+    merged: Kubeconfig,
+) -> Result<Config, ConnectError> {
     let broken =
         |error| ConnectError::Kubeconfig { origin: source.to_string(), source: Box::new(error) };
     let explicit_proxy = proxy_url_of(&merged)
@@ -138,7 +141,7 @@ fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
     named.cluster.as_ref()?.proxy_url.as_deref().filter(|url| !url.is_empty())
 }
 
-impl Surroundings {
+impl ConfigEnvironment {
     pub(super) fn of_process() -> Self {
         Self {
             kubeconfig: env::var_os("KUBECONFIG"),
@@ -149,7 +152,7 @@ impl Surroundings {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod => f.write_str("the pod's ServiceAccount"),
@@ -193,12 +196,12 @@ mod tests {
     #[test]
     fn flags_override_the_environment_and_the_pod_overrides_the_home_directory() {
         let home = tempfile::NamedTempFile::new().unwrap();
-        let around = Surroundings {
+        let around = ConfigEnvironment {
             kubeconfig: Some(":/a:/b".into()),
             is_pod: true,
             home_file: Some(home.path().to_owned()),
         };
-        let chosen = |path: Option<&str>, context: Option<&str>, around: &Surroundings| {
+        let chosen = |path: Option<&str>, context: Option<&str>, around: &ConfigEnvironment| {
             let kubeconfig = path.map(PathBuf::from);
             let context = context.map(str::to_owned);
             let options = ConnectionOptions { kubeconfig, context, ..ConnectionOptions::default() };
@@ -206,7 +209,7 @@ mod tests {
         };
         assert_eq!(chosen(Some("/x"), None, &around), "--kubeconfig (/x)");
         assert_eq!(chosen(None, None, &around), "KUBECONFIG (/a, /b)");
-        let around = Surroundings { kubeconfig: Some("".into()), ..around };
+        let around = ConfigEnvironment { kubeconfig: Some("".into()), ..around };
         assert_eq!(chosen(None, None, &around), "the pod's ServiceAccount");
         // `--context` requires a kubeconfig, so it excludes the pod's ServiceAccount.
         assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
@@ -217,15 +220,15 @@ mod tests {
             let chosen = choose(&options, &around).unwrap().to_string();
             assert!(chosen.starts_with("the home directory"), "{name}: {chosen}");
         }
-        let around = Surroundings { is_pod: false, ..around };
+        let around = ConfigEnvironment { is_pod: false, ..around };
         assert!(chosen(None, None, &around).starts_with("the home directory"));
     }
 
     #[test]
     fn the_error_about_a_missing_configuration_lists_every_source() {
-        let around = Surroundings {
+        let around = ConfigEnvironment {
             home_file: Some("/nowhere/.kube/config".into()),
-            ..Surroundings::default()
+            ..ConfigEnvironment::default()
         };
         let message = choose(&ConnectionOptions::default(), &around).unwrap_err().to_string();
         for tried in ["--kubeconfig", "KUBECONFIG", "ServiceAccount", "/nowhere/.kube/config"] {
@@ -239,7 +242,7 @@ mod tests {
         let users = "users:\n- {name: jane, user: {token: t}}\n";
         std::fs::write(file.path(), KUBECONFIG.to_owned() + users).unwrap();
         let paths = vec![file.path().to_owned()];
-        let source = Source::Files { flag: "--kubeconfig", paths: paths.clone() };
+        let source = ConfigSource::Files { flag: "--kubeconfig", paths: paths.clone() };
         let merged = |cluster: Option<&str>, user: Option<&str>| {
             let (cluster, user) = (cluster.map(str::to_owned), user.map(str::to_owned));
             let options = ConnectionOptions { cluster, user, ..ConnectionOptions::default() };

@@ -57,9 +57,10 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
 /// A request body that is forwarded while it arrives.
-pub type Piped = UnsyncBoxBody<Bytes, BoxError>;
+pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 /// An HTTP service that sends requests unchanged and returns each response before its body arrives.
-pub(super) type Pipe = BoxCloneSyncService<Request<Piped>, Response<Incoming>, HttpError>;
+pub(super) type StreamingService =
+    BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
 /// Creates a client without retries. Its only timeout is the one of the TCP connect, so each request must set its own.
 ///
@@ -78,7 +79,7 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
 
 /// Creates a service for forwarded requests, with the same TCP and TLS settings. It adds no headers to a request, so
 /// no credentials of `config` either.
-pub(super) fn pipe(config: &Config) -> kube::Result<Pipe> {
+pub(super) fn pipe(config: &Config) -> kube::Result<StreamingService> {
     let Some(proxy) = config.proxy_url.clone() else {
         return piped(tcp(), config);
     };
@@ -104,7 +105,7 @@ fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
     }
 }
 
-fn piped<C>(connector: C, config: &Config) -> kube::Result<Pipe>
+fn piped<C>(connector: C, config: &Config) -> kube::Result<StreamingService>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Unpin + Send + 'static,

@@ -2,11 +2,11 @@
 
 use super::{
     fault,
-    transport::{Pipe, Piped},
+    transport::{StreamingBody, StreamingService},
 };
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use std::fmt;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
@@ -17,23 +17,23 @@ use tower::ServiceExt as _;
 /// All clones use one pool of HTTP/1.1 connections. No other client of the process uses this pool. A response with
 /// status 101 removes its connection from the pool.
 #[derive(Clone)]
-pub struct Upstream {
-    pipe: Pipe,
+pub struct UpstreamProxy {
+    pipe: StreamingService,
     server: Uri,
     runtime: Handle,
 }
 
 /// The reason why a forwarded request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotSent {
+pub enum UpstreamError {
     /// No connection was established, so the API server received no part of the request.
-    Unconnected(Fault),
+    Unconnected(RequestFault),
     /// The request failed on an established connection, so the API server might have executed it.
-    Unanswered(Fault),
+    Unanswered(RequestFault),
 }
 
-impl Upstream {
-    pub(super) fn new(pipe: Pipe, server: &Uri, runtime: Handle) -> Self {
+impl UpstreamProxy {
+    pub(super) fn new(pipe: StreamingService, server: &Uri, runtime: Handle) -> Self {
         Self { pipe, server: server.clone(), runtime }
     }
 
@@ -43,42 +43,46 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// [`NotSent`] if no response headers arrive.
+    /// [`UpstreamError`] if no response headers arrive.
     ///
     /// # Cost
     ///
     /// At most 10 s for the TCP connection. The wait for the response has no limit; callers must set one. Dropping
     /// the returned future aborts the request.
-    pub async fn send(&self, mut request: Request<Piped>) -> Result<Response<Incoming>, NotSent> {
-        let at = self.at(request.uri()).map_err(NotSent::Unconnected)?;
+    pub async fn send(
+        &self,
+        mut request: Request<StreamingBody>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let at = self.at(request.uri()).map_err(UpstreamError::Unconnected)?;
         *request.uri_mut() = at;
         let sending =
             AbortOnDropHandle::new(self.runtime.spawn(self.pipe.clone().oneshot(request)));
-        let broken = || Fault::new(Reason::Internal, "the request broke off");
-        sending.await.map_err(|_| NotSent::Unanswered(broken()))?.map_err(|error| {
+        let broken = || RequestFault::new(FaultReason::Internal, "the request broke off");
+        sending.await.map_err(|_| UpstreamError::Unanswered(broken()))?.map_err(|error| {
             let fault = fault::of_transport(&error);
             if error.is_connect() {
-                NotSent::Unconnected(fault)
+                UpstreamError::Unconnected(fault)
             } else {
-                NotSent::Unanswered(fault)
+                UpstreamError::Unanswered(fault)
             }
         })
     }
 
     /// Appends path and query of `path` to the path of the server's URL.
-    fn at(&self, path: &Uri) -> Result<Uri, Fault> {
+    fn at(&self, path: &Uri) -> Result<Uri, RequestFault> {
         let below = self.server.path().trim_end_matches('/');
         let suffix = path.path_and_query().map_or("/", |path| path.as_str());
         let mut parts = self.server.clone().into_parts();
-        let unreadable = |_| Fault::new(Reason::Internal, "the path cannot be sent on");
+        let unreadable = |_| RequestFault::new(FaultReason::Internal, "the path cannot be sent on");
         parts.path_and_query = Some(format!("{below}{suffix}").parse().map_err(unreadable)?);
-        Uri::from_parts(parts)
-            .map_err(|_| Fault::new(Reason::Internal, "the server's URL cannot be used"))
+        Uri::from_parts(parts).map_err(|_| {
+            RequestFault::new(FaultReason::Internal, "the server's URL cannot be used")
+        })
     }
 }
 
-impl fmt::Debug for Upstream {
+impl fmt::Debug for UpstreamProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upstream").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("UpstreamProxy").field("server", &self.server).finish_non_exhaustive()
     }
 }

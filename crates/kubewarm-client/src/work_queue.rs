@@ -9,13 +9,13 @@ use tokio::time::Instant;
 /// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
-    keys: BTreeMap<K, Work>,
+    keys: BTreeMap<K, WorkItem>,
     /// The pause after the first failure, and the longest pause. Each failure doubles the pause.
     backoff: [Duration; 2],
 }
 
 #[derive(Debug, Default)]
-struct Work {
+struct WorkItem {
     due: Option<Instant>,
     /// The earliest start of the next work, even if the key is added with an earlier due time.
     not_before: Option<Instant>,
@@ -82,7 +82,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         class: impl Fn(&K) -> C,
         mut admit: impl FnMut(&K) -> Option<P>,
     ) -> Vec<(K, P)> {
-        let due_since = |work: &Work| {
+        let due_since = |work: &WorkItem| {
             let waits = work.is_under_way || work.not_before.is_some_and(|at| at > now);
             work.due.filter(|due| !waits && *due <= now)
         };
@@ -122,7 +122,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.end(key, |work| work.not_before = Some(until))
     }
 
-    fn end(&mut self, key: &K, end: impl FnOnce(&mut Work)) -> bool {
+    fn end(&mut self, key: &K, end: impl FnOnce(&mut WorkItem)) -> bool {
         let Some(work) = self.keys.get_mut(key).filter(|work| work.is_under_way) else {
             return false;
         };

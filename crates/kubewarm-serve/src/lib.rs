@@ -19,5 +19,5 @@ mod watchers;
 
 pub use self::{
     listen::{ServeError, everywhere},
-    watchers::Watchers,
+    watchers::WatcherRegistry,
 };

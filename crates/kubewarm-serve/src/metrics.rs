@@ -1,6 +1,6 @@
 //! The metrics of the read API.
 
-use crate::callers::{ReadLimit, Refused};
+use crate::callers::{CallerRejection, ReadLimit};
 use kubewarm_api::model::{MetricOutcome, Resource};
 use kubewarm_cache::informer::{OTHER, RESOURCE_LABELS, code_label};
 use parking_lot::{Mutex, RwLock};
@@ -25,7 +25,7 @@ const READ_WAIT_BUCKETS: &[f64] =
 /// The kind of a request: the label `handler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Handler {
+pub enum HandlerLabel {
     /// A get of one object.
     Get,
     /// A list of objects.
@@ -101,7 +101,7 @@ type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedResponse<'r> {
     /// The kind of the request.
-    pub handler: Handler,
+    pub handler: HandlerLabel,
     /// The resource that was requested; `None` without one, such as in discovery.
     pub resource: Option<&'r Resource>,
     /// The HTTP status.
@@ -254,8 +254,8 @@ impl ReadMetrics {
     }
 
     /// Counts the limit that rejected a caller, if it was a limit.
-    pub(crate) fn count_refusal(&self, refused: &Refused) {
-        if let Refused::Limited(limit) = refused {
+    pub(crate) fn count_refusal(&self, refused: &CallerRejection) {
+        if let CallerRejection::Limited(limit) = refused {
             self.count_rejection(*limit);
         }
     }
@@ -334,7 +334,7 @@ mod tests {
         let observe = |at: usize, code: u16| {
             let resource = resource(at);
             let response = ObservedResponse {
-                handler: Handler::Get,
+                handler: HandlerLabel::Get,
                 resource: Some(&resource),
                 code,
                 outcome: MetricOutcome::of_status(code),

@@ -5,7 +5,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kubewarm_api::model::{FieldSelector, LabelSelector};
 use kubewarm_client::with_selectors;
-use kubewarm_wire::Access;
+use kubewarm_wire::AccessAttributes;
 
 /// The review of a path without a resource (`nonResourceURLs` in RBAC). `verb` is the HTTP method in lower
 /// case.
@@ -20,11 +20,11 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
 
 /// The review of objects of one kind, restricted by the selectors.
 pub(super) fn resource(
-    access: &Access<'_>,
+    access: &AccessAttributes<'_>,
     labels: &LabelSelector,
     fields: &FieldSelector,
 ) -> SelfSubjectAccessReviewSpec {
-    let Access { verb, group, version, resource, namespace, name } = *access;
+    let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
     // No namespace means all namespaces, and no name means all names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -46,7 +46,9 @@ pub(super) fn resource(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{FieldRequirement, LabelComparison, LabelRequirement, Operator};
+    use kubewarm_api::model::{
+        FieldRequirement, LabelComparison, LabelRequirement, LabelSelectorOperator,
+    };
     use serde_json::json;
     use std::cmp::Ordering;
 
@@ -55,7 +57,7 @@ mod tests {
         let wanted = |key: &str, operator, values: &[&str]| {
             LabelRequirement::new(key, operator, values.iter().copied()).unwrap()
         };
-        let access = Access {
+        let access = AccessAttributes {
             verb: "list",
             group: "apps",
             version: "v1",
@@ -64,8 +66,8 @@ mod tests {
             name: "web",
         };
         let labels = LabelSelector::new([
-            wanted("app", Operator::In, &["a", "b"]),
-            wanted("old", Operator::DoesNotExist, &[]),
+            wanted("app", LabelSelectorOperator::In, &["a", "b"]),
+            wanted("old", LabelSelectorOperator::DoesNotExist, &[]),
         ]);
         let fields =
             FieldSelector::new([FieldRequirement::new("metadata.name", true, "web").unwrap()]);
@@ -83,7 +85,7 @@ mod tests {
             },
         });
         assert_eq!(serde_json::to_value(resource(&access, &labels, &fields)).unwrap(), expected);
-        let all = Access { namespace: "", name: "", ..access };
+        let all = AccessAttributes { namespace: "", name: "", ..access };
         let compared = LabelComparison::new("n", Ordering::Less, 5).unwrap();
         let labels = LabelSelector::default().with_comparisons([compared]);
         let all = resource(&all, &labels, &FieldSelector::default());

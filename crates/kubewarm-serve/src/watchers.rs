@@ -1,8 +1,8 @@
 //! The list of open watches, for the debug endpoint.
 
-use crate::reads::{Feed, Progress};
+use crate::reads::{WatchFeed, WatchProgress};
 use jiff::Timestamp;
-use kubewarm_wire::Objects;
+use kubewarm_wire::ObjectRequest;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::{
@@ -13,12 +13,12 @@ use std::{
 /// The open watches. Clones share the list. It is bounded by the limit on watches, plus the watches that ended
 /// since the last one was opened.
 #[derive(Clone, Default)]
-pub struct Watchers(Arc<Mutex<Vec<Weak<Watcher>>>>);
+pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
 /// The entry of an open watch, until it is dropped.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Watcher {
+pub(super) struct WatcherEntry {
     who: String,
     group: String,
     version: String,
@@ -29,20 +29,20 @@ pub(super) struct Watcher {
     cell: Option<String>,
     since: Timestamp,
     #[serde(flatten)]
-    progress: Progress,
+    progress: WatchProgress,
 }
 
-impl Watchers {
+impl WatcherRegistry {
     /// Adds a watch to the list. `who` and `cell` are opaque names of the user and the informer.
     pub(super) fn enter(
         &self,
         (who, cell): (String, Option<String>),
-        asked: &Objects,
-        feed: &Feed,
+        asked: &ObjectRequest,
+        feed: &WatchFeed,
         since: Timestamp,
-    ) -> Arc<Watcher> {
+    ) -> Arc<WatcherEntry> {
         let of = &asked.resource;
-        let watcher = Arc::new(Watcher {
+        let watcher = Arc::new(WatcherEntry {
             who,
             group: of.group().to_owned(),
             version: of.version().to_owned(),
@@ -63,15 +63,15 @@ impl Watchers {
     /// The list as `{"watchers":[…]}`, the oldest watch first. Takes about 2 µs per watch.
     pub fn json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let shown: Vec<&Watcher> = open.iter().map(AsRef::as_ref).collect();
+        let shown: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
         // Contains only strings and numbers, so this cannot fail.
         let shown = serde_json::to_string(&shown).unwrap_or_else(|_| "[]".to_owned());
         format!("{{\"watchers\":{shown}}}\n")
     }
 }
 
-impl fmt::Debug for Watchers {
+impl fmt::Debug for WatcherRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watchers").field(&self.0.lock().len()).finish()
+        f.debug_tuple("WatcherRegistry").field(&self.0.lock().len()).finish()
     }
 }

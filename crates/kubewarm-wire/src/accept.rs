@@ -1,20 +1,20 @@
 //! Content negotiation: selects the form of a response from the `Accept` header, by the API
 //! server's rules.
 
-use super::Failure;
+use super::StatusError;
 
 /// The form of a response that contains objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ResponseForm {
     /// One object, or a list of objects.
-    Object(Part),
+    Object(ObjectForm),
     /// A `Table` with one row for each object.
     Table(TableForm),
 }
 
 /// The part of each object that a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum ObjectForm {
     /// All stored fields of the object.
     Full,
     /// Only `metadata`, as `PartialObjectMetadata`.
@@ -27,7 +27,7 @@ pub struct TableForm {
     /// Version of `meta.k8s.io`, for the table and for the metadata in its rows.
     pub version: MetaVersion,
     /// The part of the object in each row. `None`: the rows contain `"object":null`.
-    pub object: Option<Part>,
+    pub object: Option<ObjectForm>,
 }
 
 /// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. The versions differ
@@ -60,7 +60,7 @@ impl MetaVersion {
 
 /// The format of the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Listing {
+pub enum DiscoveryForm {
     /// Groups and versions only. A client requests the resources of each version separately.
     #[default]
     Legacy,
@@ -74,18 +74,18 @@ const TABLE: &str = "Table";
 
 /// One media range of the `Accept` header that matches JSON.
 #[derive(Debug, Default)]
-struct Clause<'a> {
+struct MediaRange<'a> {
     is_any: bool,
     /// The media range is `application/*`.
     is_of_type: bool,
     weight: f32,
     /// The kind that the client requests with `as`, `g` and `v`. `None`: no conversion.
-    target: Option<Target<'a>>,
+    target: Option<ConversionTarget<'a>>,
 }
 
 /// A kind, from the parameters `as`, `g` and `v` of a media range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Target<'a> {
+struct ConversionTarget<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
@@ -101,15 +101,17 @@ struct Target<'a> {
 ///
 /// 406 if kubewarm serves no clause. 406 also if the client requests a list as one object, or one
 /// object as a list.
-pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<Form, Failure> {
-    let served = |clause: &Clause<'_>| match clause.target {
-        None => Some(Ok(Form::Object(Part::Full))),
-        Some(Target { group: "meta.k8s.io", version, kind }) => {
+pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
+    let served = |clause: &MediaRange<'_>| match clause.target {
+        None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
+        Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
             match (kind, is_list) {
-                (ONE, false) | (LIST, true) => Some(Ok(Form::Object(Part::Metadata(version)))),
-                (ONE, true) => Some(Err(Failure::other_shape(ONE, "is a list"))),
-                (LIST, false) => Some(Err(Failure::other_shape(LIST, "is not a list"))),
+                (ONE, false) | (LIST, true) => {
+                    Some(Ok(ResponseForm::Object(ObjectForm::Metadata(version))))
+                }
+                (ONE, true) => Some(Err(StatusError::other_shape(ONE, "is a list"))),
+                (LIST, false) => Some(Err(StatusError::other_shape(LIST, "is not a list"))),
                 (TABLE, _) => Some(Ok(table(version))),
                 _ => None,
             }
@@ -120,13 +122,13 @@ pub(super) fn form(accept: Option<&str>, is_list: bool) -> Result<Form, Failure>
     // The API server's router does not support `application/*`. Another media range must match
     // JSON.
     if clauses.iter().all(|clause| clause.is_of_type) {
-        return Err(Failure::not_acceptable());
+        return Err(StatusError::not_acceptable());
     }
-    clauses.iter().find_map(served).unwrap_or_else(|| Err(Failure::not_acceptable()))
+    clauses.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable()))
 }
 
-fn table(version: MetaVersion) -> Form {
-    Form::Table(TableForm { version, object: Some(Part::Metadata(version)) })
+fn table(version: MetaVersion) -> ResponseForm {
+    ResponseForm::Table(TableForm { version, object: Some(ObjectForm::Metadata(version)) })
 }
 
 /// Selects the format of the discovery document at `/api` or `/apis`.
@@ -134,15 +136,18 @@ fn table(version: MetaVersion) -> Form {
 /// # Errors
 ///
 /// 406 if kubewarm serves no clause.
-pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
-    let aggregated =
-        Target { group: "apidiscovery.k8s.io", version: "v2", kind: "APIGroupDiscoveryList" };
-    let served = |clause: &Clause<'_>| match clause.target {
-        None => Some(Listing::Legacy),
-        Some(target) if target == aggregated => Some(Listing::Aggregated),
+pub(super) fn listing(accept: Option<&str>) -> Result<DiscoveryForm, StatusError> {
+    let aggregated = ConversionTarget {
+        group: "apidiscovery.k8s.io",
+        version: "v2",
+        kind: "APIGroupDiscoveryList",
+    };
+    let served = |clause: &MediaRange<'_>| match clause.target {
+        None => Some(DiscoveryForm::Legacy),
+        Some(target) if target == aggregated => Some(DiscoveryForm::Aggregated),
         Some(_) => None,
     };
-    clauses(accept).iter().find_map(served).ok_or_else(Failure::not_acceptable)
+    clauses(accept).iter().find_map(served).ok_or_else(StatusError::not_acceptable)
 }
 
 /// Checks that the client accepts JSON without a conversion to another kind.
@@ -150,22 +155,22 @@ pub(super) fn listing(accept: Option<&str>) -> Result<Listing, Failure> {
 /// # Errors
 ///
 /// 406 if the client does not accept it.
-pub(super) fn plain(accept: Option<&str>) -> Result<(), Failure> {
-    let is_plain = |clause: &Clause<'_>| clause.target.is_none();
-    if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(Failure::not_acceptable()) }
+pub(super) fn plain(accept: Option<&str>) -> Result<(), StatusError> {
+    let is_plain = |clause: &MediaRange<'_>| clause.target.is_none();
+    if clauses(accept).iter().any(is_plain) { Ok(()) } else { Err(StatusError::not_acceptable()) }
 }
 
 /// The clauses that match JSON, highest weight first. An absent or empty header means `*/*`.
-fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
+fn clauses(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
-    let mut clauses: Vec<_> = accept.split(',').filter_map(Clause::parse).collect();
+    let mut clauses: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
     // The sort is stable: clauses of equal weight keep the client's order, except that wildcards
     // come last.
     clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     clauses
 }
 
-impl<'a> Clause<'a> {
+impl<'a> MediaRange<'a> {
     /// Parses a media range. `None`: it does not match JSON.
     ///
     /// The rules are as lenient as the API server's. A parameter with no value or with two `=` is
@@ -220,12 +225,12 @@ mod tests {
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     const OF_LIST: bool = true;
     const OF_ONE: bool = false;
-    const FULL: Form = Form::Object(Part::Full);
-    const METADATA_FORM: Form = Form::Object(Part::Metadata(MetaVersion::V1));
+    const FULL: ResponseForm = ResponseForm::Object(ObjectForm::Full);
+    const METADATA_FORM: ResponseForm = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-    fn code<T>(outcome: Result<T, Failure>) -> u16 {
+    fn code<T>(outcome: Result<T, StatusError>) -> u16 {
         outcome.map_or_else(|failure| failure.code(), |_| 200)
     }
 
@@ -248,7 +253,7 @@ mod tests {
             "*/",
         ] {
             assert_eq!(form(Some(accept), OF_LIST), Ok(FULL), "{accept}");
-            assert_eq!(listing(Some(accept)), Ok(Listing::Legacy), "{accept}");
+            assert_eq!(listing(Some(accept)), Ok(DiscoveryForm::Legacy), "{accept}");
             assert_eq!(plain(Some(accept)), Ok(()), "{accept}");
         }
         assert_eq!(form(None, OF_ONE), Ok(FULL));
@@ -296,10 +301,14 @@ mod tests {
         for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
             let (one, list) = (METADATA, METADATA_LIST);
             let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
-            assert_eq!(form(Some(&one), OF_ONE), Ok(Form::Object(Part::Metadata(found))), "{one}");
+            assert_eq!(
+                form(Some(&one), OF_ONE),
+                Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
+                "{one}"
+            );
             assert_eq!(
                 form(Some(&list), OF_LIST),
-                Ok(Form::Object(Part::Metadata(found))),
+                Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
                 "{list}"
             );
         }
@@ -334,10 +343,10 @@ mod tests {
             "{AGGREGATED_DISCOVERY},application/json;g=apidiscovery.k8s.io;v=v2beta1;\
              as=APIGroupDiscoveryList,application/json"
         );
-        assert_eq!(listing(Some(&kubectl)), Ok(Listing::Aggregated));
-        assert_eq!(listing(Some(AGGREGATED_DISCOVERY)), Ok(Listing::Aggregated));
+        assert_eq!(listing(Some(&kubectl)), Ok(DiscoveryForm::Aggregated));
+        assert_eq!(listing(Some(AGGREGATED_DISCOVERY)), Ok(DiscoveryForm::Aggregated));
         let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-        assert_eq!(listing(Some(old)), Ok(Listing::Legacy));
+        assert_eq!(listing(Some(old)), Ok(DiscoveryForm::Legacy));
     }
 
     proptest! {

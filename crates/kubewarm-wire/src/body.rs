@@ -1,14 +1,14 @@
 //! Writes response bodies from stored JSON: adds `kind`, `apiVersion` and the metadata of lists.
 //! Stored JSON is copied, never parsed and serialized again.
 
-use super::{Part, json::find};
+use super::{ObjectForm, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
 /// The parts of a list's body before and after its items. The caller writes items one at a time, so
 /// the complete list is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListFrame {
+pub struct ListEnvelope {
     /// `apiVersion` of the items, such as `apps/v1`. A list of whole objects has the same one.
     pub api_version: Arc<str>,
     /// `kind` of the items.
@@ -19,7 +19,7 @@ pub struct ListFrame {
     /// each custom resource. A list of whole custom resources has `continue` even on its last page.
     pub is_custom: bool,
     /// The part of each item to write.
-    pub of: Part,
+    pub of: ObjectForm,
     /// `metadata.resourceVersion` of the list. Clients fail without it.
     pub version: ResourceVersion,
     /// The [continue token](super::continue_token) for the next page. `None` only on the last page:
@@ -31,20 +31,20 @@ pub struct ListFrame {
 
 /// Writes one object as the body of a get, with a line feed. `stored` is its JSON without
 /// `apiVersion` and `kind`.
-pub fn object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
+pub fn object(api_version: &str, kind: &str, stored: &[u8], of: ObjectForm, out: &mut Vec<u8>) {
     write_object(api_version, kind, stored, of, out);
     out.push(b'\n');
 }
 
-impl ListFrame {
+impl ListEnvelope {
     /// Writes the text before the first item.
     pub fn head(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = match self.of {
-            Part::Full => (&*self.api_version, &*self.list_kind),
-            Part::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
+            ObjectForm::Full => (&*self.api_version, &*self.list_kind),
+            ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         };
         write_types(api_version, kind, out);
-        let is_written = self.is_custom && self.of == Part::Full;
+        let is_written = self.is_custom && self.of == ObjectForm::Full;
         let next = self.next.as_deref().or_else(|| is_written.then_some(""));
         write_metadata(&self.version, next, self.remaining, out);
         out.extend_from_slice(br#","items":"#);
@@ -64,8 +64,8 @@ impl ListFrame {
 
     fn item(&self, stored: &[u8], out: &mut Vec<u8>) {
         match (self.of, self.is_custom) {
-            (Part::Full, false) => out.extend_from_slice(stored),
-            (Part::Full, true) | (Part::Metadata(_), _) => {
+            (ObjectForm::Full, false) => out.extend_from_slice(stored),
+            (ObjectForm::Full, true) | (ObjectForm::Metadata(_), _) => {
                 write_object(&self.api_version, &self.kind, stored, self.of, out);
             }
         }
@@ -75,9 +75,9 @@ impl ListFrame {
     pub fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.of) {
             (false, _) => b"]}\n".as_slice(),
-            (true, Part::Full) => b"[]}\n",
+            (true, ObjectForm::Full) => b"[]}\n",
             // The API server writes `null` for an empty list of metadata.
-            (true, Part::Metadata(_)) => b"null}\n",
+            (true, ObjectForm::Metadata(_)) => b"null}\n",
         });
     }
 }
@@ -103,9 +103,15 @@ pub(super) fn write_metadata(
 }
 
 /// Writes an object with `kind` and `apiVersion`, without a line feed.
-pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out: &mut Vec<u8>) {
+pub fn write_object(
+    api_version: &str,
+    kind: &str,
+    stored: &[u8],
+    of: ObjectForm,
+    out: &mut Vec<u8>,
+) {
     match of {
-        Part::Full => {
+        ObjectForm::Full => {
             write_types(api_version, kind, out);
             let inside = stored.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
             match inside {
@@ -117,7 +123,7 @@ pub fn write_object(api_version: &str, kind: &str, stored: &[u8], of: Part, out:
                 _ => out.push(b'}'),
             }
         }
-        Part::Metadata(version) => {
+        ObjectForm::Metadata(version) => {
             write_types(version.api_version(), "PartialObjectMetadata", out);
             out.extend_from_slice(br#","metadata":"#);
             let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
@@ -149,14 +155,14 @@ mod tests {
     const POD: &str =
         r#"{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"n":1.0},"status":{}}"#;
 
-    fn one(stored: &str, of: Part) -> String {
+    fn one(stored: &str, of: ObjectForm) -> String {
         let mut out = Vec::new();
         object("v1", "Pod", stored.as_bytes(), of, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn frame(of: Part, is_custom: bool) -> ListFrame {
-        ListFrame {
+    fn frame(of: ObjectForm, is_custom: bool) -> ListEnvelope {
+        ListEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
@@ -168,7 +174,7 @@ mod tests {
         }
     }
 
-    fn list(frame: &ListFrame, stored: &[&str]) -> String {
+    fn list(frame: &ListEnvelope, stored: &[&str]) -> String {
         let mut out = Vec::new();
         frame.head(&mut out);
         for (number, stored) in stored.iter().enumerate() {
@@ -184,42 +190,42 @@ mod tests {
     #[test]
     fn an_object_is_its_stored_json_with_kind_and_api_version() {
         assert_eq!(
-            one(POD, Part::Full),
+            one(POD, ObjectForm::Full),
             "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":\
              {\"x\":\"y\"}},\"spec\":{\"n\":1.0},\"status\":{}}\n"
         );
-        assert_eq!(one("{}", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("{ }", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("", Part::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{}", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{ }", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
     }
 
     #[test]
     fn a_metadata_response_contains_only_metadata() {
         assert_eq!(
-            one(POD, Part::Metadata(MetaVersion::V1)),
+            one(POD, ObjectForm::Metadata(MetaVersion::V1)),
             "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
              {\"name\":\"a\",\"labels\":{\"x\":\"y\"}}}\n"
         );
-        assert!(one("{}", Part::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
+        assert!(one("{}", ObjectForm::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
     }
 
     #[test]
     fn only_items_of_custom_resources_have_kind_and_api_version() {
         assert_eq!(
-            list(&frame(Part::Full, false), &["{\"metadata\":{}}", POD]),
+            list(&frame(ObjectForm::Full, false), &["{\"metadata\":{}}", POD]),
             format!(
                 "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\
                  \"1007\"}},\"items\":[{{\"metadata\":{{}}}},{POD}]}}\n"
             )
         );
         assert_eq!(
-            list(&frame(Part::Full, true), &["{\"metadata\":{}}"]),
+            list(&frame(ObjectForm::Full, true), &["{\"metadata\":{}}"]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\",\
              \"continue\":\"\"},\"items\":[{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{}}]}\n"
         );
         for is_custom in [false, true] {
             assert_eq!(
-                list(&frame(Part::Metadata(MetaVersion::V1), is_custom), &[POD]),
+                list(&frame(ObjectForm::Metadata(MetaVersion::V1), is_custom), &[POD]),
                 "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                  \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
                  \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
@@ -231,26 +237,26 @@ mod tests {
     #[test]
     fn an_empty_list_has_items_and_a_version() {
         assert_eq!(
-            list(&frame(Part::Full, false), &[]),
+            list(&frame(ObjectForm::Full, false), &[]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\"},\
              \"items\":[]}\n"
         );
-        let custom = list(&frame(Part::Full, true), &[]);
+        let custom = list(&frame(ObjectForm::Full, true), &[]);
         assert!(
             custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
         );
-        let metadata = list(&frame(Part::Metadata(MetaVersion::V1), false), &[]);
+        let metadata = list(&frame(ObjectForm::Metadata(MetaVersion::V1), false), &[]);
         assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
     }
 
     #[test]
     fn a_page_has_a_token_and_the_number_of_remaining_objects() {
         let next = Some("dG9rZW4".to_owned());
-        let page = ListFrame { next, remaining: Some(12), ..frame(Part::Full, false) };
+        let page = ListEnvelope { next, remaining: Some(12), ..frame(ObjectForm::Full, false) };
         assert!(list(&page, &[]).contains(
             r#""metadata":{"resourceVersion":"1007","continue":"dG9rZW4","remainingItemCount":12}"#
         ));
-        let last = ListFrame { remaining: Some(0), ..frame(Part::Full, false) };
+        let last = ListEnvelope { remaining: Some(0), ..frame(ObjectForm::Full, false) };
         assert!(!list(&last, &[]).contains("remainingItemCount"));
     }
 
@@ -258,7 +264,7 @@ mod tests {
         #[test]
         fn names_that_need_escapes_result_in_valid_json(kind in ".{0,20}", version in ".{1,20}") {
             let mut out = Vec::new();
-            object(&version, &kind, POD.as_bytes(), Part::Full, &mut out);
+            object(&version, &kind, POD.as_bytes(), ObjectForm::Full, &mut out);
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(read["kind"].as_str(), Some(&*kind));
             prop_assert_eq!(read["apiVersion"].as_str(), Some(&*version));

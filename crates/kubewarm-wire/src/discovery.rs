@@ -3,7 +3,7 @@
 //! Groups keep the order of their first resource, and so do the versions of a group. The first
 //! version of a group is the preferred one.
 
-use super::{Document, Listing, base64};
+use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// A discovery document with its headers. The server adds `Vary: Accept` and makes the document
 /// cacheable (`Cache-Control: public`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct DiscoveryResponse {
     /// Value of `Content-Type`.
     pub content_type: &'static str,
     /// Value of `ETag`, with its quotes.
@@ -28,7 +28,7 @@ const JSON: &str = "application/json";
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// The versions of a group in order of preference, each with its resources.
-type Versions<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
+type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
 /// Writes the discovery document of `resources`. `None` if no resource belongs to the document,
 /// which is a 404. `None` also for `/version`, which lists no resources. `/api` and `/apis` always
@@ -36,23 +36,23 @@ type Versions<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 #[must_use]
 pub fn discovery_document(
     resources: &[ResourceInfo],
-    document: &Document,
-    listing: Listing,
-) -> Option<Sent> {
+    document: &ApiDocument,
+    listing: DiscoveryForm,
+) -> Option<DiscoveryResponse> {
     match document {
-        Document::Version => None,
-        Document::Core => Some(core_document(resources, listing)),
-        Document::Groups => Some(groups_document(resources, listing)),
-        Document::Group(name) => group_document(resources, name),
-        Document::Resources { group, version } => resources_document(resources, group, version),
+        ApiDocument::Version => None,
+        ApiDocument::Core => Some(core_document(resources, listing)),
+        ApiDocument::Groups => Some(groups_document(resources, listing)),
+        ApiDocument::Group(name) => group_document(resources, name),
+        ApiDocument::Resources { group, version } => resources_document(resources, group, version),
     }
 }
 
-fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
+fn core_document(resources: &[ResourceInfo], listing: DiscoveryForm) -> DiscoveryResponse {
     let core = groups(resources, str::is_empty);
     match listing {
-        Listing::Aggregated => aggregated(&core),
-        Listing::Legacy => {
+        DiscoveryForm::Aggregated => aggregated(&core),
+        DiscoveryForm::Legacy => {
             let versions = core.iter().flat_map(|(_, versions)| versions).map(|(name, _)| *name);
             let versions: Value = versions.collect();
             let document = json!({
@@ -65,11 +65,11 @@ fn core_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     }
 }
 
-fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
+fn groups_document(resources: &[ResourceInfo], listing: DiscoveryForm) -> DiscoveryResponse {
     let named = groups(resources, |group| !group.is_empty());
     match listing {
-        Listing::Aggregated => aggregated(&named),
-        Listing::Legacy => {
+        DiscoveryForm::Aggregated => aggregated(&named),
+        DiscoveryForm::Legacy => {
             let groups: Value =
                 named.iter().map(|(name, versions)| group(name, versions)).collect();
             sent(JSON, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
@@ -77,7 +77,7 @@ fn groups_document(resources: &[ResourceInfo], listing: Listing) -> Sent {
     }
 }
 
-fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
+fn group_document(resources: &[ResourceInfo], name: &str) -> Option<DiscoveryResponse> {
     if name.is_empty() {
         return None;
     }
@@ -89,7 +89,11 @@ fn group_document(resources: &[ResourceInfo], name: &str) -> Option<Sent> {
     Some(sent(JSON, &document))
 }
 
-fn resources_document(resources: &[ResourceInfo], group: &str, version: &str) -> Option<Sent> {
+fn resources_document(
+    resources: &[ResourceInfo],
+    group: &str,
+    version: &str,
+) -> Option<DiscoveryResponse> {
     let is_of =
         |it: &&ResourceInfo| it.resource.group() == group && it.resource.version() == version;
     let served: Vec<_> = resources
@@ -129,8 +133,8 @@ pub fn is_known(if_none_match: &str, etag: &str) -> bool {
 fn groups<'a>(
     resources: &'a [ResourceInfo],
     wanted: impl Fn(&str) -> bool,
-) -> Vec<(&'a str, Versions<'a>)> {
-    let mut groups: Vec<(&str, Versions<'a>)> = Vec::new();
+) -> Vec<(&'a str, ResourcesByVersion<'a>)> {
+    let mut groups: Vec<(&str, ResourcesByVersion<'a>)> = Vec::new();
     for resource in resources.iter().filter(|resource| wanted(resource.resource.group())) {
         let versions = entry(&mut groups, resource.resource.group());
         entry(versions, resource.resource.version()).push(resource);
@@ -148,12 +152,12 @@ fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> 
     &mut list[at].1
 }
 
-fn aggregated(groups: &[(&str, Versions<'_>)]) -> Sent {
+fn aggregated(groups: &[(&str, ResourcesByVersion<'_>)]) -> DiscoveryResponse {
     let version = |(version, resources): &(&str, Vec<&ResourceInfo>)| {
         let resources: Value = resources.iter().map(|it| aggregated_resource(it)).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     };
-    let group = |(name, versions): &(&str, Versions<'_>)| {
+    let group = |(name, versions): &(&str, ResourcesByVersion<'_>)| {
         let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
         let versions: Value = versions.iter().map(version).collect();
         json!({"metadata": metadata, "versions": versions})
@@ -190,7 +194,7 @@ fn with_names(mut document: Value, resource: &ResourceInfo) -> Value {
     document
 }
 
-fn group<'a>(name: &'a str, versions: &Versions<'a>) -> Value {
+fn group<'a>(name: &'a str, versions: &ResourcesByVersion<'a>) -> Value {
     let version = |(version, _): &(&str, Vec<&ResourceInfo>)| json!({"groupVersion": group_version(name, version), "version": version});
     let versions: Vec<_> = versions.iter().map(version).collect();
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
@@ -201,12 +205,12 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// The entity tag is a hash of the body, so that equal documents have equal tags in every replica.
-fn sent(content_type: &'static str, document: &Value) -> Sent {
+fn sent(content_type: &'static str, document: &Value) -> DiscoveryResponse {
     // A document of strings, booleans and lists always serializes.
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
     let tag = base64::encode(digest::digest(&digest::SHA256, &body).as_ref());
-    Sent { content_type, etag: format!("\"{tag}\""), body }
+    DiscoveryResponse { content_type, etag: format!("\"{tag}\""), body }
 }
 
 #[cfg(test)]
@@ -236,7 +240,7 @@ mod tests {
         ]
     }
 
-    fn body(sent: &Sent) -> Value {
+    fn body(sent: &DiscoveryResponse) -> Value {
         assert!(sent.body.ends_with(b"\n"));
         serde_json::from_slice(&sent.body).unwrap()
     }
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn aggregated_documents_contain_all_resources() {
-        let core = core_document(&served(), Listing::Aggregated);
+        let core = core_document(&served(), DiscoveryForm::Aggregated);
         assert_eq!(
             body(&core),
             value(
@@ -255,7 +259,7 @@ mod tests {
             )
         );
         assert_eq!(core.content_type, AGGREGATED_DISCOVERY);
-        let named = groups_document(&served()[1..3], Listing::Aggregated);
+        let named = groups_document(&served()[1..3], DiscoveryForm::Aggregated);
         assert_eq!(
             body(&named),
             value(
@@ -268,11 +272,11 @@ mod tests {
     fn legacy_documents_match_the_api_server() {
         let all = served();
         assert_eq!(
-            body(&core_document(&all, Listing::Legacy)),
+            body(&core_document(&all, DiscoveryForm::Legacy)),
             value(r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}"#)
         );
         assert_eq!(
-            body(&groups_document(&all, Listing::Legacy)),
+            body(&groups_document(&all, DiscoveryForm::Legacy)),
             value(
                 r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}},{"name":"shop.example","versions":[{"groupVersion":"shop.example/v2","version":"v2"},{"groupVersion":"shop.example/v1","version":"v1"}],"preferredVersion":{"groupVersion":"shop.example/v2","version":"v2"}}]}"#
             )
@@ -307,19 +311,19 @@ mod tests {
         let empty = value(
             r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[]}"#,
         );
-        assert_eq!(body(&core_document(&[], Listing::Aggregated)), empty);
-        assert_eq!(body(&groups_document(&[], Listing::Aggregated)), empty);
-        assert_eq!(body(&core_document(&[], Listing::Legacy))["versions"], json!([]));
-        assert_eq!(body(&groups_document(&[], Listing::Legacy))["groups"], json!([]));
+        assert_eq!(body(&core_document(&[], DiscoveryForm::Aggregated)), empty);
+        assert_eq!(body(&groups_document(&[], DiscoveryForm::Aggregated)), empty);
+        assert_eq!(body(&core_document(&[], DiscoveryForm::Legacy))["versions"], json!([]));
+        assert_eq!(body(&groups_document(&[], DiscoveryForm::Legacy))["groups"], json!([]));
     }
 
     #[test]
     fn different_documents_have_different_entity_tags() {
         let (all, fewer) = (served(), &served()[..2]);
-        let tag = groups_document(&all, Listing::Aggregated).etag;
-        assert_eq!(groups_document(&served(), Listing::Aggregated).etag, tag);
-        assert_ne!(groups_document(fewer, Listing::Aggregated).etag, tag);
-        assert_ne!(groups_document(&all, Listing::Legacy).etag, tag);
+        let tag = groups_document(&all, DiscoveryForm::Aggregated).etag;
+        assert_eq!(groups_document(&served(), DiscoveryForm::Aggregated).etag, tag);
+        assert_ne!(groups_document(fewer, DiscoveryForm::Aggregated).etag, tag);
+        assert_ne!(groups_document(&all, DiscoveryForm::Legacy).etag, tag);
         assert!(is_known(&tag, &tag) && is_known(&format!("\"x\", W/{tag}"), &tag));
         assert!(is_known("*", &tag));
         assert!(!is_known("", &tag) && !is_known("\"x\"", &tag));

@@ -1,6 +1,6 @@
 //! Writes the events of a watch: each is one line of JSON.
 
-use super::{Failure, body::write_string, json::find};
+use super::{StatusError, body::write_string, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ pub fn bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 }
 
 /// Writes an event with the error that ends a watch.
-pub fn error_event(failure: &Failure, out: &mut Vec<u8>) {
+pub fn error_event(failure: &StatusError, out: &mut Vec<u8>) {
     let status = failure.body();
     line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
 }
@@ -82,12 +82,12 @@ pub fn ended<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MetaVersion, Part, write_object};
+    use crate::{MetaVersion, ObjectForm, write_object};
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
     /// Appends the stored pod as an object.
-    fn pod(stored: &[u8], of: Part) -> impl FnOnce(&mut Vec<u8>) {
+    fn pod(stored: &[u8], of: ObjectForm) -> impl FnOnce(&mut Vec<u8>) {
         move |out| write_object("v1", "Pod", stored, of, out)
     }
 
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_with_the_whole_object() {
-        let line = written(|out| event(EventType::Added, pod(POD.as_bytes(), Part::Full), out));
+        let line =
+            written(|out| event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out));
         assert_eq!(
             line,
             "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
@@ -111,12 +112,12 @@ mod tests {
     fn a_deleted_object_has_the_version_of_its_deletion() {
         for (form, expected) in [
             (
-                Part::Full,
+                ObjectForm::Full,
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
                  \"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"},\"spec\":{\"n\":1.0}}}\n",
             ),
             (
-                Part::Metadata(MetaVersion::V1),
+                ObjectForm::Metadata(MetaVersion::V1),
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\
                  \"meta.k8s.io/v1\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"}}}\n",
             ),
@@ -130,21 +131,21 @@ mod tests {
 
     #[test]
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
-        let line = written(|out| bookmark(pod(&progress(&9.into(), false), Part::Full), out));
+        let line = written(|out| bookmark(pod(&progress(&9.into(), false), ObjectForm::Full), out));
         assert_eq!(
             line,
             "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":\
              {\"resourceVersion\":\"9\"}}}\n"
         );
         let end = progress(&9.into(), true);
-        let line = written(|out| bookmark(pod(&end, Part::Metadata(MetaVersion::V1)), out));
+        let line = written(|out| bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }
 
     #[test]
     fn an_error_event_is_one_line_with_a_status() {
-        let failure = Failure::too_old(&1.into(), Some(&5.into()));
+        let failure = StatusError::too_old(&1.into(), Some(&5.into()));
         let line = written(|out| error_event(&failure, out));
         assert_eq!(
             line,

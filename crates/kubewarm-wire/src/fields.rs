@@ -1,6 +1,6 @@
 //! Parses field selectors. The caller checks which fields a kind supports.
 
-use super::Failure;
+use super::StatusError;
 use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
 /// Maximum number of requirements. The API server supports some ten fields of a kind, and a store
@@ -17,23 +17,23 @@ const MOST_BYTES: usize = 1 << 10;
 ///
 /// 400 with the API server's message. If no kind can have a field of that name, the message is the
 /// one for an unsupported field. A selector above the limits of this file can still succeed at the
-/// API server (`Failure::is_of_this_server_alone`).
-pub(super) fn parse(text: &str) -> Result<FieldSelector, Failure> {
+/// API server (`StatusError::is_of_this_server_alone`).
+pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))
 }
 
 /// Returns `error` with the API server's message.
-fn failure(text: &str, error: FieldSelectorError) -> Failure {
+fn failure(text: &str, error: FieldSelectorError) -> StatusError {
     let invalid =
-        |reason: String| Failure::bad_request(format!("invalid field selector: {reason}"));
+        |reason: String| StatusError::bad_request(format!("invalid field selector: {reason}"));
     match error {
         FieldSelectorError::Count { limit, .. } => {
-            Failure::too_much("field", limit, "requirements")
+            StatusError::too_much("field", limit, "requirements")
         }
-        FieldSelectorError::Operator(term) => {
-            Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'"))
-        }
+        FieldSelectorError::Operator(term) => StatusError::bad_request(format!(
+            "invalid selector: '{text}'; can't understand '{term}'"
+        )),
         FieldSelectorError::Escape(sequence) => {
             invalid(format!("invalid escape sequence: {sequence}"))
         }
@@ -45,10 +45,10 @@ fn failure(text: &str, error: FieldSelectorError) -> Failure {
             let message = format!(
                 "a value of a field selector here has at most {limit} bytes; ask the API server for longer ones"
             );
-            Failure::bad_request(message).elsewhere()
+            StatusError::bad_request(message).elsewhere()
         }
         FieldSelectorError::Requirement { field, invalid } if invalid.part == "field" => {
-            Failure::unknown_field(&field)
+            StatusError::unknown_field(&field)
         }
         FieldSelectorError::Requirement { invalid: reason, .. } => invalid(reason.to_string()),
     }

@@ -1,7 +1,7 @@
 //! Tests requests that no ordinary client sends. Each is parsed or refused at bounded cost, and a
 //! parsed request has one meaning only.
 
-use super::{path::Path, *};
+use super::{path::RequestPath, *};
 use kubewarm_api::model::{FieldSelector, LabelSelector};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -12,12 +12,12 @@ const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
 /// Maximum length in bytes of an error body, without the quoted part of the request.
 const LONGEST: usize = 16 << 10;
 
-fn read(request: &Request) -> Result<Asked, Failure> {
-    Asked::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
+fn read(request: &Request) -> Result<RequestInfo, StatusError> {
+    RequestInfo::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
 }
 
 /// The same selectors, parsed from their canonical form.
-fn reparsed(objects: &Objects) -> (LabelSelector, FieldSelector) {
+fn reparsed(objects: &ObjectRequest) -> (LabelSelector, FieldSelector) {
     let labels = labels::parse(&objects.labels.to_string()).unwrap();
     (labels, fields::parse(&objects.fields.to_string()).unwrap())
 }
@@ -30,17 +30,17 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     prop_assert_eq!(&asked, &read(request).unwrap());
     prop_assert_eq!(&request.method, "GET");
     let objects = match asked.what {
-        What::Document(document, _) => {
+        RequestTarget::Document(document, _) => {
             // The access review uses this path, so it must name the same document.
-            let (_, named) = Path::parse(&document.path()).unwrap();
-            prop_assert_eq!(named, Path::parse(request.path()).unwrap().1);
+            let (_, named) = RequestPath::parse(&document.path()).unwrap();
+            prop_assert_eq!(named, RequestPath::parse(request.path()).unwrap().1);
             return Ok(());
         }
-        What::Objects(objects) => objects,
+        RequestTarget::Objects(objects) => objects,
     };
     let (labels, fields) = reparsed(&objects);
     prop_assert_eq!((&labels, &fields), (&objects.labels, &objects.fields));
-    let Access { verb, name, namespace, resource, .. } = objects.access();
+    let AccessAttributes { verb, name, namespace, resource, .. } = objects.access();
     prop_assert_eq!(verb == "get", objects.name.is_some());
     prop_assert_eq!(verb == "watch", objects.watch.is_some());
     if let Some(own) = objects.name.as_deref() {
@@ -51,7 +51,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     let within = objects.namespace.as_deref().unwrap_or_default();
     prop_assert!(namespace == within || resource == "namespaces");
     prop_assert!(!within.contains('/') && !name.contains('/') && name != ".." && name != ".");
-    if let At::Continue { version, after } = &objects.at {
+    if let VersionMatch::Continue { version, after } = &objects.at {
         prop_assert!(!after.name.contains('/') && !after.namespace.contains('/'));
         if let Some(namespace) = &objects.namespace {
             prop_assert_eq!(&*after.namespace, &**namespace, "the token has another namespace");
@@ -64,7 +64,7 @@ fn check(request: &Request) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn check_refusal(request: &Request, failure: &Failure) -> Result<(), TestCaseError> {
+fn check_refusal(request: &Request, failure: &StatusError) -> Result<(), TestCaseError> {
     prop_assert!(REFUSALS.contains(&failure.code()), "{}", failure.code());
     let body = failure.body();
     let status: Value = serde_json::from_str(&body).unwrap();
@@ -122,11 +122,11 @@ proptest! {
 
     #[test]
     fn a_forwarded_path_is_the_end_of_the_path_in_the_request(request in changed()) {
-        if let Ok(onward) = Onward::parse(&request.method, request.path(), request.query()) {
+        if let Ok(onward) = ForwardRequest::parse(&request.method, request.path(), request.query()) {
             // If nothing follows the profile, the forwarded path is `/`.
             let is_own = onward.path == "/" || request.path().ends_with(onward.path);
             prop_assert!(onward.path.starts_with('/') && is_own);
-            let read = Path::parse(onward.path);
+            let read = RequestPath::parse(onward.path);
             prop_assert!(read.is_ok(), "{:?}", read);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The crate is pure: no I/O, no clock, no access to stores or permissions.
 //!
-//! [`Asked::parse`] parses a request once. The access review and the query both use its result.
+//! [`RequestInfo::parse`] parses a request once. The access review and the query both use its result.
 //! Codes, reasons and messages of errors are the API server's own.
 
 mod accept;
@@ -30,17 +30,17 @@ pub mod json;
 pub mod tables;
 
 pub use self::{
-    accept::{Form, Listing, MetaVersion, Part, TableForm},
-    asked::{Access, Asked, At, Objects, What},
+    accept::{DiscoveryForm, MetaVersion, ObjectForm, ResponseForm, TableForm},
+    asked::{AccessAttributes, ObjectRequest, RequestInfo, RequestTarget, VersionMatch},
     bearer::websocket_bearer,
-    body::{ListFrame, object, write_object},
-    discovery::{AGGREGATED_DISCOVERY, Sent, discovery_document, is_known},
+    body::{ListEnvelope, object, write_object},
+    discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, discovery_document, is_known},
     event::{EventType, bookmark, ended, error_event, event, progress},
-    failure::Failure,
-    onward::{Onward, Written},
-    path::Document,
-    table::TableFrame,
+    failure::StatusError,
+    onward::{ForwardRequest, WriteTarget},
+    path::ApiDocument,
+    table::TableEnvelope,
     token::continue_token,
-    watching::{Begin, Watching},
+    watching::{WatchOptions, WatchStart},
     written::{has_object, version_of},
 };

@@ -2,9 +2,9 @@
 //! request changes.
 
 use super::{
-    Failure,
-    path::{Path, Place, without_profile},
-    query::{Parameter, Query},
+    StatusError,
+    path::{RequestPath, ResourcePath, without_profile},
+    query::{QueryParameter, QueryParameters},
 };
 use kubewarm_api::model::GroupResource;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request to forward to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Onward<'a> {
+pub struct ForwardRequest<'a> {
     /// The path of the request, without the prefix of a profile, which the API server does not
     /// serve.
     pub path: &'a str,
     /// The objects that the request changes. `None` if the response does not contain their version,
     /// as for reads and dry runs.
-    pub writes: Option<Written>,
+    pub writes: Option<WriteTarget>,
     /// Whether to wait for response headers without a time limit. For example, followed logs send
     /// headers only with their first line.
     pub lasts: bool,
@@ -35,7 +35,7 @@ pub struct Onward<'a> {
 
 /// Objects that a request changes. Later reads of these objects wait for the new version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteTarget {
     /// Group and resource. The API version is not needed: all API versions share one
     /// `resourceVersion`.
     pub of: GroupResource,
@@ -43,22 +43,22 @@ pub struct Written {
     pub namespace: Option<Arc<str>>,
 }
 
-impl<'a> Onward<'a> {
+impl<'a> ForwardRequest<'a> {
     /// Parses only the parts of a request that forwarding needs.
     ///
     /// # Errors
     ///
     /// 400 for a path that two servers could parse differently; 405 for a method that the
     /// Kubernetes API does not have.
-    pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, Failure> {
+    pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, StatusError> {
         let writes = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
-            _ => return Err(Failure::only_get()),
+            _ => return Err(StatusError::only_get()),
         };
-        let (profile, named) = Path::parse(path)?;
+        let (profile, named) = RequestPath::parse(path)?;
         let path = if profile.is_some() { without_profile(path) } else { path };
-        let Path::Objects(place) = named else {
+        let RequestPath::Objects(place) = named else {
             return Ok(Self { path, writes: None, lasts: false });
         };
         let lasts = place.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
@@ -71,15 +71,18 @@ impl<'a> Onward<'a> {
 /// `resourceVersion` that the client wrote into the object. If it counted, a client could choose a
 /// high version, and readers of the namespace would wait for it.
 fn is_tried(query: Option<&str>) -> bool {
-    Query::parse(query).map_or(true, |query| query.given(Parameter::DryRun).is_some())
+    QueryParameters::parse(query)
+        .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
 }
 
-fn written(Place { resource, namespace, subresource, not_served, .. }: Place) -> Option<Written> {
+fn written(
+    ResourcePath { resource, namespace, subresource, not_served, .. }: ResourcePath,
+) -> Option<WriteTarget> {
     let is_own = match subresource {
         Some(part) => PARTS.contains(&&*part),
         None => not_served.is_none(),
     };
-    is_own.then(|| Written { of: resource.group_resource().clone(), namespace })
+    is_own.then(|| WriteTarget { of: resource.group_resource().clone(), namespace })
 }
 
 #[cfg(test)]
@@ -97,7 +100,7 @@ mod tests {
             ("/profiles/a", "/profiles/a"),
             ("/api/v1/namespaces/a/pods/p%3Ax/log", "/api/v1/namespaces/a/pods/p%3Ax/log"),
         ] {
-            assert_eq!(Onward::parse("GET", path, None).unwrap().path, expected, "{path}");
+            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap().path, expected, "{path}");
         }
     }
 
@@ -106,17 +109,21 @@ mod tests {
         for path in
             ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
         {
-            assert_eq!(Onward::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
+            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
         }
         for method in ["CONNECT", "TRACE", "get", "WATCH"] {
-            assert_eq!(Onward::parse(method, "/api", None).unwrap_err().code(), 405, "{method}");
+            assert_eq!(
+                ForwardRequest::parse(method, "/api", None).unwrap_err().code(),
+                405,
+                "{method}"
+            );
         }
     }
 
     #[test]
     fn only_responses_of_the_api_server_itself_report_a_write() {
         let written = |method: &str, path: &str| {
-            let written = Onward::parse(method, path, None).unwrap().writes?;
+            let written = ForwardRequest::parse(method, path, None).unwrap().writes?;
             Some(format!("{} {}", written.of, written.namespace.as_deref().unwrap_or("-")))
         };
         let pod = "/api/v1/namespaces/a/pods/p";
@@ -137,7 +144,8 @@ mod tests {
     #[test]
     fn a_dry_run_reports_no_write() {
         let path = "/api/v1/namespaces/a/configmaps";
-        let is_written = |query| Onward::parse("POST", path, Some(query)).unwrap().writes.is_some();
+        let is_written =
+            |query| ForwardRequest::parse("POST", path, Some(query)).unwrap().writes.is_some();
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
@@ -160,7 +168,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/log", false),
             ("/version", false),
         ] {
-            assert_eq!(Onward::parse("GET", path, None).unwrap().lasts, expected, "{path}");
+            assert_eq!(ForwardRequest::parse("GET", path, None).unwrap().lasts, expected, "{path}");
         }
     }
 }

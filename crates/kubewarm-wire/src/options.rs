@@ -2,10 +2,10 @@
 //! the first error is the same.
 
 use super::{
-    At, Failure, Form, Objects, Part, TableForm,
+    ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch,
     failure::{forbidden, unsupported},
     fields, labels,
-    query::{Parameter, Query, not_a_number},
+    query::{QueryParameter, QueryParameters, not_a_number},
     token, watching,
 };
 use kube::core::response::StatusCause;
@@ -20,11 +20,11 @@ pub(super) const MATCH: &str = "resourceVersionMatch";
 /// # Errors
 ///
 /// 400 if `resourceVersion` is not a number.
-pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
-    Ok(match version(query.text(Parameter::ResourceVersion))? {
-        None => At::Latest,
-        Some(0) => At::Any,
-        Some(version) => At::NotOlderThan(version.into()),
+pub(super) fn of_get(query: &QueryParameters) -> Result<VersionMatch, StatusError> {
+    Ok(match version(query.text(QueryParameter::ResourceVersion))? {
+        None => VersionMatch::Latest,
+        Some(0) => VersionMatch::Any,
+        Some(version) => VersionMatch::NotOlderThan(version.into()),
     })
 }
 
@@ -33,12 +33,15 @@ pub(super) fn of_get(query: &Query) -> Result<At, Failure> {
 /// # Errors
 ///
 /// 400 for an invalid value, 422 for options that exclude each other.
-pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> {
-    let timeout = query.number(Parameter::TimeoutSeconds)?;
-    let limit = query.number(Parameter::Limit)?;
-    list.labels = labels::parse(query.text(Parameter::LabelSelector))?;
-    list.fields = fields::parse(query.text(Parameter::FieldSelector))?;
-    if query.is_set(Parameter::Watch) {
+pub(super) fn of_list(
+    query: &QueryParameters,
+    list: &mut ObjectRequest,
+) -> Result<(), StatusError> {
+    let timeout = query.number(QueryParameter::TimeoutSeconds)?;
+    let limit = query.number(QueryParameter::Limit)?;
+    list.labels = labels::parse(query.text(QueryParameter::LabelSelector))?;
+    list.fields = fields::parse(query.text(QueryParameter::FieldSelector))?;
+    if query.is_set(QueryParameter::Watch) {
         let (at, watch) = watching::of(query, timeout)?;
         (list.at, list.watch) = (at, Some(watch));
         return Ok(());
@@ -46,12 +49,12 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
     check(query)?;
 
     let limit = limit.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
-    let given = query.text(Parameter::ResourceVersion);
-    let token = query.text(Parameter::Continue);
+    let given = query.text(QueryParameter::ResourceVersion);
+    let token = query.text(QueryParameter::Continue);
     if !token.is_empty() {
         let at = token::decode(token, list.namespace.as_deref())?;
         if !matches!(given, "" | "0") {
-            return Err(Failure::bad_request(
+            return Err(StatusError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
@@ -60,17 +63,18 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
         list.limit = limit.filter(|_| given.is_empty());
         return Ok(());
     }
-    (list.at, list.limit) = match (version(given)?, query.text(Parameter::ResourceVersionMatch)) {
-        (None, _) => (At::Latest, limit),
-        // The API server's watch cache ignores the limit for version 0, too.
-        (Some(0), _) => (At::Any, None),
-        (Some(version), EXACT) => (At::Exact(version.into()), limit),
-        (Some(version), NOT_OLDER_THAN) => (At::NotOlderThan(version.into()), limit),
-        // A limit without `resourceVersionMatch` means an exact version, for clients older than
-        // that parameter.
-        (Some(version), _) if limit.is_some() => (At::Exact(version.into()), limit),
-        (Some(version), _) => (At::NotOlderThan(version.into()), limit),
-    };
+    (list.at, list.limit) =
+        match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
+            (None, _) => (VersionMatch::Latest, limit),
+            // The API server's watch cache ignores the limit for version 0, too.
+            (Some(0), _) => (VersionMatch::Any, None),
+            (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
+            (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
+            // A limit without `resourceVersionMatch` means an exact version, for clients older than
+            // that parameter.
+            (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
+            (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
+        };
     Ok(())
 }
 
@@ -79,29 +83,32 @@ pub(super) fn of_list(query: &Query, list: &mut Objects) -> Result<(), Failure> 
 /// # Errors
 ///
 /// 400 for an unknown value of `includeObject`.
-pub(super) fn of_form(form: Form, query: &Query) -> Result<Form, Failure> {
-    let Form::Table(table) = form else { return Ok(form) };
-    let object = match query.text(Parameter::IncludeObject) {
+pub(super) fn of_form(
+    form: ResponseForm,
+    query: &QueryParameters,
+) -> Result<ResponseForm, StatusError> {
+    let ResponseForm::Table(table) = form else { return Ok(form) };
+    let object = match query.text(QueryParameter::IncludeObject) {
         "None" => None,
-        "" | "Metadata" => Some(Part::Metadata(table.version)),
-        "Object" => Some(Part::Full),
+        "" | "Metadata" => Some(ObjectForm::Metadata(table.version)),
+        "Object" => Some(ObjectForm::Full),
         other => {
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
                  'Metadata', 'Object', 'None', or empty",
                 super::failure::quoted(other)
             )));
         }
     };
-    Ok(Form::Table(TableForm { object, ..table }))
+    Ok(ResponseForm::Table(TableForm { object, ..table }))
 }
 
 /// Checks the rules of `ValidateListOptions` in apimachinery, for lists.
-fn check(query: &Query) -> Result<(), Failure> {
-    let given = query.text(Parameter::ResourceVersion);
-    let matched = query.text(Parameter::ResourceVersionMatch);
+fn check(query: &QueryParameters) -> Result<(), StatusError> {
+    let given = query.text(QueryParameter::ResourceVersion);
+    let matched = query.text(QueryParameter::ResourceVersionMatch);
     let is_matched = !matched.is_empty();
-    Failure::check_options([
+    StatusError::check_options([
         (is_matched && given.is_empty()).then(|| {
             forbidden(
                 MATCH,
@@ -117,18 +124,23 @@ fn check(query: &Query) -> Result<(), Failure> {
                 r#"Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
             )
         }),
-        query.given(Parameter::SendInitialEvents).map(|_| {
+        query.given(QueryParameter::SendInitialEvents).map(|_| {
             forbidden("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
         }),
     ])
 }
 
 /// Checks, for lists and watches, that `resourceVersionMatch` and `continue` are not set together.
-pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
+pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
-    (is_given(Parameter::ResourceVersionMatch) && is_given(Parameter::Continue)).then(|| {
-        forbidden(MATCH, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
-    })
+    (is_given(QueryParameter::ResourceVersionMatch) && is_given(QueryParameter::Continue)).then(
+        || {
+            forbidden(
+                MATCH,
+                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            )
+        },
+    )
 }
 
 /// Parses `resourceVersion`; `None` if it is empty.
@@ -136,7 +148,7 @@ pub(super) fn match_with_continue(query: &Query) -> Option<StatusCause> {
 /// # Errors
 ///
 /// 400 if it is not a number.
-pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
+pub(super) fn version(text: &str) -> Result<Option<u64>, StatusError> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {
         _ if text.is_empty() => Ok(None),
@@ -144,7 +156,7 @@ pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
         _ => {
             let why = not_a_number("ParseUint", text, is_number);
             let text = super::failure::quoted(text);
-            Err(Failure::bad_request(format!(
+            Err(StatusError::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {text}: {why}"
             )))
         }
@@ -154,12 +166,12 @@ pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Asked, MetaVersion, What};
+    use crate::{MetaVersion, RequestInfo, RequestTarget};
     use kubewarm_api::model::ObjectKey;
 
-    fn list(query: &str) -> Result<Objects, Failure> {
-        let asked = Asked::parse("GET", "/api/v1/namespaces/ns/pods", Some(query), None)?;
-        let What::Objects(list) = asked.what else { panic!("{query} lists nothing") };
+    fn list(query: &str) -> Result<ObjectRequest, StatusError> {
+        let asked = RequestInfo::parse("GET", "/api/v1/namespaces/ns/pods", Some(query), None)?;
+        let RequestTarget::Objects(list) = asked.what else { panic!("{query} lists nothing") };
         Ok(list)
     }
 
@@ -174,11 +186,11 @@ mod tests {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);
         match options.at {
-            At::Latest => format!("latest {limit}"),
-            At::Any => format!("any {limit}"),
-            At::NotOlderThan(version) => format!("from {version} {limit}"),
-            At::Exact(version) => format!("at {version} {limit}"),
-            At::Continue { version, after } => {
+            VersionMatch::Latest => format!("latest {limit}"),
+            VersionMatch::Any => format!("any {limit}"),
+            VersionMatch::NotOlderThan(version) => format!("from {version} {limit}"),
+            VersionMatch::Exact(version) => format!("at {version} {limit}"),
+            VersionMatch::Continue { version, after } => {
                 let version = version.map_or_else(|| "newest".to_owned(), |it| it.to_string());
                 format!("on {version} after {}/{} {limit}", after.namespace, after.name)
             }
@@ -300,10 +312,10 @@ mod tests {
 
     #[test]
     fn include_object_sets_the_part_of_each_object_in_a_table() {
-        let of = |form, query: &str| of_form(form, &Query::parse(Some(query)).unwrap());
+        let of = |form, query: &str| of_form(form, &QueryParameters::parse(Some(query)).unwrap());
         let version = MetaVersion::V1;
-        let table = |object| Form::Table(TableForm { version, object });
-        let (full, metadata) = (Part::Full, Part::Metadata(version));
+        let table = |object| ResponseForm::Table(TableForm { version, object });
+        let (full, metadata) = (ObjectForm::Full, ObjectForm::Metadata(version));
         for (given, expected) in [
             ("", Some(metadata)),
             ("None", None),
@@ -312,7 +324,7 @@ mod tests {
         ] {
             let query = format!("includeObject={given}");
             assert_eq!(of(table(None), &query), Ok(table(expected)));
-            assert_eq!(of(Form::Object(full), &query), Ok(Form::Object(full)));
+            assert_eq!(of(ResponseForm::Object(full), &query), Ok(ResponseForm::Object(full)));
         }
         let failure = of(table(None), "includeObject=all").unwrap_err();
         assert_eq!(
@@ -323,23 +335,26 @@ mod tests {
                  'Metadata', 'Object', 'None', or empty"
             )
         );
-        let metadata = Form::Object(metadata);
+        let metadata = ResponseForm::Object(metadata);
         assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
     }
 
     #[test]
     fn a_get_never_requires_an_exact_version() {
         for (query, expected) in [
-            ("", At::Latest),
-            ("resourceVersion=0", At::Any),
-            ("resourceVersion=5", At::NotOlderThan(5.into())),
-            ("resourceVersion=5&resourceVersionMatch=Exact&watch=1", At::NotOlderThan(5.into())),
+            ("", VersionMatch::Latest),
+            ("resourceVersion=0", VersionMatch::Any),
+            ("resourceVersion=5", VersionMatch::NotOlderThan(5.into())),
+            (
+                "resourceVersion=5&resourceVersionMatch=Exact&watch=1",
+                VersionMatch::NotOlderThan(5.into()),
+            ),
         ] {
-            let at = of_get(&Query::parse(Some(query)).unwrap()).unwrap();
+            let at = of_get(&QueryParameters::parse(Some(query)).unwrap()).unwrap();
             assert_eq!(at, expected, "{query}");
         }
         assert_eq!(
-            of_get(&Query::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),
+            of_get(&QueryParameters::parse(Some("resourceVersion=x")).unwrap()).unwrap_err().code(),
             400
         );
     }

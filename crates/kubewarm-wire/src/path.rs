@@ -1,6 +1,6 @@
 //! Parses request paths. Refuses a path that two servers could parse differently.
 
-use super::{Failure, query::decode};
+use super::{StatusError, query::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,16 +18,16 @@ const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    Document(Document),
-    Objects(Place),
+pub(super) enum RequestPath {
+    Document(ApiDocument),
+    Objects(ResourcePath),
     /// An unknown path, which is a 404.
     Nothing,
 }
 
 /// A document that describes the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Document {
+pub enum ApiDocument {
     /// `/version`.
     Version,
     /// `/api`.
@@ -47,7 +47,7 @@ pub enum Document {
 
 /// The objects that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ResourcePath {
     pub(super) resource: Resource,
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
@@ -59,9 +59,9 @@ pub(super) struct Place {
 }
 
 /// The segments of a path, percent-decoded.
-type Segments<'a> = [Cow<'a, str>];
+type PathSegments<'a> = [Cow<'a, str>];
 
-impl Path {
+impl RequestPath {
     /// Parses a percent-encoded path, and the profile of its prefix if it has one. A slash at the
     /// end is ignored, as in the API server.
     ///
@@ -69,9 +69,9 @@ impl Path {
     ///
     /// 400 for `//`, `.` and `..`, and for an encoded slash, percent sign or control character. 400
     /// also for a name that no resource, namespace or profile can have.
-    pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), Failure> {
+    pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), StatusError> {
         let Some(inner) = path.strip_prefix('/') else {
-            return Err(Failure::bad_request("the path must begin with a slash"));
+            return Err(StatusError::bad_request("the path must begin with a slash"));
         };
         let inner = inner.strip_suffix('/').unwrap_or(inner);
         let mut segments = Vec::new();
@@ -89,8 +89,8 @@ impl Path {
     }
 }
 
-fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
-    let refused = |what| Err(Failure::bad_request(format!("the path must not contain {what}")));
+fn checked(segment: &str) -> Result<Cow<'_, str>, StatusError> {
+    let refused = |what| Err(StatusError::bad_request(format!("the path must not contain {what}")));
     let decoded = decode(segment)?;
     match &*decoded {
         "" => refused("//"),
@@ -101,42 +101,42 @@ fn checked(segment: &str) -> Result<Cow<'_, str>, Failure> {
     }
 }
 
-fn profile(namespace: &str, name: &str) -> Result<ProfileRef, Failure> {
+fn profile(namespace: &str, name: &str) -> Result<ProfileRef, StatusError> {
     if !is_dns_label(namespace) || !is_dns_subdomain(name) {
-        return Err(Failure::bad_request(
+        return Err(StatusError::bad_request(
             "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
         ));
     }
     Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
-fn named(segments: &Segments<'_>) -> Result<Path, Failure> {
+fn named(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
     let [root, rest @ ..] = segments else {
-        return Ok(Path::Nothing);
+        return Ok(RequestPath::Nothing);
     };
     Ok(match (&**root, rest) {
-        ("version", []) => Path::Document(Document::Version),
-        ("api", []) => Path::Document(Document::Core),
+        ("version", []) => RequestPath::Document(ApiDocument::Version),
+        ("api", []) => RequestPath::Document(ApiDocument::Core),
         ("api", [version]) => resources("", version),
-        ("api", [version, rest @ ..]) => Path::Objects(place("", version, rest)?),
-        ("apis", []) => Path::Document(Document::Groups),
+        ("api", [version, rest @ ..]) => RequestPath::Objects(place("", version, rest)?),
+        ("apis", []) => RequestPath::Document(ApiDocument::Groups),
         ("apis", [group]) if of("x", group, "v1").is_ok() => {
-            Path::Document(Document::Group((&**group).into()))
+            RequestPath::Document(ApiDocument::Group((&**group).into()))
         }
         ("apis", [group, version]) => resources(group, version),
-        ("apis", [group, version, rest @ ..]) => Path::Objects(place(group, version, rest)?),
-        _ => Path::Nothing,
+        ("apis", [group, version, rest @ ..]) => RequestPath::Objects(place(group, version, rest)?),
+        _ => RequestPath::Nothing,
     })
 }
 
-fn resources(group: &str, version: &str) -> Path {
+fn resources(group: &str, version: &str) -> RequestPath {
     if of("x", group, version).is_err() {
-        return Path::Nothing;
+        return RequestPath::Nothing;
     }
-    Path::Document(Document::Resources { group: group.into(), version: version.into() })
+    RequestPath::Document(ApiDocument::Resources { group: group.into(), version: version.into() })
 }
 
-impl Document {
+impl ApiDocument {
     /// The path in the access review of the caller, without the prefix of a profile.
     #[must_use]
     pub fn path(&self) -> String {
@@ -151,21 +151,31 @@ impl Document {
     }
 }
 
-fn of(plural: &str, group: &str, version: &str) -> Result<Resource, Failure> {
+fn of(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError> {
     GroupResource::new(group, plural)
         .and_then(|of| Resource::new(of, version))
-        .map_err(|invalid| Failure::bad_request(invalid.to_string()))
+        .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
 }
 
 /// Parses the segments after the API version by the API server's rules, because access reviews
 /// depend on them.
-fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, Failure> {
+fn place(
+    group: &str,
+    version: &str,
+    segments: &PathSegments<'_>,
+) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
         // The path is never served, so the resource is needed for the error message only.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = of(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
-        return Ok(Place { resource, namespace: None, name: None, subresource: None, not_served });
+        return Ok(ResourcePath {
+            resource,
+            namespace: None,
+            name: None,
+            subresource: None,
+            not_served,
+        });
     }
     let (namespace, rest) = match segments {
         [first, _, sub, ..] if *first == "namespaces" && OF_NAMESPACES.contains(&&**sub) => {
@@ -173,7 +183,7 @@ fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, F
         }
         [first, namespace, rest @ ..] if *first == "namespaces" && !rest.is_empty() => {
             if !is_dns_label(namespace) {
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "namespace {namespace:?} is not a DNS label"
                 )));
             }
@@ -182,7 +192,7 @@ fn place(group: &str, version: &str, segments: &Segments<'_>) -> Result<Place, F
         _ => (None, segments),
     };
     let plural = rest.first().map_or("", |plural| &**plural);
-    Ok(Place {
+    Ok(ResourcePath {
         resource: of(plural, group, version)?,
         namespace,
         name: rest.get(1).map(|name| Arc::from(&**name)),
@@ -196,8 +206,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn place_of(path: &str) -> Place {
-        let (_, Path::Objects(place)) = Path::parse(path).unwrap() else {
+    fn place_of(path: &str) -> ResourcePath {
+        let (_, RequestPath::Objects(place)) = RequestPath::parse(path).unwrap() else {
             panic!("{path} names no objects")
         };
         place
@@ -243,18 +253,18 @@ mod tests {
 
     #[test]
     fn documents_have_their_own_paths() {
-        let of = |group: &str| Document::Resources { group: group.into(), version: "v1".into() };
+        let of = |group: &str| ApiDocument::Resources { group: group.into(), version: "v1".into() };
         for (path, expected) in [
-            ("/version", Document::Version),
-            ("/api", Document::Core),
-            ("/api/", Document::Core),
-            ("/apis", Document::Groups),
-            ("/apis/apps", Document::Group("apps".into())),
+            ("/version", ApiDocument::Version),
+            ("/api", ApiDocument::Core),
+            ("/api/", ApiDocument::Core),
+            ("/apis", ApiDocument::Groups),
+            ("/apis/apps", ApiDocument::Group("apps".into())),
             ("/api/v1", of("")),
             ("/apis/apps/v1", of("apps")),
         ] {
-            let document = Path::Document(expected);
-            assert_eq!(Path::parse(path).unwrap(), (None, document), "{path}");
+            let document = RequestPath::Document(expected);
+            assert_eq!(RequestPath::parse(path).unwrap(), (None, document), "{path}");
         }
         for path in [
             "/",
@@ -268,20 +278,21 @@ mod tests {
             "/profiles",
             "/profiles/a",
         ] {
-            assert_eq!(Path::parse(path).unwrap(), (None, Path::Nothing), "{path}");
+            assert_eq!(RequestPath::parse(path).unwrap(), (None, RequestPath::Nothing), "{path}");
         }
     }
 
     #[test]
     fn a_path_below_a_profile_is_parsed_like_any_other() {
-        let (profile, path) = Path::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
+        let (profile, path) =
+            RequestPath::parse("/profiles/team-a/my.profile/api/v1/pods").unwrap();
         let profile = profile.unwrap();
         assert_eq!((&*profile.namespace, &*profile.name), ("team-a", "my.profile"));
-        assert!(matches!(path, Path::Objects(_)));
-        let (profile, root) = Path::parse("/profiles/team-a/p/").unwrap();
-        assert_eq!((profile.is_some(), root), (true, Path::Nothing));
+        assert!(matches!(path, RequestPath::Objects(_)));
+        let (profile, root) = RequestPath::parse("/profiles/team-a/p/").unwrap();
+        assert_eq!((profile.is_some(), root), (true, RequestPath::Nothing));
         for path in ["/profiles/A/p/api", "/profiles/a/P/api", "/profiles/a/-/api/v1/pods"] {
-            assert_eq!(Path::parse(path).unwrap_err().code(), 400, "{path}");
+            assert_eq!(RequestPath::parse(path).unwrap_err().code(), 400, "{path}");
         }
     }
 
@@ -313,15 +324,15 @@ mod tests {
             "/api/v1/namespaces/a.b/pods",
             "/profiles/a/../api/v1/pods",
         ] {
-            assert_eq!(Path::parse(path).unwrap_err().code(), 400, "{path}");
+            assert_eq!(RequestPath::parse(path).unwrap_err().code(), 400, "{path}");
         }
     }
 
     proptest! {
         #[test]
         fn no_path_causes_a_panic(any in ".{0,60}", likely in r"(/(api|apis|v1|namespaces|watch|a|%2F|\.\.|%|profiles|)){0,8}") {
-            let _ = Path::parse(&any);
-            let _ = Path::parse(&likely);
+            let _ = RequestPath::parse(&any);
+            let _ = RequestPath::parse(&likely);
         }
 
         #[test]

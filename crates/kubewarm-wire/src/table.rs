@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The parts of a `Table` before and after its rows. The caller writes rows one at a time, so the
 /// complete table is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableFrame {
+pub struct TableEnvelope {
     /// `apiVersion` of the objects, such as `apps/v1`.
     pub api_version: Arc<str>,
     /// `kind` of the objects.
@@ -30,7 +30,7 @@ pub struct TableFrame {
     pub has_rows_if_empty: bool,
 }
 
-impl TableFrame {
+impl TableEnvelope {
     /// Writes the text before the first row.
     pub fn head(&self, out: &mut Vec<u8>) {
         write_types(self.form.version.api_version(), "Table", out);
@@ -84,12 +84,12 @@ impl TableFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MetaVersion, Part};
+    use crate::{MetaVersion, ObjectForm};
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn frame(object: Option<Part>, version: MetaVersion, rows: usize) -> TableFrame {
-        TableFrame {
+    fn frame(object: Option<ObjectForm>, version: MetaVersion, rows: usize) -> TableEnvelope {
+        TableEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             form: TableForm { version, object },
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    fn table(object: Option<Part>, version: MetaVersion, rows: usize) -> String {
+    fn table(object: Option<ObjectForm>, version: MetaVersion, rows: usize) -> String {
         let frame = frame(object, version, rows);
         let mut out = Vec::new();
         frame.head(&mut out);
@@ -122,8 +122,8 @@ mod tests {
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
         for (included, object) in [
             (None, "null"),
-            (Some(Part::Metadata(MetaVersion::V1)), metadata),
-            (Some(Part::Full), whole),
+            (Some(ObjectForm::Metadata(MetaVersion::V1)), metadata),
+            (Some(ObjectForm::Full), whole),
         ] {
             assert_eq!(
                 table(included, MetaVersion::V1, 1),
@@ -135,20 +135,20 @@ mod tests {
             );
         }
         let version = MetaVersion::V1Beta1;
-        let old = table(Some(Part::Metadata(version)), version, 1);
+        let old = table(Some(ObjectForm::Metadata(version)), version, 1);
         assert_eq!(old.matches("meta.k8s.io/v1beta1").count(), 2, "{old}");
     }
 
     #[test]
     fn a_table_of_any_length_is_valid_json() {
         for rows in 0..3 {
-            let text = table(Some(Part::Full), MetaVersion::V1, rows);
+            let text = table(Some(ObjectForm::Full), MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["rows"].as_array().unwrap().len(), rows);
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);
         }
         let mut out = Vec::new();
-        let frame = TableFrame { has_rows_if_empty: false, ..frame(None, MetaVersion::V1, 0) };
+        let frame = TableEnvelope { has_rows_if_empty: false, ..frame(None, MetaVersion::V1, 0) };
         frame.tail(true, &mut out);
         assert_eq!(out, b"null}\n");
     }

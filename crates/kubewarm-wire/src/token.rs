@@ -1,6 +1,6 @@
 //! Encodes and decodes continue tokens in the API server's format, which is public and stable.
 
-use super::{At, Failure, base64};
+use super::{StatusError, VersionMatch, base64};
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ const FORMAT: &str = "meta.k8s.io/v1";
 const NEWEST: i64 = -1;
 
 #[derive(Deserialize, Serialize)]
-struct Token<'a> {
+struct ContinueToken<'a> {
     #[serde(rename = "v", default)]
     format: Cow<'a, str>,
     #[serde(rename = "rv", default)]
@@ -44,7 +44,7 @@ pub fn continue_token(
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),
     };
-    let token = Token { format: FORMAT.into(), version, start: start.into() };
+    let token = ContinueToken { format: FORMAT.into(), version, start: start.into() };
     Some(base64::encode(&serde_json::to_vec(&token).ok()?))
 }
 
@@ -54,13 +54,13 @@ pub fn continue_token(
 ///
 /// 400 with the API server's message. A token is accepted only if it continues after an object that
 /// the list can contain.
-pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<At, Failure> {
+pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatch, StatusError> {
     let invalid = |why: &str| {
-        Failure::bad_request(format!("invalid continue token: continue key is not valid{why}"))
+        StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
     };
     let bytes = base64::decode(token)
         .map_err(|at| invalid(&format!(": illegal base64 data at input byte {at}")))?;
-    let Ok(Token { format, version, start }) = serde_json::from_slice(&bytes) else {
+    let Ok(ContinueToken { format, version, start }) = serde_json::from_slice(&bytes) else {
         return Err(invalid(": not the JSON of a token"));
     };
     if format != FORMAT {
@@ -75,7 +75,7 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<At, Failure
     let after =
         place(&start, namespace).ok_or_else(|| invalid(&format!(": {}", start.escape_debug())))?;
     let version = u64::try_from(version).ok().map(ResourceVersion::from);
-    Ok(At::Continue { version, after })
+    Ok(VersionMatch::Continue { version, after })
 }
 
 /// The object before `start`; `None` if the key is invalid. A list of one namespace has keys
@@ -109,8 +109,8 @@ mod tests {
         continue_token(Some(&version.into()), &after("ns", name), None)
     }
 
-    fn at(version: u64, after: ObjectKey) -> At {
-        At::Continue { version: Some(version.into()), after }
+    fn at(version: u64, after: ObjectKey) -> VersionMatch {
+        VersionMatch::Continue { version: Some(version.into()), after }
     }
 
     fn refusal(json: &str, namespace: Option<&str>) -> String {
@@ -151,7 +151,10 @@ mod tests {
             let version = version.map(ResourceVersion::from);
             let token = continue_token(version.as_ref(), &key, namespace).unwrap();
             assert_eq!(String::from_utf8(base64::decode(&token).unwrap()).unwrap(), json);
-            assert_eq!(decode(&token, namespace), Ok(At::Continue { version, after: key }));
+            assert_eq!(
+                decode(&token, namespace),
+                Ok(VersionMatch::Continue { version, after: key })
+            );
         }
         let expected = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJucy9hXHUwMDAwIn0";
         assert_eq!(token(5, "a").unwrap(), expected);

@@ -1,19 +1,19 @@
 //! Parses the options of a watch: its first events, its timeout and its bookmarks.
 
 use super::{
-    At, Failure,
+    StatusError, VersionMatch,
     failure::{forbidden, unsupported},
     options::{self, MATCH, NOT_OLDER_THAN, match_with_continue},
-    query::{Parameter, Query},
+    query::{QueryParameter, QueryParameters},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::time::Duration;
 
 /// The options of a watch, except its selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watching {
+pub struct WatchOptions {
     /// The first events of the watch.
-    pub begin: Begin,
+    pub begin: WatchStart,
     /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
     pub bookmarks: bool,
     /// Duration after which the watch ends, at most a year. `None`: the server chooses the
@@ -23,7 +23,7 @@ pub struct Watching {
 
 /// The first events of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum WatchStart {
     /// The current objects as `ADDED` events, followed by changes.
     State,
     /// Changes from now on.
@@ -42,35 +42,42 @@ const LONGEST: u64 = 365 * 24 * 60 * 60;
 /// # Errors
 ///
 /// 422 for options that exclude each other; 400 if `resourceVersion` is not a number.
-pub(super) fn of(query: &Query, timeout: Option<i64>) -> Result<(At, Watching), Failure> {
+pub(super) fn of(
+    query: &QueryParameters,
+    timeout: Option<i64>,
+) -> Result<(VersionMatch, WatchOptions), StatusError> {
     check(query)?;
-    let given = query.text(Parameter::ResourceVersion);
+    let given = query.text(QueryParameter::ResourceVersion);
     let version = options::version(given)?;
-    let initial = query.given(Parameter::SendInitialEvents);
+    let initial = query.given(QueryParameter::SendInitialEvents);
     // Without `sendInitialEvents`, a watch sends the state first if the version is absent or 0.
-    let wants_state = initial.map(|_| query.is_set(Parameter::SendInitialEvents));
+    let wants_state = initial.map(|_| query.is_set(QueryParameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
-        (None, Some(true) | None) => (At::Latest, Begin::State),
-        (Some(0), Some(true) | None) => (At::Any, Begin::State),
-        (Some(version), Some(true)) => (At::NotOlderThan(version.into()), Begin::State),
-        (None, Some(false)) => (At::Latest, Begin::Now),
-        (Some(0), Some(false)) => (At::Any, Begin::Now),
-        (Some(version), Some(false) | None) => (At::Any, Begin::After(version.into())),
+        (None, Some(true) | None) => (VersionMatch::Latest, WatchStart::State),
+        (Some(0), Some(true) | None) => (VersionMatch::Any, WatchStart::State),
+        (Some(version), Some(true)) => {
+            (VersionMatch::NotOlderThan(version.into()), WatchStart::State)
+        }
+        (None, Some(false)) => (VersionMatch::Latest, WatchStart::Now),
+        (Some(0), Some(false)) => (VersionMatch::Any, WatchStart::Now),
+        (Some(version), Some(false) | None) => {
+            (VersionMatch::Any, WatchStart::After(version.into()))
+        }
     };
     // As in the API server, 0 means no timeout, and a watch with a negative timeout ends at once.
     let timeout = timeout.filter(|seconds| *seconds != 0);
     let timeout =
         timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));
-    let bookmarks = query.is_set(Parameter::AllowWatchBookmarks);
-    Ok((at, Watching { begin, bookmarks, timeout }))
+    let bookmarks = query.is_set(QueryParameter::AllowWatchBookmarks);
+    Ok((at, WatchOptions { begin, bookmarks, timeout }))
 }
 
 /// Checks the rules of `validateWatchOptions` in apimachinery.
-fn check(query: &Query) -> Result<(), Failure> {
-    let matched = query.text(Parameter::ResourceVersionMatch);
+fn check(query: &QueryParameters) -> Result<(), StatusError> {
+    let matched = query.text(QueryParameter::ResourceVersionMatch);
     let is_matched = !matched.is_empty();
-    let is_initial_given = query.given(Parameter::SendInitialEvents).is_some();
-    Failure::check_options([
+    let is_initial_given = query.given(QueryParameter::SendInitialEvents).is_some();
+    StatusError::check_options([
         (is_initial_given && matched != NOT_OLDER_THAN).then(|| {
             forbidden(
                 MATCH,
@@ -94,23 +101,31 @@ fn check(query: &Query) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn read(query: &str) -> Result<(At, Watching), Failure> {
-        of(&Query::parse(Some(query)).unwrap(), None)
+    fn read(query: &str) -> Result<(VersionMatch, WatchOptions), StatusError> {
+        of(&QueryParameters::parse(Some(query)).unwrap(), None)
     }
 
     #[test]
     fn a_watch_starts_with_the_same_events_as_in_the_api_server() {
         let initial = "resourceVersionMatch=NotOlderThan&sendInitialEvents";
         for (query, at, begin) in [
-            (String::new(), At::Latest, Begin::State),
-            ("resourceVersion=0".into(), At::Any, Begin::State),
-            ("resourceVersion=7".into(), At::Any, Begin::After(7.into())),
-            (format!("{initial}=true"), At::Latest, Begin::State),
-            (format!("{initial}=1&resourceVersion=0"), At::Any, Begin::State),
-            (format!("{initial}=true&resourceVersion=7"), At::NotOlderThan(7.into()), Begin::State),
-            (format!("{initial}=false"), At::Latest, Begin::Now),
-            (format!("{initial}=0&resourceVersion=0"), At::Any, Begin::Now),
-            (format!("{initial}=false&resourceVersion=7"), At::Any, Begin::After(7.into())),
+            (String::new(), VersionMatch::Latest, WatchStart::State),
+            ("resourceVersion=0".into(), VersionMatch::Any, WatchStart::State),
+            ("resourceVersion=7".into(), VersionMatch::Any, WatchStart::After(7.into())),
+            (format!("{initial}=true"), VersionMatch::Latest, WatchStart::State),
+            (format!("{initial}=1&resourceVersion=0"), VersionMatch::Any, WatchStart::State),
+            (
+                format!("{initial}=true&resourceVersion=7"),
+                VersionMatch::NotOlderThan(7.into()),
+                WatchStart::State,
+            ),
+            (format!("{initial}=false"), VersionMatch::Latest, WatchStart::Now),
+            (format!("{initial}=0&resourceVersion=0"), VersionMatch::Any, WatchStart::Now),
+            (
+                format!("{initial}=false&resourceVersion=7"),
+                VersionMatch::Any,
+                WatchStart::After(7.into()),
+            ),
         ] {
             let (is_at, watching) = read(&query).unwrap();
             assert_eq!((is_at, watching.begin), (at, begin), "{query}");
@@ -135,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_timeout_is_in_seconds_and_0_means_none() {
-        let query = Query::parse(None).unwrap();
+        let query = QueryParameters::parse(None).unwrap();
         let read = |timeout| of(&query, timeout).unwrap().1.timeout;
         assert_eq!(read(None), None);
         assert_eq!(read(Some(0)), None);

@@ -5,17 +5,19 @@ mod place;
 mod tests;
 
 pub(super) use self::place::is_permanent;
-use self::place::{Cell, Place};
+use self::place::{InformerCheck, NamespaceChecks};
 use super::{
-    excess::Excess,
-    rule::{Input, Order},
-    rules::{Spot, spot},
-    standing::CellAccess,
+    excess::ExcessPermissions,
+    rule::{AccessSignal, GateChange},
+    rules::{RulesScope, spot},
+    standing::InformerAccess,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Completeness, Fault, NamespaceCheck, Reason, Verb};
-use kubewarm_cache::informer::OwnAccess;
-use kubewarm_client::{Buckets, KeyedPermit, KeyedSemaphore, ReviewedRules, WorkQueue};
+use kubewarm_api::model::{
+    FaultReason, InformerKey, NamespaceCheck, RequestFault, RulesCompleteness, Verb,
+};
+use kubewarm_cache::informer::ListWatchAccess;
+use kubewarm_client::{KeyedPermit, KeyedSemaphore, NamespaceBuckets, ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -52,7 +54,7 @@ const NAMESPACE_UNDER_WAY: usize = UNDER_WAY / 8;
 
 /// How to check one informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CheckSettings {
     /// Whether a refusal can mean that the informer's namespace was deleted.
     pub namespace_check: NamespaceCheck,
     /// A namespace whose profiles declare the informer. Its rate limit is charged for the requests.
@@ -67,42 +69,42 @@ pub struct Wanted {
     derive(Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray),
     strum(serialize_all = "snake_case")
 )]
-pub(super) enum Job {
+pub(super) enum CheckJob {
     /// A list and a watch with the informer's identity.
     #[strum_discriminants(strum(serialize = "request"))]
     #[strum_discriminants(doc = "A list and a watch with the informer's identity.")]
-    Trial(CellKey),
+    Trial(InformerKey),
     /// A `SelfSubjectRulesReview` for one identity and namespace.
     #[strum_discriminants(doc = "A `SelfSubjectRulesReview` for one identity and namespace.")]
-    RulesReview(Spot),
+    RulesReview(RulesScope),
     /// A `SelfSubjectAccessReview` for one verb of an informer.
     #[strum_discriminants(doc = "A `SelfSubjectAccessReview` for one verb of an informer.")]
-    AccessReview(CellKey),
+    AccessReview(InformerKey),
 }
 
 /// Result of a check.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum CheckResult {
     /// Result for one informer.
-    Access(Input),
+    Access(AccessSignal),
     /// Result for one identity and namespace.
     Rules(ReviewedRules),
 }
 
 /// State and schedule of all checks. Its size is bounded by the number of checked informers.
 #[derive(Debug)]
-pub(super) struct Book {
-    places: BTreeMap<Spot, Place>,
-    queue: WorkQueue<Job>,
+pub(super) struct CheckSchedule {
+    places: BTreeMap<RulesScope, NamespaceChecks>,
+    queue: WorkQueue<CheckJob>,
     /// Rate limits per namespace, shared with all other requests for that namespace.
-    buckets: Buckets,
+    buckets: NamespaceBuckets,
     under_way: KeyedSemaphore<Arc<str>>,
     /// Returns a random number in `0.0..1.0`, which spreads the checks.
     spread: fn() -> f64,
 }
 
-impl Book {
-    pub(super) fn new(buckets: Buckets, spread: fn() -> f64) -> Self {
+impl CheckSchedule {
+    pub(super) fn new(buckets: NamespaceBuckets, spread: fn() -> f64) -> Self {
         Self {
             places: BTreeMap::new(),
             queue: WorkQueue::new(RETRY, CALM),
@@ -116,8 +118,8 @@ impl Book {
     /// permissions they need are no excess.
     pub(super) fn want(
         &mut self,
-        wanted: BTreeMap<CellKey, Wanted>,
-        unchecked: &[CellKey],
+        wanted: BTreeMap<InformerKey, CheckSettings>,
+        unchecked: &[InformerKey],
         now: Instant,
     ) {
         for place in self.places.values_mut() {
@@ -126,24 +128,24 @@ impl Book {
         for (key, wanted) in wanted {
             let spot = spot(&key);
             let place = self.places.entry(spot.clone()).or_insert_with(|| {
-                self.queue.add_at(Job::RulesReview(spot), now);
-                Place::default()
+                self.queue.add_at(CheckJob::RulesReview(spot), now);
+                NamespaceChecks::default()
             });
             if let Some(cell) = place.cells.get_mut(&key) {
                 cell.wanted = wanted;
                 continue;
             }
-            if place.completeness() == Some(Completeness::Incomplete) {
-                self.queue.add_at(Job::AccessReview(key.clone()), now);
+            if place.completeness() == Some(RulesCompleteness::Incomplete) {
+                self.queue.add_at(CheckJob::AccessReview(key.clone()), now);
             }
-            self.queue.add_at(Job::Trial(key.clone()), now + INFORMER);
-            place.cells.insert(key, Cell::new(wanted, now));
+            self.queue.add_at(CheckJob::Trial(key.clone()), now + INFORMER);
+            place.cells.insert(key, InformerCheck::new(wanted, now));
         }
         self.places.retain(|_, place| !place.cells.is_empty());
         let places = &self.places;
         self.queue.retain(|job| match job {
-            Job::Trial(key) | Job::AccessReview(key) => cell_in(places, key).is_some(),
-            Job::RulesReview(spot) => places.contains_key(spot),
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => cell_in(places, key).is_some(),
+            CheckJob::RulesReview(spot) => places.contains_key(spot),
         });
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
         for key in self.places.values().flat_map(|place| place.cells.keys()).chain(unchecked) {
@@ -162,7 +164,7 @@ impl Book {
     }
 
     /// Returns the checks that start now. The caller must report the result of each to
-    /// [`Book::found`].
+    /// [`CheckSchedule::found`].
     ///
     /// Order: urgent access checks, then informers that have access, then informers that never had
     /// access. A planned profile can have thousands of the last kind.
@@ -170,20 +172,22 @@ impl Book {
     /// # Cost
     ///
     /// Visits every checked informer.
-    pub(super) fn begin(&mut self, now: Instant) -> Vec<(Job, KeyedPermit)> {
+    pub(super) fn begin(&mut self, now: Instant) -> Vec<(CheckJob, KeyedPermit)> {
         let places = &self.places;
-        let class = |job: &Job| match job {
-            Job::Trial(key) | Job::AccessReview(key) => cell_in(places, key).map(|cell| {
-                (!(cell.is_urgent && matches!(job, Job::Trial(_))), !cell.access.is_held())
-            }),
-            Job::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
+        let class = |job: &CheckJob| match job {
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => {
+                cell_in(places, key).map(|cell| {
+                    (!(cell.is_urgent && matches!(job, CheckJob::Trial(_))), !cell.access.is_held())
+                })
+            }
+            CheckJob::RulesReview(spot) => places.get(spot).map(|place| (true, !place.is_held())),
         };
         let mut full = BTreeSet::new();
         let begun = self.queue.take_by(now, class, |job| {
             let (cell, cost) = match job {
-                Job::Trial(key) => (cell_in(places, key)?, 2),
-                Job::AccessReview(key) => (cell_in(places, key)?, 1),
-                Job::RulesReview(spot) => (places.get(spot)?.cells.values().next()?, 1),
+                CheckJob::Trial(key) => (cell_in(places, key)?, 2),
+                CheckJob::AccessReview(key) => (cell_in(places, key)?, 1),
+                CheckJob::RulesReview(spot) => (places.get(spot)?.cells.values().next()?, 1),
             };
             let payer = &cell.wanted.payer;
             if full.contains(payer) {
@@ -199,7 +203,7 @@ impl Book {
             permit
         });
         for (job, _) in &begun {
-            if let Job::Trial(key) = job
+            if let CheckJob::Trial(key) = job
                 && let Some(cell) = self.cell(key)
             {
                 (cell.is_urgent, cell.waits_since) = (false, None);
@@ -209,17 +213,17 @@ impl Book {
     }
 
     /// Whether a refusal can mean that the informer's namespace was deleted.
-    pub(super) fn namespace_check(&self, key: &CellKey) -> NamespaceCheck {
+    pub(super) fn namespace_check(&self, key: &InformerKey) -> NamespaceCheck {
         cell_in(&self.places, key).map_or(NamespaceCheck::Known, |cell| cell.wanted.namespace_check)
     }
 
     /// Returns the verbs that an access review of the informer is about. Never empty.
-    pub(super) fn in_question(&self, key: &CellKey) -> Vec<Verb> {
+    pub(super) fn in_question(&self, key: &InformerKey) -> Vec<Verb> {
         cell_in(&self.places, key)
             .map_or_else(|| vec![Verb::Watch], |cell| cell.access.in_question())
     }
 
-    /// When [`Book::begin`] has to run again, or `None` if no check is scheduled.
+    /// When [`CheckSchedule::begin`] has to run again, or `None` if no check is scheduled.
     pub(super) fn next(&self) -> Option<Instant> {
         self.queue.next()
     }
@@ -227,44 +231,47 @@ impl Book {
     /// Records the result of a check. `sent` is the time when the check started.
     pub(super) fn found(
         &mut self,
-        job: &Job,
+        job: &CheckJob,
         sent: Instant,
-        found: Result<Found, Fault>,
+        found: Result<CheckResult, RequestFault>,
         now: Instant,
         wall: Timestamp,
     ) {
         self.queue.done(job);
         let (key, input) = match (job, found) {
-            (Job::RulesReview(spot), Ok(Found::Rules(rules))) => {
+            (CheckJob::RulesReview(spot), Ok(CheckResult::Rules(rules))) => {
                 return self.ruled(spot, sent, Ok(rules), now, wall);
             }
-            (Job::RulesReview(spot), Err(fault)) => {
+            (CheckJob::RulesReview(spot), Err(fault)) => {
                 return self.ruled(spot, sent, Err(fault), now, wall);
             }
-            (Job::Trial(key) | Job::AccessReview(key), Ok(Found::Access(input))) => (key, input),
-            (Job::Trial(key) | Job::AccessReview(key), Err(fault)) => {
-                (key, Input::Undecided { sent, fault })
+            (
+                CheckJob::Trial(key) | CheckJob::AccessReview(key),
+                Ok(CheckResult::Access(input)),
+            ) => (key, input),
+            (CheckJob::Trial(key) | CheckJob::AccessReview(key), Err(fault)) => {
+                (key, AccessSignal::Undecided { sent, fault })
             }
             (_, Ok(_)) => {
                 return tracing::error!(?job, "the answer is to another check: this is a bug");
             }
         };
         let Some(place) = self.places.get_mut(&spot(key)) else { return };
-        let is_reviewed = place.completeness() == Some(Completeness::Incomplete);
+        let is_reviewed = place.completeness() == Some(RulesCompleteness::Incomplete);
         let Some(cell) = place.cells.get_mut(key) else { return };
-        let is_trial = matches!(job, Job::Trial(_));
-        let Wanted { namespace_check, payer } = &cell.wanted;
+        let is_trial = matches!(job, CheckJob::Trial(_));
+        let CheckSettings { namespace_check, payer } = &cell.wanted;
         let period = match (job, &input) {
-            (Job::Trial(_), Input::Refused { fault, .. }) => {
+            (CheckJob::Trial(_), AccessSignal::Refused { fault, .. }) => {
                 if *namespace_check == NamespaceCheck::Ask {
                     // The access check also sent a request for the namespace.
                     self.buckets.charge(payer, 1, now);
                 }
-                if fault.reason() == Reason::NamespaceNotFound { ABSENT } else { CALM }
+                if fault.reason() == FaultReason::NamespaceNotFound { ABSENT } else { CALM }
             }
-            (Job::Trial(_), Input::Undecided { .. }) => RETRY,
-            (Job::Trial(_), _) => CALM,
-            (Job::RulesReview(_) | Job::AccessReview(_), _) => REVIEW,
+            (CheckJob::Trial(_), AccessSignal::Undecided { .. }) => RETRY,
+            (CheckJob::Trial(_), _) => CALM,
+            (CheckJob::RulesReview(_) | CheckJob::AccessReview(_), _) => REVIEW,
         };
         if is_reviewed || is_trial {
             self.queue.hasten(job.clone(), now + jittered(period, (self.spread)()));
@@ -276,11 +283,11 @@ impl Book {
     /// unblock.
     pub(super) fn look(
         &mut self,
-        own: impl Fn(&CellKey) -> Option<OwnAccess>,
+        own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
         patience: Duration,
         now: Instant,
         wall: Timestamp,
-    ) -> Vec<(CellKey, Order)> {
+    ) -> Vec<(InformerKey, GateChange)> {
         let mut orders = Vec::new();
         for (key, cell) in self.places.values_mut().flat_map(|place| &mut place.cells) {
             let own = own(key);
@@ -288,10 +295,16 @@ impl Book {
                 let is_news = cell.refused_since != own.refused_since;
                 cell.refused_since = own.refused_since;
                 if is_news && own.refused_since.is_some() {
-                    cell.take(Input::Suspected { sent: now }, key, &mut self.queue, now, wall);
+                    cell.take(
+                        AccessSignal::Suspected { sent: now },
+                        key,
+                        &mut self.queue,
+                        now,
+                        wall,
+                    );
                 }
                 if let Some(sent) = own.verified_at {
-                    cell.take(Input::Verified { sent }, key, &mut self.queue, now, wall);
+                    cell.take(AccessSignal::Verified { sent }, key, &mut self.queue, now, wall);
                 }
             }
             if let Some(since) = cell.waits_since.filter(|_| !cell.is_urgent) {
@@ -301,16 +314,16 @@ impl Book {
                 };
                 if let Some(sent) = own.filter(|sent| *sent + CALM > now) {
                     cell.waits_since = None;
-                    cell.take(Input::Allowed { sent }, key, &mut self.queue, now, wall);
+                    cell.take(AccessSignal::Allowed { sent }, key, &mut self.queue, now, wall);
                     // Spreads the checks of informers that synced at the same time.
                     let pause = CALM.mul_f64(f64::midpoint(1.0, (self.spread)()));
-                    self.queue.add_at(Job::Trial(key.clone()), now + pause);
+                    self.queue.add_at(CheckJob::Trial(key.clone()), now + pause);
                 } else if !waits {
                     cell.waits_since = None;
-                    self.queue.hasten(Job::Trial(key.clone()), now);
+                    self.queue.hasten(CheckJob::Trial(key.clone()), now);
                 }
             }
-            cell.take(Input::Tick { patience }, key, &mut self.queue, now, wall);
+            cell.take(AccessSignal::Tick { patience }, key, &mut self.queue, now, wall);
             let order = own.zip(cell.access.order());
             let order = order.filter(|(own, order)| own.is_open != order.is_ok());
             orders.extend(order.map(|(_, order)| (key.clone(), order)));
@@ -319,26 +332,29 @@ impl Book {
     }
 
     /// Whether the informer must be blocked or unblocked, or `None` if undecided.
-    pub(super) fn order(&self, key: &CellKey) -> Option<Order> {
+    pub(super) fn order(&self, key: &InformerKey) -> Option<GateChange> {
         cell_in(&self.places, key)?.access.order()
     }
 
-    pub(super) fn access(&self, key: &CellKey, now: Instant) -> Option<CellAccess> {
+    pub(super) fn access(&self, key: &InformerKey, now: Instant) -> Option<InformerAccess> {
         let cell = cell_in(&self.places, key)?;
         Some(cell.access.report(jittered(REVIEW, 1.0) + LATE, now))
     }
 
     /// Returns the excess permissions in a scope, or `None` until its rules are known.
-    pub(super) fn excess(&self, spot: &Spot) -> Option<Arc<Excess>> {
+    pub(super) fn excess(&self, spot: &RulesScope) -> Option<Arc<ExcessPermissions>> {
         self.places.get(spot)?.excess.clone()
     }
 
-    fn cell(&mut self, key: &CellKey) -> Option<&mut Cell> {
+    fn cell(&mut self, key: &InformerKey) -> Option<&mut InformerCheck> {
         self.places.get_mut(&spot(key))?.cells.get_mut(key)
     }
 }
 
-fn cell_in<'a>(places: &'a BTreeMap<Spot, Place>, key: &CellKey) -> Option<&'a Cell> {
+fn cell_in<'a>(
+    places: &'a BTreeMap<RulesScope, NamespaceChecks>,
+    key: &InformerKey,
+) -> Option<&'a InformerCheck> {
     places.get(&spot(key))?.cells.get(key)
 }
 

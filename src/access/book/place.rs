@@ -1,13 +1,15 @@
 //! The checks of one identity in one namespace, and how its rules affect the informers there.
 
-use super::{Book, Job, REVIEW, Wanted, jittered};
+use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
-    excess::{Excess, excess},
-    rule::{Access, Input, lacks_token},
-    rules::{Spot, VERBS, allow},
+    excess::{ExcessPermissions, excess},
+    rule::{AccessSignal, AccessState, lacks_token},
+    rules::{RulesScope, VERBS, allow},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Completeness, Fault, GroupResource, Reason, Verb};
+use kubewarm_api::model::{
+    FaultReason, GroupResource, InformerKey, RequestFault, RulesCompleteness, Verb,
+};
 use kubewarm_client::{ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,19 +24,19 @@ const INCOMPLETE: Duration = Duration::from_mins(5);
 /// The informers of one identity in one namespace or with cluster scope, and the rules that apply
 /// to them.
 #[derive(Debug, Default)]
-pub(super) struct Place {
-    pub(super) cells: BTreeMap<CellKey, Cell>,
+pub(super) struct NamespaceChecks {
+    pub(super) cells: BTreeMap<InformerKey, InformerCheck>,
     pub(super) rules: Option<ReviewedRules>,
     /// Whether the last rules review failed.
     pub(super) has_failed: bool,
     pub(super) needed: BTreeSet<GroupResource>,
-    pub(super) excess: Option<Arc<Excess>>,
+    pub(super) excess: Option<Arc<ExcessPermissions>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Cell {
-    pub(super) wanted: Wanted,
-    pub(super) access: Access,
+pub(super) struct InformerCheck {
+    pub(super) wanted: CheckSettings,
+    pub(super) access: AccessState,
     /// Since when the first access check waits for the informer's first list and watch. `None`
     /// after that wait ended.
     pub(super) waits_since: Option<Instant>,
@@ -44,20 +46,21 @@ pub(super) struct Cell {
     pub(super) is_urgent: bool,
 }
 
-impl Book {
+impl CheckSchedule {
     /// Records the result of a rules review.
     pub(super) fn ruled(
         &mut self,
-        spot: &Spot,
+        spot: &RulesScope,
         sent: Instant,
-        rules: Result<ReviewedRules, Fault>,
+        rules: Result<ReviewedRules, RequestFault>,
         now: Instant,
         wall: Timestamp,
     ) {
         let Some(place) = self.places.get_mut(spot) else { return };
         let had_failed = std::mem::replace(&mut place.has_failed, rules.is_err());
-        let was_incomplete = place.completeness() == Some(Completeness::Incomplete);
-        let incomplete = |rules| ReviewedRules { rules, completeness: Completeness::Incomplete };
+        let was_incomplete = place.completeness() == Some(RulesCompleteness::Incomplete);
+        let incomplete =
+            |rules| ReviewedRules { rules, completeness: RulesCompleteness::Incomplete };
         let mut period = INCOMPLETE;
         let rules = match rules {
             Ok(rules) => Some(rules),
@@ -66,29 +69,36 @@ impl Book {
             Err(fault) => {
                 period = REVIEW;
                 for (key, cell) in &mut place.cells {
-                    let input = Input::Undecided { sent, fault: fault.clone() };
+                    let input = AccessSignal::Undecided { sent, fault: fault.clone() };
                     cell.take(input, key, &mut self.queue, now, wall);
                 }
                 // Without a token, no other review is answered either.
                 let is_over = had_failed && !lacks_token(fault.reason())
-                    || fault.reason() == Reason::TooLarge;
+                    || fault.reason() == FaultReason::TooLarge;
                 // Each informer then gets its own access reviews. The last known excess remains.
                 let known = || place.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
         };
         let is_complete =
-            rules.as_ref().is_none_or(|rules| rules.completeness == Completeness::Complete);
+            rules.as_ref().is_none_or(|rules| rules.completeness == RulesCompleteness::Complete);
         let period = if is_complete { REVIEW } else { period };
-        self.queue.hasten(Job::RulesReview(spot.clone()), now + jittered(period, (self.spread)()));
+        self.queue
+            .hasten(CheckJob::RulesReview(spot.clone()), now + jittered(period, (self.spread)()));
         let Some(rules) = rules else { return };
         for (key, cell) in &mut place.cells {
-            let review = Job::AccessReview(key.clone());
+            let review = CheckJob::AccessReview(key.clone());
             if is_complete {
                 self.queue.remove(&review);
                 let is_refused = |verb: &Verb| !allow(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
-                cell.take(Input::Reviewed { sent, refused }, key, &mut self.queue, now, wall);
+                cell.take(
+                    AccessSignal::Reviewed { sent, refused },
+                    key,
+                    &mut self.queue,
+                    now,
+                    wall,
+                );
             } else if !was_incomplete {
                 self.queue.hasten(review, now);
             }
@@ -100,9 +110,9 @@ impl Book {
     }
 }
 
-impl Place {
+impl NamespaceChecks {
     /// Whether the rules are complete; `None` before the first review.
-    pub(super) fn completeness(&self) -> Option<Completeness> {
+    pub(super) fn completeness(&self) -> Option<RulesCompleteness> {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
@@ -116,11 +126,11 @@ impl Place {
     }
 }
 
-impl Cell {
-    pub(super) fn new(wanted: Wanted, now: Instant) -> Self {
+impl InformerCheck {
+    pub(super) fn new(wanted: CheckSettings, now: Instant) -> Self {
         Self {
             wanted,
-            access: Access::new(now),
+            access: AccessState::new(now),
             waits_since: Some(now),
             refused_since: None,
             is_urgent: false,
@@ -130,23 +140,26 @@ impl Cell {
     /// Updates the informer's state, and schedules its next access check if the state requires one.
     pub(super) fn take(
         &mut self,
-        input: Input,
-        key: &CellKey,
-        queue: &mut WorkQueue<Job>,
+        input: AccessSignal,
+        key: &InformerKey,
+        queue: &mut WorkQueue<CheckJob>,
         now: Instant,
         wall: Timestamp,
     ) {
         if let Some(at) = self.access.on(input, now, wall) {
             self.is_urgent = true;
-            queue.hasten(Job::Trial(key.clone()), at);
+            queue.hasten(CheckJob::Trial(key.clone()), at);
         }
     }
 }
 
 /// Whether a retry will fail again.
-pub(in crate::access) fn is_permanent(reason: Reason) -> bool {
+pub(in crate::access) fn is_permanent(reason: FaultReason) -> bool {
     matches!(
         reason,
-        Reason::Forbidden | Reason::NotServed | Reason::NotListable | Reason::Unsupported
+        FaultReason::Forbidden
+            | FaultReason::NotServed
+            | FaultReason::NotListable
+            | FaultReason::Unsupported
     )
 }

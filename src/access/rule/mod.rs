@@ -10,10 +10,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::standing::{CellAccess, Refused, Standing};
+use super::standing::{InformerAccess, PermissionDenial, PermissionState};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb};
-use kubewarm_cache::informer::{Answer, Trial};
+use kubewarm_api::model::{FaultReason, RequestFault, Verb};
+use kubewarm_cache::informer::{AccessCheck, AccessDecision};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -34,13 +34,13 @@ const SETTLED: Duration = Duration::from_secs(10);
 
 /// A signal about one informer's access. `sent` is the time when its request was sent.
 #[derive(Clone, Debug)]
-pub(super) enum Input {
+pub(super) enum AccessSignal {
     /// An access check succeeded: list and watch are permitted.
     Allowed { sent: Instant },
     /// The informer's own list or watch was permitted.
     Verified { sent: Instant },
     /// An access check was refused for `verbs`.
-    Refused { sent: Instant, verbs: Vec<Verb>, fault: Fault },
+    Refused { sent: Instant, verbs: Vec<Verb>, fault: RequestFault },
     /// A review was answered; `refused` is empty if it permits access. A review of a single verb
     /// counts for all verbs in question.
     Reviewed { sent: Instant, refused: Vec<Verb> },
@@ -49,18 +49,18 @@ pub(super) enum Input {
     /// The informer's own list or watch was refused.
     Suspected { sent: Instant },
     /// A check gave no result. `fault` can be a refusal of the review itself.
-    Undecided { sent: Instant, fault: Fault },
+    Undecided { sent: Instant, fault: RequestFault },
     /// Time has passed. `patience` is the maximum age of the last confirmed access.
     Tick { patience: Duration },
 }
 
 /// `Ok`: unblock the informer. `Err`: block it, because of this verb and fault.
-pub(super) type Order = Result<(), (Verb, Fault)>;
+pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
 /// Permission state of one informer.
 #[derive(Debug)]
-pub(super) struct Access {
-    standing: Standing,
+pub(super) struct AccessState {
+    standing: PermissionState,
     /// When the last permitted real request was sent.
     verified: Option<Instant>,
     /// When the first sign of lost access since `verified` was sent.
@@ -69,16 +69,16 @@ pub(super) struct Access {
     /// permitted request.
     refused: Option<Instant>,
     /// The last review, if real requests contradict it.
-    contrary: Option<Contrary>,
+    contrary: Option<ContradictingReview>,
     /// Error of the last check, if access was not confirmed since.
-    failed: Option<Fault>,
+    failed: Option<RequestFault>,
     /// When the last answered check was sent. Initially the time when checks began.
     answered: Instant,
 }
 
 /// A review that real requests contradict.
 #[derive(Debug)]
-struct Contrary {
+struct ContradictingReview {
     /// The verbs that the review refuses.
     refused: Vec<Verb>,
     sent: Instant,
@@ -88,10 +88,10 @@ struct Contrary {
     is_settled: bool,
 }
 
-impl Access {
+impl AccessState {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            standing: Standing::Verifying,
+            standing: PermissionState::Verifying,
             verified: None,
             sign: None,
             refused: None,
@@ -103,38 +103,45 @@ impl Access {
 
     /// Processes `input`. Returns when the next access check is due, if that is earlier than
     /// planned.
-    pub(super) fn on(&mut self, input: Input, now: Instant, wall: Timestamp) -> Option<Instant> {
+    pub(super) fn on(
+        &mut self,
+        input: AccessSignal,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Option<Instant> {
         let ago = |sent| now.saturating_duration_since(sent);
         let time = |sent| wall.checked_sub(ago(sent)).unwrap_or(wall);
         let at_once = Some(self.refused.map_or(now, |first| now.max(first + CONFIRM)));
         match input {
-            Input::Allowed { sent } => {
+            AccessSignal::Allowed { sent } => {
                 self.answered(sent);
                 self.verify(sent);
                 self.refused = None;
                 self.standing = granted(time(sent));
                 self.overrule(sent)
             }
-            Input::Verified { sent } => {
+            AccessSignal::Verified { sent } => {
                 let is_news = self.verified.is_none_or(|known| known < sent);
-                if is_news && !matches!(self.standing, Standing::Refused(_)) {
+                if is_news && !matches!(self.standing, PermissionState::Refused(_)) {
                     self.verify(sent);
                 }
                 match &mut self.standing {
-                    Standing::Granted { verified_at, .. } if is_news => *verified_at = time(sent),
-                    Standing::Unverified { .. } if is_news => {
+                    PermissionState::Granted { verified_at, .. } if is_news => {
+                        *verified_at = time(sent)
+                    }
+                    PermissionState::Unverified { .. } if is_news => {
                         self.standing = granted(time(sent));
                     }
-                    Standing::Granted { .. }
-                    | Standing::Unverified { .. }
-                    | Standing::Verifying
-                    | Standing::Refused(_) => {}
+                    PermissionState::Granted { .. }
+                    | PermissionState::Unverified { .. }
+                    | PermissionState::Verifying
+                    | PermissionState::Refused(_) => {}
                 }
                 None
             }
-            Input::Refused { sent, verbs, fault } => {
+            AccessSignal::Refused { sent, verbs, fault } => {
                 self.answered(sent);
-                if self.is_held() || matches!(self.standing, Standing::Granted { .. }) {
+                if self.is_held() || matches!(self.standing, PermissionState::Granted { .. }) {
                     let first = *self.refused.get_or_insert(now);
                     self.suspect(sent);
                     if sent < first + CONFIRM {
@@ -145,43 +152,44 @@ impl Access {
                 self.refuse(verbs, &fault, wall);
                 self.overrule(sent)
             }
-            Input::Reviewed { sent, refused } => {
+            AccessSignal::Reviewed { sent, refused } => {
                 self.answered(sent);
                 self.reviewed(sent, refused, wall).then_some(at_once)?
             }
-            Input::Answered { sent } => {
+            AccessSignal::Answered { sent } => {
                 self.answered(sent);
                 None
             }
-            Input::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
-            Input::Undecided { sent, fault } if fault.reason().refuses_identity() => {
+            AccessSignal::Suspected { sent } => self.suspect(sent).then_some(at_once)?,
+            AccessSignal::Undecided { sent, fault } if fault.reason().refuses_identity() => {
                 self.answered(sent);
                 let reason = fault.reason();
                 // The reason of a missing token is shown in the status and must be the current one.
                 let is_news =
-                    matches!(&self.standing, Standing::Refused(old) if old.reason != reason);
+                    matches!(&self.standing, PermissionState::Refused(old) if old.reason != reason);
                 (self.suspect(sent) || is_news && lacks_token(reason)).then_some(at_once)?
             }
-            Input::Undecided { fault, .. } => {
+            AccessSignal::Undecided { fault, .. } => {
                 self.failed = Some(fault);
                 None
             }
-            Input::Tick { patience } => {
+            AccessSignal::Tick { patience } => {
                 let verified = self.verified?;
                 let is_old = ago(verified) >= patience;
                 let is_suspicious = |sign| ago(sign) >= SUSPICIOUS.min(patience);
                 // If the kind is not served, nothing can be read, and the informer reports that
                 // itself.
                 let is_served =
-                    self.failed.as_ref().is_none_or(|it| it.reason() != Reason::NotServed);
+                    self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
                 let may_lapse =
-                    self.is_held() && !matches!(self.standing, Standing::Unverified { .. });
+                    self.is_held() && !matches!(self.standing, PermissionState::Unverified { .. });
                 if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
                     return None;
                 }
-                let failed = self.failed.as_ref().map(Fault::message);
+                let failed = self.failed.as_ref().map(RequestFault::message);
                 let message = failed.unwrap_or("no check was answered").into();
-                self.standing = Standing::Unverified { verified_at: time(verified), message };
+                self.standing =
+                    PermissionState::Unverified { verified_at: time(verified), message };
                 at_once
             }
         }
@@ -193,37 +201,39 @@ impl Access {
 
     /// Whether access was confirmed and has not been lost since.
     pub(super) fn is_held(&self) -> bool {
-        self.verified.is_some() && !matches!(self.standing, Standing::Refused(_))
+        self.verified.is_some() && !matches!(self.standing, PermissionState::Refused(_))
     }
 
     /// Returns whether the informer must be unblocked or blocked, or `None` if undecided. Only a
     /// real request unblocks it.
-    pub(super) fn order(&self) -> Option<Order> {
+    pub(super) fn order(&self) -> Option<GateChange> {
         match &self.standing {
-            Standing::Verifying | Standing::Granted { is_by_review: true, .. } => None,
-            Standing::Granted { is_by_review: false, .. } => Some(Ok(())),
-            Standing::Refused(refused) => {
-                let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
-                Some(Err((verb, Fault::new(refused.reason, &*refused.message))))
+            PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
+                None
             }
-            Standing::Unverified { verified_at, message } => {
+            PermissionState::Granted { is_by_review: false, .. } => Some(Ok(())),
+            PermissionState::Refused(refused) => {
+                let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
+                Some(Err((verb, RequestFault::new(refused.reason, &*refused.message))))
+            }
+            PermissionState::Unverified { verified_at, message } => {
                 let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
                 let message = format!("not verified since {since}: {message}");
-                Some(Err((Verb::List, Fault::new(Reason::Unverified, message))))
+                Some(Err((Verb::List, RequestFault::new(FaultReason::Unverified, message))))
             }
         }
     }
 
     /// Returns the state for readers. The checks are late if none was answered within `period`.
-    pub(super) fn report(&self, period: Duration, now: Instant) -> CellAccess {
+    pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
-        let is_refused = matches!(self.standing, Standing::Refused(_));
+        let is_refused = matches!(self.standing, PermissionState::Refused(_));
         let settled = self.contrary.as_ref().filter(|it| it.is_settled);
         let overruled =
             settled.map(|it| it.refused.is_empty()).filter(|allows| *allows == is_refused);
         let is_late = is_overdue && failed.is_none();
-        CellAccess { standing: self.standing.clone(), overruled, is_late, failed }
+        InformerAccess { standing: self.standing.clone(), overruled, is_late, failed }
     }
 
     /// The verbs that the next access review is about; the review sends the first one. The default
@@ -231,8 +241,10 @@ impl Access {
     /// authorized.
     pub(super) fn in_question(&self) -> Vec<Verb> {
         match &self.standing {
-            Standing::Refused(refused) => refused.verbs.clone(),
-            Standing::Verifying | Standing::Granted { .. } | Standing::Unverified { .. } => {
+            PermissionState::Refused(refused) => refused.verbs.clone(),
+            PermissionState::Verifying
+            | PermissionState::Granted { .. }
+            | PermissionState::Unverified { .. } => {
                 vec![Verb::Watch]
             }
         }
@@ -248,7 +260,7 @@ impl Access {
 
     /// Records a sign of lost access. Returns whether an access check is needed.
     fn suspect(&mut self, sent: Instant) -> bool {
-        if matches!(self.standing, Standing::Refused(_)) {
+        if matches!(self.standing, PermissionState::Refused(_)) {
             return false;
         }
         if self.verified.is_none_or(|known| known < sent) {
@@ -257,37 +269,43 @@ impl Access {
         true
     }
 
-    fn refuse(&mut self, verbs: Vec<Verb>, fault: &Fault, wall: Timestamp) {
+    fn refuse(&mut self, verbs: Vec<Verb>, fault: &RequestFault, wall: Timestamp) {
         let reason = fault.reason();
         let revoked = match &self.standing {
-            Standing::Refused(old) => old.revoked,
+            PermissionState::Refused(old) => old.revoked,
             // The roles were deleted with their namespace, so access was not revoked.
-            _ if reason == Reason::NamespaceNotFound => None,
-            Standing::Granted { verified_at, .. } | Standing::Unverified { verified_at, .. } => {
-                Some(*verified_at)
-            }
-            Standing::Verifying => None,
+            _ if reason == FaultReason::NamespaceNotFound => None,
+            PermissionState::Granted { verified_at, .. }
+            | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
+            PermissionState::Verifying => None,
         };
         let message = fault.message().into();
-        self.standing =
-            Standing::Refused(Refused { verbs, reason, message, verified_at: wall, revoked });
+        self.standing = PermissionState::Refused(PermissionDenial {
+            verbs,
+            reason,
+            message,
+            verified_at: wall,
+            revoked,
+        });
     }
 
     /// Processes an answered review. Returns whether an access check is needed.
     fn reviewed(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
         let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
         // An answered review shows that a token is available again.
-        let has_token = matches!(&self.standing, Standing::Refused(old) if lacks_token(old.reason));
-        let is_news = has_token || allowed && matches!(self.standing, Standing::Unverified { .. });
+        let has_token =
+            matches!(&self.standing, PermissionState::Refused(old) if lacks_token(old.reason));
+        let is_news =
+            has_token || allowed && matches!(self.standing, PermissionState::Unverified { .. });
         // A review decides only while access checks give no result.
         let stands_in = match self.standing {
-            Standing::Verifying => self.failed.is_some(),
-            Standing::Granted { is_by_review, .. } => is_by_review,
-            Standing::Unverified { .. } | Standing::Refused(_) => false,
+            PermissionState::Verifying => self.failed.is_some(),
+            PermissionState::Granted { is_by_review, .. } => is_by_review,
+            PermissionState::Unverified { .. } | PermissionState::Refused(_) => false,
         };
         if stands_in && self.refused.is_none() {
-            let granted = Standing::Granted { verified_at: wall, is_by_review: true };
-            self.standing = if allowed { granted } else { Standing::Verifying };
+            let granted = PermissionState::Granted { verified_at: wall, is_by_review: true };
+            self.standing = if allowed { granted } else { PermissionState::Verifying };
         }
         self.contrary.take_if(|it| it.refused != refused);
         if !allowed && !self.contrary.as_ref().is_some_and(|it| it.is_settled) {
@@ -296,18 +314,17 @@ impl Access {
         if !is_contrary {
             return is_news;
         }
-        let new = Contrary { refused, sent, overruled: None, is_settled: false };
+        let new = ContradictingReview { refused, sent, overruled: None, is_settled: false };
         is_news || self.contrary.get_or_insert(new).overruled.is_none()
     }
 
     /// Whether real requests contradict a review that refuses these verbs.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.standing {
-            Standing::Granted { is_by_review: false, .. } | Standing::Unverified { .. } => {
-                !refused.is_empty()
-            }
-            Standing::Refused(Refused { verbs, .. }) => verbs != refused,
-            Standing::Verifying | Standing::Granted { .. } => false,
+            PermissionState::Granted { is_by_review: false, .. }
+            | PermissionState::Unverified { .. } => !refused.is_empty(),
+            PermissionState::Refused(PermissionDenial { verbs, .. }) => verbs != refused,
+            PermissionState::Verifying | PermissionState::Granted { .. } => false,
         }
     }
 
@@ -323,10 +340,10 @@ impl Access {
     }
 }
 
-impl From<Trial> for Input {
-    fn from(trial: Trial) -> Self {
+impl From<AccessCheck> for AccessSignal {
+    fn from(trial: AccessCheck) -> Self {
         let sent = trial.sent;
-        let refused = |answer: &Answer| matches!(answer, Answer::Refused(_));
+        let refused = |answer: &AccessDecision| matches!(answer, AccessDecision::Refused(_));
         if let Some((_, fault)) = trial.refusal() {
             let both = [(Verb::List, &trial.list), (Verb::Watch, &trial.watch)];
             let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
@@ -340,11 +357,11 @@ impl From<Trial> for Input {
 }
 
 /// A real request shows it.
-const fn granted(verified_at: Timestamp) -> Standing {
-    Standing::Granted { verified_at, is_by_review: false }
+const fn granted(verified_at: Timestamp) -> PermissionState {
+    PermissionState::Granted { verified_at, is_by_review: false }
 }
 
 /// Whether no request was made, for want of a token.
-pub(super) const fn lacks_token(reason: Reason) -> bool {
-    matches!(reason, Reason::TokenRequestDenied | Reason::ServiceAccountNotFound)
+pub(super) const fn lacks_token(reason: FaultReason) -> bool {
+    matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
 }

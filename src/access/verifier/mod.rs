@@ -4,18 +4,18 @@
 mod tests;
 
 use super::{
-    book::{Book, Check, Found, Job, Wanted, is_permanent},
+    book::{Check, CheckJob, CheckResult, CheckSchedule, CheckSettings, is_permanent},
     reports::AccessReports,
-    rule::{Input, Order},
+    rule::{AccessSignal, GateChange},
     rules::attributes,
-    standing::{CellAccess, Standing},
+    standing::{InformerAccess, PermissionState},
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{CellKey, Fault, Identity, MetricOutcome, Reason, Verb};
-use kubewarm_cache::informer::{Changes, Reports, Trial};
-use kubewarm_client::{Buckets, Clients, KeyedPermit, is_allowed, rules_of};
+use kubewarm_api::model::{FaultReason, Identity, InformerKey, MetricOutcome, RequestFault, Verb};
+use kubewarm_cache::informer::{AccessCheck, ChangeNotifier, InformerReports};
+use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, rules_of};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -42,43 +42,43 @@ const LOOK: Duration = Duration::from_secs(1);
 /// that work. It limits this task to about 5% of a core.
 const REST: u32 = 20;
 
-/// Dependencies of the [`Verifier`].
-pub struct Surroundings {
+/// Dependencies of the [`AccessChecker`].
+pub struct CheckerDependencies {
     /// Rate limits per namespace, shared with all other requests for that namespace.
-    pub buckets: Buckets,
+    pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
-    pub clients: Arc<dyn Clients>,
+    pub clients: Arc<dyn ClientProvider>,
     /// Returns the informers to check. `None`: not known yet, or unchanged since the last call.
-    pub wanted: Box<dyn FnMut() -> Option<BTreeMap<CellKey, Wanted>> + Send>,
+    pub wanted: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
     /// The operator's own informers. They are not checked, and their permissions never count as
     /// excess.
-    pub own: Arc<[CellKey]>,
+    pub own: Arc<[InformerKey]>,
     /// Access reports of the informers, through which the verifier also blocks and unblocks them.
-    pub reports: Reports,
+    pub reports: InformerReports,
     /// Wakes the verifier when a report changes.
-    pub changes: Changes,
+    pub changes: ChangeNotifier,
     /// Maximum age of the last confirmed access. [`super::PATIENCE`], except in tests.
     pub patience: Duration,
     pub count: Box<dyn Fn(Check, MetricOutcome) + Send>,
 }
 
 /// The task that sends the checks and evaluates their results.
-pub struct Verifier {
-    around: Surroundings,
+pub struct AccessChecker {
+    around: CheckerDependencies,
     reports: AccessReports,
     /// One client for each checked identity, so that its token is kept between two checks. A
     /// planned or stopped profile has no informer that would keep the client.
     clients: BTreeMap<Identity, Arc<Client>>,
-    jobs: JoinSet<(Job, Instant, Result<Found, Fault>, KeyedPermit)>,
+    jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
     /// Duration of the last update of the schedule.
     cost: Duration,
 }
 
-impl Verifier {
-    /// Sends no request before [`Verifier::run`].
+impl AccessChecker {
+    /// Sends no request before [`AccessChecker::run`].
     #[must_use]
-    pub fn new(around: Surroundings) -> Self {
-        let book = Book::new(around.buckets.clone(), fastrand::f64);
+    pub fn new(around: CheckerDependencies) -> Self {
+        let book = CheckSchedule::new(around.buckets.clone(), fastrand::f64);
         let reports = AccessReports::new(book);
         let (clients, jobs) = (BTreeMap::new(), JoinSet::new());
         Self { around, reports, clients, jobs, cost: Duration::ZERO }
@@ -143,7 +143,7 @@ impl Verifier {
             book.want(wanted, &self.around.own, began);
         }
         let reports = &self.around.reports;
-        let own = |key: &CellKey| reports.own_access(key);
+        let own = |key: &InformerKey| reports.own_access(key);
         let orders = book.look(own, self.around.patience, began, Timestamp::now());
         drop(book);
         for (key, order) in orders {
@@ -162,7 +162,7 @@ impl Verifier {
             self.jobs.spawn(async move {
                 let found = AssertUnwindSafe(check).catch_unwind().await;
                 let found = found.unwrap_or_else(|_panic| {
-                    Err(Fault::new(Reason::Internal, "a check panicked; see the log"))
+                    Err(RequestFault::new(FaultReason::Internal, "a check panicked; see the log"))
                 });
                 (job, sent, found, permit)
             });
@@ -172,38 +172,42 @@ impl Verifier {
     /// Returns the request of a check, sent with the identity that the check is about.
     fn check(
         &self,
-        job: Job,
+        job: CheckJob,
         sent: Instant,
-        book: &Book,
-    ) -> BoxFuture<'static, Result<Found, Fault>> {
-        let (Job::Trial(CellKey { identity, .. })
-        | Job::AccessReview(CellKey { identity, .. })
-        | Job::RulesReview((identity, _))) = &job;
+        book: &CheckSchedule,
+    ) -> BoxFuture<'static, Result<CheckResult, RequestFault>> {
+        let (CheckJob::Trial(InformerKey { identity, .. })
+        | CheckJob::AccessReview(InformerKey { identity, .. })
+        | CheckJob::RulesReview((identity, _))) = &job;
         let client = self.clients.get(identity).cloned();
         let client = client.unwrap_or_else(|| self.around.clients.client_for(identity));
         match job {
-            Job::Trial(key) => {
+            CheckJob::Trial(key) => {
                 let check = book.namespace_check(&key);
-                async move { Ok(Found::Access(Trial::of(&client, &key, check).await.into())) }
-                    .boxed()
+                async move {
+                    Ok(CheckResult::Access(AccessCheck::of(&client, &key, check).await.into()))
+                }
+                .boxed()
             }
-            Job::RulesReview((_, here)) => async move {
+            CheckJob::RulesReview((_, here)) => async move {
                 let here = here.as_deref().unwrap_or(NOWHERE);
-                rules_of(&client, here).await.map(Found::Rules)
+                rules_of(&client, here).await.map(CheckResult::Rules)
             }
             .boxed(),
-            Job::AccessReview(key) => {
+            CheckJob::AccessReview(key) => {
                 let verbs = book.in_question(&key);
                 async move {
                     let verb = verbs.first().copied().unwrap_or(Verb::Watch);
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
-                        Ok(true) => Input::Reviewed { sent, refused: Vec::new() },
-                        Ok(false) => Input::Reviewed { sent, refused: verbs },
+                        Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
+                        Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
                         // The server does not support this review. That is no sign of lost access.
-                        Err(fault) if is_permanent(fault.reason()) => Input::Answered { sent },
-                        Err(fault) => Input::Undecided { sent, fault },
+                        Err(fault) if is_permanent(fault.reason()) => {
+                            AccessSignal::Answered { sent }
+                        }
+                        Err(fault) => AccessSignal::Undecided { sent, fault },
                     };
-                    Ok(Found::Access(input))
+                    Ok(CheckResult::Access(input))
                 }
                 .boxed()
             }
@@ -211,11 +215,11 @@ impl Verifier {
     }
 
     /// Records a result. Only the result of an access check blocks or unblocks an informer.
-    fn take(&mut self, job: &Job, sent: Instant, found: Result<Found, Fault>) {
+    fn take(&mut self, job: &CheckJob, sent: Instant, found: Result<CheckResult, RequestFault>) {
         (self.around.count)(Check::from(job), outcome(&found));
         let key = match job {
-            Job::Trial(key) | Job::AccessReview(key) => Some(key),
-            Job::RulesReview(_) => None,
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => Some(key),
+            CheckJob::RulesReview(_) => None,
         };
         let access = || self.reports.get(key?);
         let before = access();
@@ -223,7 +227,7 @@ impl Verifier {
         if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
-        let is_trial = matches!(job, Job::Trial(_));
+        let is_trial = matches!(job, CheckJob::Trial(_));
         let key = key.filter(|_| is_trial);
         let order = key.and_then(|key| Some((key, self.reports.book.read().order(key)?)));
         if let Some((key, order)) = order {
@@ -234,7 +238,7 @@ impl Verifier {
     /// Blocks or unblocks an informer.
     ///
     /// An informer whose own request was refused by a lagging API server then retries at once.
-    fn tell(&self, key: &CellKey, order: Order) {
+    fn tell(&self, key: &InformerKey, order: GateChange) {
         let reports = &self.around.reports;
         match (order, reports.own_access(key)) {
             (Err((verb, fault)), _) => reports.lost(key, verb, &fault),
@@ -246,22 +250,24 @@ impl Verifier {
     }
 }
 
-fn outcome(found: &Result<Found, Fault>) -> MetricOutcome {
+fn outcome(found: &Result<CheckResult, RequestFault>) -> MetricOutcome {
     match found {
-        Ok(Found::Rules(_) | Found::Access(Input::Allowed { .. })) => MetricOutcome::Success,
-        Ok(Found::Access(Input::Reviewed { refused, .. })) if refused.is_empty() => {
+        Ok(CheckResult::Rules(_) | CheckResult::Access(AccessSignal::Allowed { .. })) => {
             MetricOutcome::Success
         }
-        Ok(Found::Access(Input::Reviewed { .. } | Input::Refused { .. })) => {
+        Ok(CheckResult::Access(AccessSignal::Reviewed { refused, .. })) if refused.is_empty() => {
+            MetricOutcome::Success
+        }
+        Ok(CheckResult::Access(AccessSignal::Reviewed { .. } | AccessSignal::Refused { .. })) => {
             MetricOutcome::Rejected
         }
-        Ok(Found::Access(_)) | Err(_) => MetricOutcome::Error,
+        Ok(CheckResult::Access(_)) | Err(_) => MetricOutcome::Error,
     }
 }
 
 /// Logs a change of the permission state once.
-fn log(key: &CellKey, before: &CellAccess, after: &CellAccess) {
-    use Standing::{Granted, Refused};
+fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
+    use PermissionState::{Granted, Refused};
     match (&before.standing, &after.standing) {
         (Granted { .. }, Granted { .. }) | (Refused(_), Refused(_)) => {}
         (_, Granted { .. }) => tracing::info!(cell = %key, "access verified"),
@@ -278,14 +284,16 @@ fn log(key: &CellKey, before: &CellAccess, after: &CellAccess) {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for CheckerDependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("reports", &self.reports).finish_non_exhaustive()
+        f.debug_struct("CheckerDependencies")
+            .field("reports", &self.reports)
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for AccessChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier").field("under_way", &self.jobs.len()).finish_non_exhaustive()
+        f.debug_struct("AccessChecker").field("under_way", &self.jobs.len()).finish_non_exhaustive()
     }
 }

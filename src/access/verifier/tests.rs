@@ -1,24 +1,24 @@
 use super::*;
 use crate::access::PATIENCE;
 use kubewarm_api::model::{
-    CellSpec, Extent, GroupResource, ManagedFields, NamespaceCheck, ProfileRef, Projection,
-    Resource,
+    GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy, NamespaceCheck, ProfileRef,
+    Projection, Resource,
 };
 use kubewarm_cache::{
-    informer::{Bounds, InformerMetrics, Phase, Registry, Timing},
-    store::Catalog,
+    informer::{InformerMetrics, InformerPhase, InformerRegistry, InformerTiming, RegistryLimits},
+    store::StoreCatalog,
 };
-use kubewarm_client::Accounts;
+use kubewarm_client::AccountClients;
 use parking_lot::Mutex;
 use std::{convert::Infallible, future::pending, sync::Weak};
 
-fn cell() -> CellSpec {
-    let key = CellKey::all(
+fn cell() -> InformerSpec {
+    let key = InformerKey::all(
         Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-        Extent::Namespace("shop".into()),
-        Projection::Metadata(ManagedFields::Drop),
+        InformerScope::Namespace("shop".into()),
+        Projection::Metadata(ManagedFieldsPolicy::Drop),
     );
-    CellSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
+    InformerSpec::new(key, ProfileRef { namespace: "shop".into(), name: "p".into() })
 }
 
 /// The informer's own requests do not detect this refusal quickly if `list` is permitted and
@@ -30,16 +30,23 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     });
     let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
     let silent = Client::new(silent, "default");
-    let clients: Arc<dyn Clients> = Arc::new(Accounts::of(&nowhere, silent, Buckets::default()));
-    let bounds = Bounds { lists: 1, namespace_share: 100, buckets: Buckets::default() };
-    let (catalog, metrics) = (Catalog::new(), Arc::new(InformerMetrics::new().unwrap()));
-    let mut registry =
-        Registry::new(Arc::clone(&clients), catalog, metrics, bounds, Timing::default());
+    let clients: Arc<dyn ClientProvider> =
+        Arc::new(AccountClients::of(&nowhere, silent, NamespaceBuckets::default()));
+    let bounds =
+        RegistryLimits { lists: 1, namespace_share: 100, buckets: NamespaceBuckets::default() };
+    let (catalog, metrics) = (StoreCatalog::new(), Arc::new(InformerMetrics::new().unwrap()));
+    let mut registry = InformerRegistry::new(
+        Arc::clone(&clients),
+        catalog,
+        metrics,
+        bounds,
+        InformerTiming::default(),
+    );
     let (spec, reports) = (cell(), registry.reports());
-    let wanted = Wanted { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
+    let wanted = CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() };
     let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
-    let mut verifier = Verifier::new(Surroundings {
-        buckets: Buckets::default(),
+    let mut verifier = AccessChecker::new(CheckerDependencies {
+        buckets: NamespaceBuckets::default(),
         clients,
         wanted: Box::new(move || Some(wanted.clone())),
         own: Arc::default(),
@@ -50,16 +57,16 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     });
     verifier.look();
     let (sent, verbs) = (Instant::now(), vec![Verb::Watch]);
-    let fault = Fault::new(Reason::Forbidden, "no watch");
-    let refused = Ok(Found::Access(Input::Refused { sent, verbs, fault }));
-    verifier.take(&Job::Trial(spec.key.clone()), sent, refused);
+    let fault = RequestFault::new(FaultReason::Forbidden, "no watch");
+    let refused = Ok(CheckResult::Access(AccessSignal::Refused { sent, verbs, fault }));
+    verifier.take(&CheckJob::Trial(spec.key.clone()), sent, refused);
 
     let phase = || reports.get(&spec.key).unwrap().phase;
     for _ in 0..2 {
         registry.start(&spec);
-        assert_eq!(phase(), Phase::Queued);
+        assert_eq!(phase(), InformerPhase::Queued);
         verifier.look();
-        assert_eq!(phase(), Phase::Fenced);
+        assert_eq!(phase(), InformerPhase::Fenced);
         let changes = registry.changes().subscribe();
         verifier.look();
         assert!(!changes.has_changed().unwrap(), "no change is reported twice");
@@ -71,7 +78,7 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
 #[derive(Default)]
 struct Made(Mutex<Vec<(Identity, Weak<Client>)>>);
 
-impl Clients for Made {
+impl ClientProvider for Made {
     fn client_for(&self, identity: &Identity) -> Arc<Client> {
         let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
             pending::<Result<http::Response<kube::client::Body>, Infallible>>()
@@ -90,20 +97,20 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let made = Arc::new(Made::default());
     let wanted = Arc::new(Mutex::new(None));
     let next = Arc::clone(&wanted);
-    let mut verifier = Verifier::new(Surroundings {
-        buckets: Buckets::default(),
-        clients: Arc::clone(&made) as Arc<dyn Clients>,
+    let mut verifier = AccessChecker::new(CheckerDependencies {
+        buckets: NamespaceBuckets::default(),
+        clients: Arc::clone(&made) as Arc<dyn ClientProvider>,
         wanted: Box::new(move || next.lock().take()),
         own: Arc::default(),
-        reports: Reports::default(),
-        changes: Changes::default(),
+        reports: InformerReports::default(),
+        changes: ChangeNotifier::default(),
         patience: PATIENCE,
         count: Box::new(|_, _| {}),
     });
     let mut after = |identities: &[&Identity]| {
         let cells = identities.iter().map(|&identity| {
-            let key = CellKey { identity: identity.clone(), ..cell().key };
-            (key, Wanted { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
+            let key = InformerKey { identity: identity.clone(), ..cell().key };
+            (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer: "shop".into() })
         });
         *wanted.lock() = Some(cells.collect());
         verifier.look();

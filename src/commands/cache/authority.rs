@@ -1,9 +1,9 @@
 //! Reads the CA of the read API from a Secret, a `ConfigMap` or a file.
 
-use super::{super::Error, CacheArgs};
+use super::{super::CommandError, CacheArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kubewarm_client::{ConnectError, Connection};
+use kubewarm_client::{ApiServerConnection, ConnectError};
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 
 /// Maximum bytes read from a file. A large bundle of CAs has about 250 KiB.
@@ -18,13 +18,13 @@ const END: &str = "-----END CERTIFICATE-----";
 /// about their origin.
 pub(super) async fn authority(
     args: &CacheArgs,
-    connect: impl FnOnce() -> Result<Connection, ConnectError>,
-) -> Result<(String, Option<String>), Error> {
+    connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
+) -> Result<(String, Option<String>), CommandError> {
     if let Some(path) = &args.cache_certificate_authority {
         let text = read(path)?;
         let file = path.display();
         let empty = || format!("--cache-certificate-authority: {file} holds no certificate in PEM");
-        let found = certificates(&text).ok_or_else(|| Error::new(empty()))?;
+        let found = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
         return Ok((found, None));
     }
     let config_map = format!("{}-ca", args.cache_service);
@@ -32,16 +32,16 @@ pub(super) async fn authority(
 }
 
 async fn of_secret(
-    connection: &Connection,
+    connection: &ApiServerConnection,
     namespace: &str,
     (name, config_map): (&str, &str),
-) -> Result<(String, Option<String>), Error> {
+) -> Result<(String, Option<String>), CommandError> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
     let secret = match secrets.get(name).await {
         Ok(secret) => secret,
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            return Err(Error::new(format!(
+            return Err(CommandError::new(format!(
                 "there is no Secret {title}: name the one of the read API with \
                  --cache-secret and --operator-namespace, or pass --cache-certificate-authority"
             )));
@@ -52,13 +52,13 @@ async fn of_secret(
             if let Some(certificates) = found {
                 return Ok((certificates, Some(remark(&config_map, &title))));
             }
-            return Err(Error::new(format!(
+            return Err(CommandError::new(format!(
                 "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
                  no ConfigMap {config_map} that you may get; pass its CA with --cache-certificate-authority",
                 status.message
             )));
         }
-        Err(error) => return Err(Error::of_request(format!("Secret {title}"), error)),
+        Err(error) => return Err(CommandError::of_request(format!("Secret {title}"), error)),
     };
     let data = secret.data.unwrap_or_default();
     let found = KEYS.into_iter().find_map(|key| {
@@ -70,12 +70,16 @@ async fn of_secret(
             "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --cache-secret"
         )
     };
-    found.map(|certificates| (certificates, None)).ok_or_else(|| Error::new(empty()))
+    found.map(|certificates| (certificates, None)).ok_or_else(|| CommandError::new(empty()))
 }
 
 /// The CA in the chart's `ConfigMap`, which contains no private key. `None` for any error, because the caller then
 /// reports the Secret.
-async fn of_config_map(connection: &Connection, namespace: &str, name: &str) -> Option<String> {
+async fn of_config_map(
+    connection: &ApiServerConnection,
+    namespace: &str,
+    name: &str,
+) -> Option<String> {
     let config_maps = Api::<ConfigMap>::namespaced(connection.client(), namespace);
     let data = config_maps.get(name).await.ok()?.data?;
     certificates(data.get(KEYS.first().copied()?)?)
@@ -89,10 +93,10 @@ fn remark(config_map: &str, secret: &str) -> String {
     )
 }
 
-fn read(path: &Path) -> Result<String, Error> {
+fn read(path: &Path) -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
-    read.map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
+    read.map_err(|error| CommandError::caused(format!("cannot read {}", path.display()), error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -2,7 +2,7 @@
 
 mod authority;
 
-use super::{Error, cluster::ConnectionArgs, specs::HomeArgs, value};
+use super::{CommandError, cluster::ConnectionArgs, specs::OperatorNamespaceArgs, value};
 use clap::Args;
 use http::Uri;
 use k8s_openapi::ByteString;
@@ -10,7 +10,7 @@ use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
 use kubewarm_api::model::{ProfileRef, is_dns_label};
-use kubewarm_client::{Present, present};
+use kubewarm_client::{CurrentContext, present};
 use std::path::{Path, PathBuf, absolute};
 
 /// Address of the read API and the CA that verifies it. No flag disables verification.
@@ -54,7 +54,7 @@ pub struct CacheArgs {
     pub cache_tls_server_name: Option<String>,
 
     #[command(flatten)]
-    pub home: HomeArgs,
+    pub home: OperatorNamespaceArgs,
 }
 
 fn server(text: &str) -> Result<Uri, String> {
@@ -83,17 +83,18 @@ const NAME: &str = "kubewarm";
 ///
 /// # Errors
 ///
-/// [`Error`] for `--as`, or if there is no configuration or no CA.
+/// [`CommandError`] for `--as`, or if there is no configuration or no CA.
 pub(super) async fn kubeconfig(
     args: &CacheArgs,
     connection: &ConnectionArgs,
     token_file: Option<&Path>,
-) -> Result<(Kubeconfig, Option<String>), Error> {
+) -> Result<(Kubeconfig, Option<String>), CommandError> {
     connection.refuse_impersonation()?;
     let mut found = present(&connection.options())?;
     if let Some(path) = token_file {
-        let path = absolute(path)
-            .map_err(|error| Error::caused(format!("cannot read {}", path.display()), error))?;
+        let path = absolute(path).map_err(|error| {
+            CommandError::caused(format!("cannot read {}", path.display()), error)
+        })?;
         let token_file = Some(path.display().to_string());
         found.user = AuthInfo { token_file, ..AuthInfo::default() };
     }
@@ -135,7 +136,7 @@ fn is_this_host(url: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-fn document(cluster: Cluster, Present { user, namespace }: Present) -> Kubeconfig {
+fn document(cluster: Cluster, CurrentContext { user, namespace }: CurrentContext) -> Kubeconfig {
     let name = || NAME.to_owned();
     let context = Context { cluster: name(), user: Some(name()), namespace, ..Context::default() };
     Kubeconfig {

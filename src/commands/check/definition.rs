@@ -13,14 +13,14 @@ const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
 /// The row, and whether the API server serves profiles. Without profiles further checks are skipped.
-pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::Unwritable> {
+pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::ManifestError> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {
         let text = format!("the API server does not serve cacheprofiles.{GROUP}/{VERSION}");
         (ReportRow::bad(text).next(apply.clone()), false)
     };
     let ours: Value = serde_saphyr::from_str(&manifests::crd_yaml()?)
-        .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
+        .map_err(|error| manifests::ManifestError::Shipped(error.into()))?;
     let fault = match get(client, CRD).await {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
         Ok(answer) => match answer.json::<Value>() {
@@ -81,7 +81,7 @@ fn difference(ours: &Value, theirs: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::report::Mark, *};
+    use super::{super::super::report::RowMark, *};
     use serde_json::json;
 
     #[test]
@@ -97,15 +97,15 @@ mod tests {
         };
         let ours = definition("object", "True");
         let found = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
-        assert_eq!(found(&ours).mark, Mark::Good);
+        assert_eq!(found(&ours).mark, RowMark::Good);
         let other = found(&definition("string", "True"));
-        assert_eq!(other.mark, Mark::Bad);
+        assert_eq!(other.mark, RowMark::Bad);
         assert!(
             other.text().ends_with("it differs at schema properties spec type"),
             "{}",
             other.text()
         );
-        assert_eq!(found(&definition("object", "False")).mark, Mark::Bad);
-        assert_eq!(found(&json!({"status": ours["status"]})).mark, Mark::Bad);
+        assert_eq!(found(&definition("object", "False")).mark, RowMark::Bad);
+        assert_eq!(found(&json!({"status": ours["status"]})).mark, RowMark::Bad);
     }
 }

@@ -6,15 +6,15 @@ use kube::{
     Client, Resource as _,
     api::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use kubewarm_api::{manifests, model::Fault};
-use kubewarm_client::{Answer, dry_run, is_allowed};
+use kubewarm_api::{manifests, model::RequestFault};
+use kubewarm_client::{ApiResponse, dry_run, is_allowed};
 use serde_json::Value;
 
 /// A row for each object of the installation, by a dry run, and a row for the Deployment, by an access review.
 pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
-) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let namespace = args.home.operator_namespace.as_str();
     let mut findings = Vec::new();
     for object in objects(namespace, &args.watch_namespaces)? {
@@ -41,7 +41,7 @@ pub(super) async fn permitted(
 }
 
 /// All objects of an installation except the Deployment, which depends on the chart's values.
-fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::Unwritable> {
+fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::ManifestError> {
     let texts = [
         manifests::crd_yaml()?,
         manifests::operator(namespace, watched, &[])?,
@@ -50,7 +50,7 @@ fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests:
     let mut objects = Vec::new();
     for text in &texts {
         let all: Vec<Value> = serde_saphyr::from_multiple(text)
-            .map_err(|error| manifests::Unwritable::Shipped(error.into()))?;
+            .map_err(|error| manifests::ManifestError::Shipped(error.into()))?;
         objects.extend(all.into_iter().filter(Value::is_object));
     }
     Ok(objects)
@@ -79,7 +79,11 @@ fn title(object: &Value) -> String {
 }
 
 /// The row for the response to a dry run.
-fn of_object(object: &Value, answer: Result<Answer, Fault>, program: &str) -> ReportRow {
+fn of_object(
+    object: &Value,
+    answer: Result<ApiResponse, RequestFault>,
+    program: &str,
+) -> ReportRow {
     let name = title(object);
     let found = answer.and_then(|answer| {
         let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -136,12 +140,12 @@ fn remedy(kind: &str, program: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::report::Mark, *};
+    use super::{super::super::report::RowMark, *};
     use serde_json::json;
 
-    fn answer(code: u16, body: &Value) -> Answer {
+    fn answer(code: u16, body: &Value) -> ApiResponse {
         let status = http::StatusCode::from_u16(code).unwrap();
-        Answer { status, body: body.to_string().into(), ..Answer::default() }
+        ApiResponse { status, body: body.to_string().into(), ..ApiResponse::default() }
     }
 
     #[test]
@@ -180,9 +184,9 @@ mod tests {
             |details: Value| json!({"kind": "Status", "message": "no", "details": details});
         let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), "kubectl warm");
         assert_eq!(found(201, &json!({})).text(), "you may create ClusterRole kubewarm");
-        assert_eq!(found(409, &status(json!({}))).mark, Mark::Good);
-        assert_eq!(found(404, &status(json!({"kind": "namespaces"}))).mark, Mark::Good);
-        assert_eq!(found(500, &status(json!({}))).mark, Mark::Unseen);
+        assert_eq!(found(409, &status(json!({}))).mark, RowMark::Good);
+        assert_eq!(found(404, &status(json!({"kind": "namespaces"}))).mark, RowMark::Good);
+        assert_eq!(found(500, &status(json!({}))).mark, RowMark::Unseen);
         let refused = found(403, &status(json!({})));
         assert_eq!(refused.text(), "you may not create ClusterRole kubewarm: no");
         assert_eq!(
@@ -197,6 +201,9 @@ mod tests {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "kubewarm-accounts"},
         });
-        assert_eq!(of_object(&policy, Ok(answer(404, &json!("x"))), "kubewarm").mark, Mark::Note);
+        assert_eq!(
+            of_object(&policy, Ok(answer(404, &json!("x"))), "kubewarm").mark,
+            RowMark::Note
+        );
     }
 }

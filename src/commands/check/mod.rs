@@ -8,20 +8,22 @@ mod profiles;
 mod server;
 
 use super::{
-    Error,
+    CommandError,
     advice::program,
     cluster::ConnectionArgs,
     output::OutputArgs,
     print::show,
-    profiles::Profiles,
-    report::{Fact, Mark, Report, ReportRow, Section, Tone, Verdict},
+    profiles::ProfileSelection,
+    report::{
+        CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
+    },
     specs::OperatorArgs,
     verdict::object_name,
 };
 use clap::Args;
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::Connection;
+use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_client::ApiServerConnection;
 
 const CODES: &str = "\
 Marks:
@@ -65,28 +67,31 @@ pub struct CheckArgs {
 ///
 /// # Errors
 ///
-/// [`Error`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A missing
+/// [`CommandError`] if there is no configuration, a read of the profiles fails, or the named profile does not exist. A missing
 /// permission is a row, not an error.
 ///
 /// # Cost
 ///
 /// About 30 requests, and the lists of profiles.
-pub async fn check(args: &CheckArgs, clock: fn() -> Timestamp) -> Result<Verdict, Error> {
+pub async fn check(
+    args: &CheckArgs,
+    clock: fn() -> Timestamp,
+) -> Result<CommandExitCode, CommandError> {
     let connection = args.connection.connect()?;
     let mut names = Vec::new();
     let mut sections = sections(&connection, args, clock(), &mut names).await?;
     sections.push(summary(&sections));
     let names = (!args.pre).then_some(names);
-    show(&Report { names, ..Report::judged(sections) }, args.output.format)
+    show(&CommandReport { names, ..CommandReport::judged(sections) }, args.output.format)
 }
 
 /// The sections of all checks. It adds the names of the profiles to `names`.
 async fn sections(
-    connection: &Connection,
+    connection: &ApiServerConnection,
     args: &CheckArgs,
     now: Timestamp,
     names: &mut Vec<String>,
-) -> Result<Vec<Section>, Error> {
+) -> Result<Vec<ReportSection>, CommandError> {
     let client = &connection.client();
     let server = connection.server().to_string();
     let (mut reached, is_there) = server::reached(client, server.trim_end_matches('/')).await;
@@ -94,13 +99,13 @@ async fn sections(
     if is_there && args.pre {
         reached.push(server::streams(client).await);
     }
-    sections.push(Section::new("API server", reached));
+    sections.push(ReportSection::new("API server", reached));
     if !is_there {
         return Ok(sections);
     }
     if args.pre {
         let rows = install::permitted(client, &args.operator).await?;
-        sections.push(Section::new("installing", rows));
+        sections.push(ReportSection::new("installing", rows));
         return Ok(sections);
     }
     let (definition, is_served) = definition::served(client).await?;
@@ -108,9 +113,9 @@ async fn sections(
     if is_served {
         installed.extend(operator::works(client, &args.operator, now).await?);
     }
-    sections.push(Section::new("kubewarm", installed));
+    sections.push(ReportSection::new("kubewarm", installed));
     if is_served {
-        sections.push(Section::new("profiles", all(connection, args, names).await?));
+        sections.push(ReportSection::new("profiles", all(connection, args, names).await?));
     }
     Ok(sections)
 }
@@ -118,25 +123,26 @@ async fn sections(
 /// A row for each selected profile. If the user cannot list all namespaces, it reads the context's namespace. It adds
 /// the names of the profiles to `names`.
 async fn all(
-    connection: &Connection,
+    connection: &ApiServerConnection,
     args: &CheckArgs,
     names: &mut Vec<String>,
-) -> Result<Vec<ReportRow>, Error> {
-    let own = Profiles::of(connection, args.namespace.as_deref(), args.name.as_deref());
+) -> Result<Vec<ReportRow>, CommandError> {
+    let own = ProfileSelection::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
     let unseen = |what: &str, message: &str| {
-        ReportRow::unseen(what, &Fault::new(Reason::Forbidden, message))
+        ReportRow::unseen(what, &RequestFault::new(FaultReason::Forbidden, message))
     };
     let mut rows = Vec::new();
-    let mut source = if is_everywhere { Profiles::everywhere(connection) } else { own.clone() };
+    let mut source =
+        if is_everywhere { ProfileSelection::everywhere(connection) } else { own.clone() };
     let mut found = source.fetch().await;
-    if let (true, Err(Error::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
+    if let (true, Err(CommandError::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
         rows.push(unseen("profiles of other namespaces", message));
         source = own;
         found = source.fetch().await;
     }
     let found = match found {
-        Err(Error::Refused { message, code: 403, .. }) => {
+        Err(CommandError::Refused { message, code: 403, .. }) => {
             rows.push(unseen(&format!("profiles in {}", source.title()), &message));
             return Ok(rows);
         }
@@ -154,18 +160,18 @@ async fn all(
 }
 
 /// The number of failed and of skipped checks.
-fn summary(sections: &[Section]) -> Section {
+fn summary(sections: &[ReportSection]) -> ReportSection {
     let count = |mark| sections.iter().map(|section| section.count(mark)).sum::<usize>();
     let all: usize = sections.iter().map(|section| section.rows.len()).sum();
-    let unseen = match count(Mark::Unseen) {
+    let unseen = match count(RowMark::Unseen) {
         0 => String::new(),
         some => format!("; {some} not checked"),
     };
-    let fact = match count(Mark::Bad) {
-        0 => Fact::new(Tone::Good, format!("nothing is wrong{unseen}")),
-        bad => Fact::new(Tone::Bad, format!("{bad} of {all} checks failed{unseen}")),
+    let fact = match count(RowMark::Bad) {
+        0 => ReportFact::new(TextTone::Good, format!("nothing is wrong{unseen}")),
+        bad => ReportFact::new(TextTone::Bad, format!("{bad} of {all} checks failed{unseen}")),
     };
-    Section { head: ReportRow::of(vec![fact]), rows: Vec::new() }
+    ReportSection { head: ReportRow::of(vec![fact]), rows: Vec::new() }
 }
 
 #[cfg(test)]
@@ -174,11 +180,11 @@ mod tests {
 
     #[test]
     fn the_summary_counts_failed_and_skipped_checks() {
-        let fault = Fault::new(Reason::Forbidden, "no");
+        let fault = RequestFault::new(FaultReason::Forbidden, "no");
         let mut rows =
             vec![ReportRow::bad("no"), ReportRow::unseen("the lease", &fault), ReportRow::note("")];
         let summary_text = |rows: &[ReportRow]| {
-            let sections = [Section::new("profiles", rows.to_vec())];
+            let sections = [ReportSection::new("profiles", rows.to_vec())];
             summary(&sections).head.text()
         };
         assert_eq!(summary_text(&rows), "1 of 3 checks failed; 1 not checked");

@@ -2,7 +2,7 @@
 
 use super::super::{
     advice::{address, grant},
-    report::{ReportRow, Verdict},
+    report::{CommandExitCode, ReportRow},
     verdict::{NO_STATUS, condition, name, sentence, unhealthy, verdict},
 };
 use kubewarm_api::{model::is_dns_label, v1alpha1::CacheProfile};
@@ -27,11 +27,11 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
     let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
     let message = ready.map(sentence).unwrap_or_default();
     match (verdict(profile), reason) {
-        (Verdict::Good, _) => {
+        (CommandExitCode::Good, _) => {
             let warm = status.warm_targets.as_deref().unwrap_or_default();
             ReportRow::good(format!("{title} is ready, {warm} targets are warm"))
         }
-        (Verdict::Failed, _) => {
+        (CommandExitCode::Failed, _) => {
             let stalled = condition(&status.conditions, "Stalled").map(sentence);
             ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(message)))
                 .next(format!("kubectl edit cprof {of_it}"))
@@ -61,11 +61,11 @@ fn of_profile(profile: &CacheProfile, program: &str) -> ReportRow {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::{report::Mark, sample},
+        super::super::{report::RowMark, sample},
         *,
     };
 
-    fn found(profile: &CacheProfile) -> (Mark, Vec<String>) {
+    fn found(profile: &CacheProfile) -> (RowMark, Vec<String>) {
         let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm");
         (mark, next)
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_next_step() {
-        assert_eq!(found(&sample::ready()), (Mark::Good, vec![]));
+        assert_eq!(found(&sample::ready()), (RowMark::Good, vec![]));
         let rbac = "kubewarm rbac orders -n shop";
         let reviewed = format!("{rbac} --diff --generation=2 &&");
         let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
@@ -91,18 +91,18 @@ mod tests {
             ("TargetsNotWarm", vec!["kubewarm status orders -n shop --target deployments"]),
         ] {
             let (mark, next) = found(&because(reason));
-            assert_eq!((mark, next.iter().map(String::as_str).collect()), (Mark::Bad, expected));
+            assert_eq!((mark, next.iter().map(String::as_str).collect()), (RowMark::Bad, expected));
         }
         assert_eq!(found(&sample::stalled()).1, ["kubectl edit cprof broken -n shop"]);
-        assert_eq!(found(&sample::untouched()).0, Mark::Bad);
+        assert_eq!(found(&sample::untouched()).0, RowMark::Bad);
     }
 
     #[test]
     fn a_paused_or_planned_profile_is_only_a_remark() {
         for reason in ["Paused", "Plan"] {
-            assert_eq!(found(&because(reason)), (Mark::Note, vec![]), "{reason}");
+            assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
-        assert_eq!(of_profiles(&[], "kubewarm")[0].mark, Mark::Note);
+        assert_eq!(of_profiles(&[], "kubewarm")[0].mark, RowMark::Note);
     }
 
     #[test]

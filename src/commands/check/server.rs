@@ -3,8 +3,8 @@
 use super::super::report::ReportRow;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{Answer, get, whoami};
+use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_client::{ApiResponse, get, whoami};
 
 /// Oldest supported minor version of Kubernetes. `NEWEST` is the newest tested one.
 const OLDEST: u32 = 32;
@@ -44,13 +44,13 @@ pub(super) async fn streams(client: &Client) -> ReportRow {
 }
 
 /// An error for a status other than 2xx.
-fn answered(answer: Answer) -> Result<Answer, Fault> {
+fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
     if answer.status.is_success() { Ok(answer) } else { Err(answer.fault()) }
 }
 
-fn unreached(server: &str, fault: &Fault) -> ReportRow {
+fn unreached(server: &str, fault: &RequestFault) -> ReportRow {
     let found = ReportRow::bad(format!("{server} does not answer as an API server does: {fault}"));
-    if fault.reason() == Reason::Unauthorized {
+    if fault.reason() == FaultReason::Unauthorized {
         return found.next("kubectl auth whoami");
     }
     found.next("kubectl cluster-info")
@@ -74,7 +74,7 @@ fn of_version(server: &str, version: &Info) -> ReportRow {
     }
 }
 
-fn of_stream(answer: &Answer) -> Result<ReportRow, Fault> {
+fn of_stream(answer: &ApiResponse) -> Result<ReportRow, RequestFault> {
     match answer.status.as_u16() {
         200 => Ok(ReportRow::good("streams lists (sendInitialEvents)")),
         400 | 422 => Ok(ReportRow::note(
@@ -86,7 +86,7 @@ fn of_stream(answer: &Answer) -> Result<ReportRow, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::report::Mark, *};
+    use super::{super::super::report::RowMark, *};
 
     #[test]
     fn versions_are_compared_with_the_supported_ones() {
@@ -100,13 +100,13 @@ mod tests {
             of_version("https://x", &version).mark
         };
         for (major, minor, expected) in [
-            ("1", "31", Mark::Bad),
-            ("1", "32", Mark::Good),
-            ("1", "36+", Mark::Good),
-            ("1", "37", Mark::Good),
-            ("1", "38", Mark::Note),
-            ("2", "0", Mark::Note),
-            ("", "", Mark::Note),
+            ("1", "31", RowMark::Bad),
+            ("1", "32", RowMark::Good),
+            ("1", "36+", RowMark::Good),
+            ("1", "37", RowMark::Good),
+            ("1", "38", RowMark::Note),
+            ("2", "0", RowMark::Note),
+            ("", "", RowMark::Note),
         ] {
             assert_eq!(mark(major, minor), expected, "{major}.{minor}");
         }
@@ -116,10 +116,10 @@ mod tests {
     fn a_server_without_streaming_lists_is_only_a_remark() {
         let answer = |code: u16| {
             let status = http::StatusCode::from_u16(code).unwrap();
-            Answer { status, ..Answer::default() }
+            ApiResponse { status, ..ApiResponse::default() }
         };
-        assert_eq!(of_stream(&answer(200)).unwrap().mark, Mark::Good);
-        assert_eq!(of_stream(&answer(422)).unwrap().mark, Mark::Note);
+        assert_eq!(of_stream(&answer(200)).unwrap().mark, RowMark::Good);
+        assert_eq!(of_stream(&answer(422)).unwrap().mark, RowMark::Note);
         assert!(of_stream(&answer(403)).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! The report of `get --compare`.
 
-use super::rows::{Difference, Rows};
+use super::rows::{ObjectDifference, ResponseObjects};
 use crate::commands::{
-    report::{Fact, Mark, Report, ReportRow, Section, Verdict},
+    report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark},
     text::{grouped, length},
 };
 use std::time::Duration;
@@ -12,8 +12,8 @@ const MAX_NAMED: usize = 50;
 
 /// The objects of a server, with the latencies of the response.
 #[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) rows: Rows,
+pub(super) struct TimedResponse {
+    pub(super) rows: ResponseObjects,
     /// Time from the request to the first byte of the response.
     pub(super) first_byte: Duration,
     /// Time from the request to the end of the response.
@@ -25,15 +25,19 @@ pub(super) struct Reading {
 }
 
 /// The differences, and a row of figures for each server.
-pub(super) fn comparison(ours: &Reading, theirs: &Reading, differences: &[Difference]) -> Report {
+pub(super) fn comparison(
+    ours: &TimedResponse,
+    theirs: &TimedResponse,
+    differences: &[ObjectDifference],
+) -> CommandReport {
     let title = match differences.len() {
         0 => format!("equal: {}", objects(theirs.rows.count(), "no object at either")),
         some => format!("different: {}", objects(some, "")),
     };
-    let mut rows: Vec<_> = differences.iter().take(MAX_NAMED).map(Difference::row).collect();
+    let mut rows: Vec<_> = differences.iter().take(MAX_NAMED).map(ObjectDifference::row).collect();
     if differences.len() > MAX_NAMED {
         let text = format!("and {} more", differences.len() - MAX_NAMED);
-        rows.push(ReportRow::marked(Mark::Plain, text));
+        rows.push(ReportRow::marked(RowMark::Plain, text));
     }
     let head = ["OBJECTS", "FIRST BYTE", "END", "BYTES", "VERSION", "AGE"];
     let readings = vec![
@@ -41,10 +45,13 @@ pub(super) fn comparison(ours: &Reading, theirs: &Reading, differences: &[Differ
         reading("cache", ours),
         reading("API server", theirs),
     ];
-    Report {
-        sections: vec![Section::new(title, rows), Section { rows: readings, ..Section::default() }],
-        verdict: if differences.is_empty() { Verdict::Good } else { Verdict::Bad },
-        ..Report::default()
+    CommandReport {
+        sections: vec![
+            ReportSection::new(title, rows),
+            ReportSection { rows: readings, ..ReportSection::default() },
+        ],
+        verdict: if differences.is_empty() { CommandExitCode::Good } else { CommandExitCode::Bad },
+        ..CommandReport::default()
     }
 }
 
@@ -57,22 +64,23 @@ fn objects(count: usize, none: &str) -> String {
 }
 
 /// A row with the figures of a server. Hidden facts contain them in milliseconds.
-fn reading(server: &str, reading: &Reading) -> ReportRow {
+fn reading(server: &str, reading: &TimedResponse) -> ReportRow {
     let millis = |length: Duration| length.as_millis().to_string();
     let mut row = ReportRow::numbers(server, figures(reading));
     row.facts.extend([
-        Fact::hidden("server", server),
-        Fact::hidden("objects", reading.rows.count().to_string()),
-        Fact::hidden("firstByteMilliseconds", millis(reading.first_byte)),
-        Fact::hidden("endMilliseconds", millis(reading.whole)),
-        Fact::hidden("bytes", reading.bytes.to_string()),
-        Fact::hidden("resourceVersion", &reading.rows.version),
+        ReportFact::hidden("server", server),
+        ReportFact::hidden("objects", reading.rows.count().to_string()),
+        ReportFact::hidden("firstByteMilliseconds", millis(reading.first_byte)),
+        ReportFact::hidden("endMilliseconds", millis(reading.whole)),
+        ReportFact::hidden("bytes", reading.bytes.to_string()),
+        ReportFact::hidden("resourceVersion", &reading.rows.version),
     ]);
-    row.facts.extend(reading.freshness.map(|age| Fact::hidden("ageMilliseconds", millis(age))));
+    row.facts
+        .extend(reading.freshness.map(|age| ReportFact::hidden("ageMilliseconds", millis(age))));
     row
 }
 
-fn figures(reading: &Reading) -> [String; 6] {
+fn figures(reading: &TimedResponse) -> [String; 6] {
     [
         grouped(reading.rows.count()),
         length(reading.first_byte),

@@ -3,7 +3,9 @@
 use super::GetArgs;
 use crate::commands::{
     output::OutputFormat,
-    report::{Fact, Format, Report, ReportRow, Section, Terminal, Tone},
+    report::{
+        CommandReport, ReportFact, ReportFormat, ReportRow, ReportSection, TerminalLayout, TextTone,
+    },
     text::{length, span},
 };
 use jiff::Timestamp;
@@ -11,7 +13,8 @@ use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
 /// Text without a limit of the width, because programs need complete columns.
-const WHOLE: Format = Format::Text(Terminal { width: 0, height: 0, has_colours: false });
+const WHOLE: ReportFormat =
+    ReportFormat::Text(TerminalLayout { width: 0, height: 0, has_colours: false });
 
 /// The pages in the format of `-o`.
 pub(super) fn contents(
@@ -19,20 +22,21 @@ pub(super) fn contents(
     kind: &ResourceInfo,
     args: &GetArgs,
     now: Timestamp,
-) -> (Report, Format) {
+) -> (CommandReport, ReportFormat) {
     let format = match args.output.format {
         None | Some(OutputFormat::Wide) => {
-            let section = Section { rows: table(&pages, args, now), ..Section::default() };
-            return (Report { sections: vec![section], ..Report::default() }, WHOLE);
+            let section =
+                ReportSection { rows: table(&pages, args, now), ..ReportSection::default() };
+            return (CommandReport { sections: vec![section], ..CommandReport::default() }, WHOLE);
         }
         Some(OutputFormat::Name) => {
             let names = Some(names(&pages, kind));
-            return (Report { names, ..Report::default() }, Format::Names);
+            return (CommandReport { names, ..CommandReport::default() }, ReportFormat::Names);
         }
-        Some(OutputFormat::Json) => Format::Json,
-        Some(OutputFormat::Yaml) => Format::Yaml,
+        Some(OutputFormat::Json) => ReportFormat::Json,
+        Some(OutputFormat::Yaml) => ReportFormat::Yaml,
     };
-    (Report { data: document(pages, kind, args), ..Report::default() }, format)
+    (CommandReport { data: document(pages, kind, args), ..CommandReport::default() }, format)
 }
 
 /// The rows of the server's Table, or names and ages if the server sends objects.
@@ -45,7 +49,8 @@ fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     };
     let row = |(namespace, columns): (String, Vec<String>)| {
         let first = args.all_namespaces.then_some(namespace);
-        let facts = first.into_iter().chain(columns).map(|text| Fact::new(Tone::Plain, text));
+        let facts =
+            first.into_iter().chain(columns).map(|text| ReportFact::new(TextTone::Plain, text));
         ReportRow::of(facts.collect())
     };
     lines.into_iter().map(row).collect()

@@ -6,26 +6,28 @@ mod request;
 mod rows;
 
 use self::{
-    compared::{Reading, comparison},
+    compared::{TimedResponse, comparison},
     contents::contents,
     request::{WHOLE, accept, path},
 };
 use super::{
-    Error,
+    CommandError,
     cache::{self, CacheArgs},
     cluster::{ConnectionArgs, served},
     output::OutputArgs,
     print::{show, show_as, tell},
-    report::Verdict,
+    report::CommandExitCode,
     value,
 };
 use clap::Args;
 use http::HeaderMap;
 use jiff::Timestamp;
 use kube::Client;
-use kubewarm_api::model::{Fault, Resource, ResourceInfo};
-use kubewarm_client::{Answer, Connection, ConnectionOptions, Served, get_all};
-use rows::Rows;
+use kubewarm_api::model::{RequestFault, Resource, ResourceInfo};
+use kubewarm_client::{
+    ApiResponse, ApiServerConnection, ConnectionOptions, ServedResources, get_all,
+};
+use rows::ResponseObjects;
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 use tokio::time::sleep;
@@ -109,7 +111,7 @@ const PAGE: &str = "500";
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
 /// The cache or the API server.
-struct Asked {
+struct NamedClient {
     client: Client,
     /// For messages.
     name: &'static str,
@@ -119,18 +121,21 @@ struct Asked {
 ///
 /// # Errors
 ///
-/// [`Error`] if the cache cannot be reached, does not serve the resource, or rejects the request.
-pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict, Error> {
+/// [`CommandError`] if the cache cannot be reached, does not serve the resource, or rejects the request.
+pub async fn get(
+    args: &GetArgs,
+    now: impl Fn() -> Timestamp,
+) -> Result<CommandExitCode, CommandError> {
     let connection = connect(args).await?;
-    let cache = Asked { client: connection.client(), name: "the cache" };
-    let kinds = served(cache.client.clone()).await.map_err(Error::of_discovery)?;
+    let cache = NamedClient { client: connection.client(), name: "the cache" };
+    let kinds = served(cache.client.clone()).await.map_err(CommandError::of_discovery)?;
     let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
     let namespace = (kind.namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
     let path = |page: &[(&str, &str)]| path(&kind.resource, namespace, args, page);
     if args.compare {
         let client = args.connection.connect()?.client();
-        let server = Asked { client, name: "the API server" };
+        let server = NamedClient { client, name: "the API server" };
         return compare(&cache, &server, &path(&[]), args).await;
     }
     let pages = pages(&cache, path, accept(args.output.format)).await?;
@@ -140,7 +145,7 @@ pub async fn get(args: &GetArgs, now: impl Fn() -> Timestamp) -> Result<Verdict,
 
 /// Finds the resource that `typed` names: plural, singular or short name or kind, then optionally `.group` or
 /// `.version.group`. The first match wins, and built-in groups come before other groups.
-fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
+fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
     let is_there = |resource: &Resource| {
         place.is_empty()
@@ -151,31 +156,31 @@ fn find<'a>(served: &'a Served, typed: &str) -> Option<&'a ResourceInfo> {
     served.resources().find(|it| it.is_called(name) && is_there(&it.resource))
 }
 
-fn not_warm(kind: &str) -> Error {
-    Error::new(format!(
+fn not_warm(kind: &str) -> CommandError {
+    CommandError::new(format!(
         "the cache serves no {kind} to you: no profile that answers there keeps it warm; `kubewarm status -A` \
          lists what is warm, --cache-profile reads another profile's"
     ))
 }
 
 /// Connects to the cache, by `--cache-kubeconfig` or by the flags of the cache.
-async fn connect(args: &GetArgs) -> Result<Connection, Error> {
+async fn connect(args: &GetArgs) -> Result<ApiServerConnection, CommandError> {
     args.connection.refuse_impersonation()?;
     let request_timeout = args.connection.request_timeout();
     if let Some(file) = &args.cache_kubeconfig {
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
-        return Ok(Connection::load(&options)?);
+        return Ok(ApiServerConnection::load(&options)?);
     }
     let (described, _) = cache::kubeconfig(&args.cache, &args.connection, None).await?;
-    Ok(Connection::described(described, request_timeout)?)
+    Ok(ApiServerConnection::described(described, request_timeout)?)
 }
 
 /// Reads an object, or all pages of a list.
 async fn pages(
-    asked: &Asked,
+    asked: &NamedClient,
     path: impl Fn(&[(&str, &str)]) -> String,
     accept: &'static str,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, CommandError> {
     let mut pages = Vec::new();
     let mut next = path(&[("limit", PAGE)]);
     loop {
@@ -192,11 +197,11 @@ async fn pages(
 /// Compares the objects of both servers. The API server is read before the cache, so that a change between the reads
 /// can only make the cache newer. If objects differ, the cache and then the API server are read again.
 async fn compare(
-    cache: &Asked,
-    server: &Asked,
+    cache: &NamedClient,
+    server: &NamedClient,
     path: &str,
     args: &GetArgs,
-) -> Result<Verdict, Error> {
+) -> Result<CommandExitCode, CommandError> {
     // Opens both connections, so that the latencies contain no handshake.
     for asked in [cache, server] {
         asked.ask("/version", WHOLE).await?;
@@ -213,9 +218,9 @@ async fn compare(
     show(&comparison(&ours, &theirs, &differences), args.output.format)
 }
 
-impl Asked {
+impl NamedClient {
     /// Sends a request. A status other than 2xx is an error.
-    async fn ask(&self, path: &str, accept: &'static str) -> Result<Answer, Error> {
+    async fn ask(&self, path: &str, accept: &'static str) -> Result<ApiResponse, CommandError> {
         let answer = self.send(path, accept).await?;
         if !answer.status.is_success() {
             return Err(self.failed(&answer.fault()));
@@ -223,7 +228,7 @@ impl Asked {
         Ok(answer)
     }
 
-    async fn send(&self, path: &str, accept: &'static str) -> Result<Answer, Error> {
+    async fn send(&self, path: &str, accept: &'static str) -> Result<ApiResponse, CommandError> {
         let answer = get_all(&self.client, path, accept).await;
         let answer = answer.map_err(|fault| self.failed(&fault))?;
         for warning in answer.headers.get_all(http::header::WARNING) {
@@ -233,22 +238,22 @@ impl Asked {
     }
 
     /// Reads the objects in one response, without pages. A missing object gives no rows.
-    async fn read(&self, path: &str, args: &GetArgs) -> Result<Reading, Error> {
+    async fn read(&self, path: &str, args: &GetArgs) -> Result<TimedResponse, CommandError> {
         let answer = self.send(path, WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
-            Rows::default()
+            ResponseObjects::default()
         } else {
             let found = answer.json().map_err(|fault| self.failed(&fault))?;
-            Rows::new(found).map_err(|fault| self.failed(&fault))?
+            ResponseObjects::new(found).map_err(|fault| self.failed(&fault))?
         };
-        let Answer { first_byte, whole, headers, body, .. } = answer;
+        let ApiResponse { first_byte, whole, headers, body, .. } = answer;
         let (bytes, freshness) = (body.len(), freshness(&headers));
-        Ok(Reading { rows, first_byte, whole, bytes, freshness })
+        Ok(TimedResponse { rows, first_byte, whole, bytes, freshness })
     }
 
-    fn failed(&self, fault: &Fault) -> Error {
+    fn failed(&self, fault: &RequestFault) -> CommandError {
         let (message, reason) = (fault.message(), fault.reason().as_str());
-        Error::new(format!("{} did not answer: {message} ({reason})", self.name))
+        CommandError::new(format!("{} did not answer: {message} ({reason})", self.name))
     }
 }
 

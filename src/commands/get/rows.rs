@@ -1,39 +1,39 @@
 //! Compares the objects of two servers by UID and resource version.
 
-use crate::commands::report::{ReportRow, Tone};
-use kubewarm_api::model::{Fault, Reason, ResourceVersion};
+use crate::commands::report::{ReportRow, TextTone};
+use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt};
 
 /// Namespace and name. The namespace of a cluster-scoped object is empty.
-type Key = (String, String);
+type NamespacedName = (String, String);
 
 /// The objects of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rows {
+pub(super) struct ResponseObjects {
     /// Resource version of the list or of the single object.
     pub(super) version: String,
-    objects: BTreeMap<Key, Seen>,
+    objects: BTreeMap<NamespacedName, ObjectState>,
 }
 
 /// Identity and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct ObjectState {
     uid: String,
     version: ResourceVersion,
 }
 
 /// A response: a list, or an object without items.
 #[derive(Debug, Deserialize)]
-pub(super) struct Found {
+pub(super) struct ObjectOrList {
     #[serde(default)]
-    metadata: Metadata,
+    metadata: ItemMetadata,
     items: Option<Vec<Self>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
+struct ItemMetadata {
     namespace: String,
     name: String,
     uid: String,
@@ -42,27 +42,28 @@ struct Metadata {
 
 /// An object that differs. `ours` is in the cache, `theirs` is in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Difference {
-    key: Key,
-    ours: Option<Seen>,
-    theirs: Option<Seen>,
+pub(super) struct ObjectDifference {
+    key: NamespacedName,
+    ours: Option<ObjectState>,
+    theirs: Option<ObjectState>,
 }
 
-impl Rows {
+impl ResponseObjects {
     /// # Errors
     ///
-    /// [`Reason::Malformed`] for an object without a resource version.
-    pub(super) fn new(found: Found) -> Result<Self, Fault> {
-        let Found { metadata, items } = found;
+    /// [`FaultReason::Malformed`] for an object without a resource version.
+    pub(super) fn new(found: ObjectOrList) -> Result<Self, RequestFault> {
+        let ObjectOrList { metadata, items } = found;
         let version = metadata.resource_version.clone();
-        let items = items.unwrap_or_else(|| vec![Found { metadata, items: None }]);
+        let items = items.unwrap_or_else(|| vec![ObjectOrList { metadata, items: None }]);
         let mut objects = BTreeMap::new();
-        for Found { metadata, .. } in items {
-            let malformed = || Fault::new(Reason::Malformed, "an object has no resourceVersion");
+        for ObjectOrList { metadata, .. } in items {
+            let malformed =
+                || RequestFault::new(FaultReason::Malformed, "an object has no resourceVersion");
             let version =
                 ResourceVersion::parse(&metadata.resource_version).ok_or_else(malformed)?;
             let key = (metadata.namespace, metadata.name);
-            objects.insert(key, Seen { uid: metadata.uid, version });
+            objects.insert(key, ObjectState { uid: metadata.uid, version });
         }
         Ok(Self { version, objects })
     }
@@ -72,14 +73,14 @@ impl Rows {
     }
 
     /// Objects that differ from `theirs`, sorted by namespace and name.
-    pub(super) fn differences(&self, theirs: &Self) -> Vec<Difference> {
+    pub(super) fn differences(&self, theirs: &Self) -> Vec<ObjectDifference> {
         let mut keys: Vec<_> = self.objects.keys().chain(theirs.objects.keys()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let difference = |key: &Key| {
+        let difference = |key: &NamespacedName| {
             let (ours, theirs) = (self.objects.get(key), theirs.objects.get(key));
             let is_one = ours != theirs;
-            is_one.then(|| Difference {
+            is_one.then(|| ObjectDifference {
                 key: key.clone(),
                 ours: ours.cloned(),
                 theirs: theirs.cloned(),
@@ -89,10 +90,10 @@ impl Rows {
     }
 }
 
-impl Difference {
+impl ObjectDifference {
     /// Whether the difference lasts after a second read, first of the cache (`ours`) and then of the API server. It
     /// ends when the cache has reached the earlier state of the API server.
-    pub(super) fn is_still(&self, ours: &Rows, theirs: &Rows) -> bool {
+    pub(super) fn is_still(&self, ours: &ResponseObjects, theirs: &ResponseObjects) -> bool {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
@@ -129,11 +130,11 @@ impl Difference {
                 (word, format!("{title}  {ours}, at the API server {theirs}"))
             }
         };
-        ReportRow::labelled(word, Tone::Plain, text)
+        ReportRow::labelled(word, TextTone::Plain, text)
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for ObjectState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uid {} version {}", self.uid, self.version)
     }
@@ -143,7 +144,7 @@ impl fmt::Display for Seen {
 mod tests {
     use super::*;
 
-    fn rows(objects: &[(&str, &str, u64)]) -> Rows {
+    fn rows(objects: &[(&str, &str, u64)]) -> ResponseObjects {
         let item = |(name, uid, version): &(&str, &str, u64)| {
             format!(
                 r#"{{"metadata": {{"namespace": "a", "name": "{name}", "uid": "{uid}", "resourceVersion": "{version}"}}}}"#
@@ -154,7 +155,7 @@ mod tests {
             r#"{{"metadata": {{"resourceVersion": "9"}}, "items": [{}]}}"#,
             items.join(",")
         );
-        Rows::new(serde_json::from_str(&text).unwrap()).unwrap()
+        ResponseObjects::new(serde_json::from_str(&text).unwrap()).unwrap()
     }
 
     #[test]
@@ -205,9 +206,9 @@ mod tests {
     fn an_object_is_one_row_and_needs_a_version() {
         let one =
             r#"{"kind": "Pod", "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}}"#;
-        let found = Rows::new(serde_json::from_str(one).unwrap()).unwrap();
+        let found = ResponseObjects::new(serde_json::from_str(one).unwrap()).unwrap();
         assert_eq!((found.count(), &*found.version), (1, "7"));
         let bad = one.replace('7', "");
-        assert!(Rows::new(serde_json::from_str(&bad).unwrap()).is_err());
+        assert!(ResponseObjects::new(serde_json::from_str(&bad).unwrap()).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! The estimated costs of a profile, as text and as JSON.
 
 use super::super::{
-    report::{ReportRow, Section, Verdict},
+    report::{CommandExitCode, ReportRow, ReportSection},
     text::{grouped, length},
     verdict::title,
 };
-use crate::forecast::Figures;
+use crate::forecast::CostEstimate;
 use kubewarm_api::{
     model::ProfileRef,
     v1alpha1::{PlanCertainty, mebibytes},
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
 /// A number and whether it is a lower bound. `None` if it is unknown.
-pub(super) type Amount = Option<(u64, PlanCertainty)>;
+pub(super) type CostAmount = Option<(u64, PlanCertainty)>;
 
-fn written(amount: Amount, write: impl Fn(u64) -> String) -> String {
+fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
     match amount {
         None => "?".to_owned(),
         Some((number, PlanCertainty::LowerBound)) => write(number) + "+",
@@ -26,34 +26,34 @@ fn written(amount: Amount, write: impl Fn(u64) -> String) -> String {
 
 /// The costs of a target or a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Costs {
-    pub(super) cells: Amount,
-    pub(super) objects: Amount,
-    pub(super) bytes: Amount,
+pub(super) struct PlanCosts {
+    pub(super) cells: CostAmount,
+    pub(super) objects: CostAmount,
+    pub(super) bytes: CostAmount,
     /// Requests for lists.
-    pub(super) requests: Amount,
+    pub(super) requests: CostAmount,
     /// Time until warm.
-    pub(super) millis: Amount,
+    pub(super) millis: CostAmount,
     /// Missing permissions: one per verb, resource and namespace.
-    pub(super) missing: Amount,
+    pub(super) missing: CostAmount,
 }
 
 /// The estimate of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outlook {
+pub(super) struct ProfilePlan {
     pub(super) name: String,
     pub(super) namespace: String,
-    pub(super) targets: Vec<(Arc<str>, Costs)>,
-    pub(super) total: Costs,
+    pub(super) targets: Vec<(Arc<str>, PlanCosts)>,
+    pub(super) total: PlanCosts,
     /// Reasons why the profile would not become ready.
     pub(super) faults: Vec<String>,
     /// Remarks on the numbers.
     pub(super) notes: Vec<String>,
 }
 
-impl Costs {
+impl PlanCosts {
     /// Combines the figures of a sample with the missing permissions.
-    pub(super) fn of(figures: &Figures, missing: Amount) -> Self {
+    pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
             cells: Some((figures.cells.try_into().unwrap_or(u64::MAX), PlanCertainty::Estimate)),
@@ -80,9 +80,9 @@ impl Costs {
     fn json(&self) -> Value {
         let Self { cells, objects, bytes, requests, millis, missing } = *self;
         let all = [cells, objects, bytes, requests, millis, missing];
-        let number = |amount: Amount| amount.map(|(number, _)| number);
+        let number = |amount: CostAmount| amount.map(|(number, _)| number);
         let is_lower_bound =
-            |amount: &Amount| matches!(amount, Some((_, PlanCertainty::LowerBound)));
+            |amount: &CostAmount| matches!(amount, Some((_, PlanCertainty::LowerBound)));
         json!({
             "informers": number(cells),
             "objects": number(objects),
@@ -97,7 +97,7 @@ impl Costs {
 
 const HEAD: [&str; 6] = ["INFORMERS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
-impl Outlook {
+impl ProfilePlan {
     /// An empty estimate of `profile`.
     pub(super) fn of(profile: &ProfileRef) -> Self {
         let ProfileRef { name, namespace } = profile;
@@ -105,20 +105,20 @@ impl Outlook {
     }
 
     /// `Bad` if a permission is missing or the profile has a fault.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> CommandExitCode {
         let some = matches!(self.total.missing, Some((1.., _)));
-        if some || !self.faults.is_empty() { Verdict::Bad } else { Verdict::Good }
+        if some || !self.faults.is_empty() { CommandExitCode::Bad } else { CommandExitCode::Good }
     }
 
     /// A row per target, the total, faults and notes.
-    pub(super) fn section(&self) -> Section {
+    pub(super) fn section(&self) -> ReportSection {
         let mut rows = vec![ReportRow::numbers("TARGET", HEAD.map(str::to_owned))];
         let targets = self.targets.iter();
         rows.extend(targets.map(|(name, costs)| ReportRow::numbers(name, costs.columns())));
         rows.push(ReportRow::numbers("total", self.total.columns()));
         rows.extend(self.faults.iter().map(ReportRow::bad));
         rows.extend(self.notes.iter().map(ReportRow::note));
-        Section::new(title(&self.name, &self.namespace), rows)
+        ReportSection::new(title(&self.name, &self.namespace), rows)
     }
 
     /// The estimate in bytes and milliseconds. Unknown numbers are null.
@@ -144,12 +144,12 @@ impl Outlook {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::report::{Format, Report, Terminal, render},
+        super::super::report::{CommandReport, ReportFormat, TerminalLayout, render},
         *,
     };
 
-    fn outlook() -> Outlook {
-        let known = Costs {
+    fn outlook() -> ProfilePlan {
+        let known = PlanCosts {
             cells: Some((2, PlanCertainty::Estimate)),
             objects: Some((12_345, PlanCertainty::Estimate)),
             bytes: Some((3 << 20, PlanCertainty::Estimate)),
@@ -157,11 +157,11 @@ mod tests {
             millis: Some((2_400, PlanCertainty::Estimate)),
             missing: Some((0, PlanCertainty::Estimate)),
         };
-        Outlook {
+        ProfilePlan {
             name: "checkout".to_owned(),
             namespace: "shop".to_owned(),
-            targets: vec![("pods".into(), known), ("deployments".into(), Costs::default())],
-            total: Costs { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
+            targets: vec![("pods".into(), known), ("deployments".into(), PlanCosts::default())],
+            total: PlanCosts { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
             faults: vec!["no\u{1b}[2J".to_owned()],
             notes: vec!["only a cluster knows".to_owned()],
         }
@@ -169,8 +169,9 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_lower_bounds_are_marked() {
-        let report = Report { sections: vec![outlook().section()], ..Report::default() };
-        let format = Format::Text(Terminal::default());
+        let report =
+            CommandReport { sections: vec![outlook().section()], ..CommandReport::default() };
+        let format = ReportFormat::Text(TerminalLayout::default());
         assert_eq!(
             render(&report, format).unwrap(),
             r"checkout -n shop

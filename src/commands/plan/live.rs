@@ -2,28 +2,29 @@
 
 use super::{
     super::{
-        Error,
+        CommandError,
         cluster::{ConnectionArgs, served},
         rbac::namespaces,
         text::place,
     },
-    costs::{Amount, Costs, Outlook},
+    costs::{CostAmount, PlanCosts, ProfilePlan},
 };
 use crate::{
     access::attributes,
     controller,
-    forecast::{Surveyor, accepted},
+    forecast::{CostSurveyor, accepted},
 };
 use kube::Client;
 use kubewarm_api::{
-    manifests::FoundNamespaces,
+    manifests::NamespacesBySelector,
     model::{
-        CellKey, Declared, DeclaredTarget, Extent, FieldSelector, GroupResource, Home, Identity,
-        LabelSelector, ListPolicy, Subject, TargetScope, ValidatedProfile, Verb,
+        DeclaredProfile, DeclaredTarget, FieldSelector, GroupResource, Identity, InformerKey,
+        InformerScope, LabelSelector, ListPolicy, OperatorScope, Subject, TargetScope,
+        ValidatedProfile, Verb,
     },
     v1alpha1::PlanCertainty,
 };
-use kubewarm_client::{Buckets, Clients, Served, may};
+use kubewarm_client::{ClientProvider, NamespaceBuckets, ServedResources, may};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -38,32 +39,33 @@ const REVIEWS: usize = 512;
 const MAX_NAMED: usize = 16;
 
 /// Uses the user's credentials for every identity. A sample therefore contains only objects that the user can read.
-struct Caller(Arc<Client>);
+struct SingleClientProvider(Arc<Client>);
 
-impl Clients for Caller {
+impl ClientProvider for SingleClientProvider {
     fn client_for(&self, _: &Identity) -> Arc<Client> {
         Arc::clone(&self.0)
     }
 }
 
 /// A permission that an informer needs.
-type Need = (GroupResource, Extent, LabelSelector, FieldSelector, Verb);
+type RequiredAccess = (GroupResource, InformerScope, LabelSelector, FieldSelector, Verb);
 
 /// A cluster and the resources that it serves.
-pub(super) struct Cluster {
+pub(super) struct LiveCluster {
     client: Client,
-    served: Arc<Served>,
-    surveyor: Surveyor,
+    served: Arc<ServedResources>,
+    surveyor: CostSurveyor,
 }
 
-impl Cluster {
+impl LiveCluster {
     /// Connects to the cluster and discovers its resources.
-    pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, Error> {
+    pub(super) async fn connect(args: &ConnectionArgs) -> Result<Self, CommandError> {
         let connection = args.connect()?;
         let client = connection.client();
-        let served = served(client.clone()).await.map_err(Error::of_discovery)?;
-        let caller = Arc::new(Caller(Arc::new(connection.informer_client())));
-        let surveyor = Surveyor::new(caller, REST, Buckets::default()).without_trials();
+        let served = served(client.clone()).await.map_err(CommandError::of_discovery)?;
+        let caller = Arc::new(SingleClientProvider(Arc::new(connection.informer_client())));
+        let surveyor =
+            CostSurveyor::new(caller, REST, NamespaceBuckets::default()).without_trials();
         Ok(Self { client, served, surveyor })
     }
 
@@ -71,15 +73,15 @@ impl Cluster {
     pub(super) async fn outlook(
         &self,
         profile: &ValidatedProfile,
-        home: &Home,
+        home: &OperatorScope,
         reader: &Subject,
-    ) -> Result<Outlook, Error> {
-        let mut outlook = Outlook::of(&profile.profile);
+    ) -> Result<ProfilePlan, CommandError> {
+        let mut outlook = ProfilePlan::of(&profile.profile);
         let found = match namespaces(&self.client, profile).await {
             Ok(found) => found,
-            Err(Error::Refused { message, code: 403, .. }) => {
+            Err(CommandError::Refused { message, code: 403, .. }) => {
                 outlook.notes.push(format!("you may not list namespaces: {message}"));
-                FoundNamespaces::new()
+                NamespacesBySelector::new()
             }
             Err(error) => return Err(error),
         };
@@ -100,26 +102,26 @@ impl Cluster {
         };
         for (target, (name, figures)) in accepted(&declared).zip(&forecast.targets) {
             let keys = target.all_cells().map(|cell| &cell.key);
-            let costs = Costs::of(figures, reviewed.missing(keys));
-            let costs = if open(name) { Costs::default() } else { costs };
+            let costs = PlanCosts::of(figures, reviewed.missing(keys));
+            let costs = if open(name) { PlanCosts::default() } else { costs };
             outlook.targets.push((Arc::clone(name), costs));
         }
         let mut total = forecast.total;
         if accepted(&declared).any(|target| open(&target.name)) {
             total.certainty = PlanCertainty::LowerBound;
         }
-        outlook.total = Costs::of(&total, reviewed.missing(keys(&declared)));
+        outlook.total = PlanCosts::of(&total, reviewed.missing(keys(&declared)));
         Ok(outlook)
     }
 
     /// Reviews the permissions of `reader`. Missing permissions become faults of `outlook`.
     async fn review(
         &self,
-        profile: &Declared,
+        profile: &DeclaredProfile,
         reader: &Subject,
-        outlook: &mut Outlook,
-    ) -> Reviewed {
-        let mut reviewed = Reviewed::default();
+        outlook: &mut ProfilePlan,
+    ) -> AccessReviewCache {
+        let mut reviewed = AccessReviewCache::default();
         for key in keys(profile) {
             for verb in [Verb::List, Verb::Watch] {
                 let need = need(key, verb);
@@ -139,7 +141,7 @@ impl Cluster {
                             "cannot review the permissions of {reader}: {fault}; apply the profile \
                              with mode: Plan, and kubewarm reviews them"
                         ));
-                        return Reviewed::default();
+                        return AccessReviewCache::default();
                     }
                 }
             }
@@ -150,24 +152,24 @@ impl Cluster {
 }
 
 /// Keys of the informers of all targets, including informers for namespaces.
-fn keys(profile: &Declared) -> impl Iterator<Item = &CellKey> {
+fn keys(profile: &DeclaredProfile) -> impl Iterator<Item = &InformerKey> {
     accepted(profile).flat_map(DeclaredTarget::all_cells).map(|cell| &cell.key)
 }
 
-fn need(key: &CellKey, verb: Verb) -> Need {
+fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {
     let of = key.resource.group_resource().clone();
     (of, key.extent.clone(), key.labels.clone(), key.fields.clone(), verb)
 }
 
 /// Results of the access reviews, at most [`REVIEWS`].
 #[derive(Debug, Default)]
-struct Reviewed {
-    answers: BTreeMap<Need, bool>,
+struct AccessReviewCache {
+    answers: BTreeMap<RequiredAccess, bool>,
 }
 
-impl Reviewed {
+impl AccessReviewCache {
     /// Number of missing permissions for the informers `keys`, by verb, resource and namespace.
-    fn missing<'a>(&self, keys: impl Iterator<Item = &'a CellKey>) -> Amount {
+    fn missing<'a>(&self, keys: impl Iterator<Item = &'a InformerKey>) -> CostAmount {
         let mut missing = BTreeSet::new();
         let mut is_all = true;
         for key in keys {
@@ -214,20 +216,20 @@ impl Reviewed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::{ManagedFields, Projection, Resource};
+    use kubewarm_api::model::{ManagedFieldsPolicy, Projection, Resource};
 
-    fn pods(namespace: &str) -> CellKey {
-        CellKey::all(
+    fn pods(namespace: &str) -> InformerKey {
+        InformerKey::all(
             Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            Extent::Namespace(namespace.into()),
-            Projection::Full(ManagedFields::Drop),
+            InformerScope::Namespace(namespace.into()),
+            Projection::Full(ManagedFieldsPolicy::Drop),
         )
     }
 
     #[test]
     fn incomplete_reviews_give_a_lower_bound() {
         let (a, b) = (pods("a"), pods("b"));
-        let mut reviewed = Reviewed::default();
+        let mut reviewed = AccessReviewCache::default();
         assert_eq!(reviewed.missing([&a].into_iter()), None);
         reviewed.answers.insert(need(&a, Verb::List), true);
         reviewed.answers.insert(need(&a, Verb::Watch), false);

@@ -5,22 +5,22 @@ mod live;
 mod offline;
 mod reported;
 
-use self::{costs::Outlook, live::Cluster};
+use self::{costs::ProfilePlan, live::LiveCluster};
 use super::{
-    Error,
-    documents::Found,
+    CommandError,
+    documents::ProfileDocument,
     operator_settings::OperatorSettings,
     output::OutputArgs,
     print::show,
     rbac::subject,
-    report::{Report, Verdict},
-    specs::{SpecArgs, one_of},
+    report::{CommandExitCode, CommandReport},
+    specs::{ProfileSourceArgs, one_of},
     verdict::object_name,
 };
 use clap::Args;
 use kubewarm_api::{
     model::{Identity, Subject, ValidatedProfile},
-    v1alpha1::Mode,
+    v1alpha1::ProfileMode,
 };
 use tokio::sync::OnceCell;
 
@@ -34,7 +34,7 @@ Exit codes:
 #[command(after_help = CODES, group = one_of(["name", "file"]))]
 pub struct PlanArgs {
     #[command(flatten)]
-    pub spec: SpecArgs,
+    pub spec: ProfileSourceArgs,
 
     /// Sample the cluster, also for a file and for a profile in mode Plan. Without the flag, the estimate of a profile
     /// in mode Plan comes from its status.
@@ -57,12 +57,12 @@ pub struct PlanArgs {
 ///
 /// # Errors
 ///
-/// [`Error`] if the file or the cluster cannot be read, or if a profile is missing or invalid.
+/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or invalid.
 ///
 /// # Cost
 ///
 /// For a sample, at most 512 requests and 512 access reviews per profile.
-pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
+pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     let settings = if args.spec.name.is_some() || args.live {
         let client = args.spec.connection.connect()?.client();
         OperatorSettings::discover(&client, &args.spec.operator).await
@@ -72,17 +72,17 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
     let home = settings.home();
     let cluster = OnceCell::new();
     let (mut outlooks, mut names) = (Vec::new(), Vec::new());
-    for Found { at, profile } in args.spec.read().await? {
-        let refused = |error| Error::unusable(&at, error);
+    for ProfileDocument { at, profile } in args.spec.read().await? {
+        let refused = |error| CommandError::unusable(&at, error);
         let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
-        let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == Mode::Plan;
+        let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == ProfileMode::Plan;
         let outlook = match &args.spec.file {
             Some(file) if !args.live => {
                 offline::outlook(&checked, &home, &file.display().to_string()).map_err(refused)?
             }
             _ if has_reported_plan && !args.live => reported::outlook(&profile)?,
             _ => {
-                let connect = || Cluster::connect(&args.spec.connection);
+                let connect = || LiveCluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, args, &settings);
                 cluster.outlook(&checked, &home, &reader).await?
@@ -91,10 +91,10 @@ pub async fn plan(args: &PlanArgs) -> Result<Verdict, Error> {
         outlooks.push(outlook);
         names.push(object_name(&profile));
     }
-    let mut data: Vec<_> = outlooks.iter().map(Outlook::json).collect();
-    let report = Report {
-        sections: outlooks.iter().map(Outlook::section).collect(),
-        verdict: outlooks.iter().map(Outlook::verdict).max().unwrap_or_default(),
+    let mut data: Vec<_> = outlooks.iter().map(ProfilePlan::json).collect();
+    let report = CommandReport {
+        sections: outlooks.iter().map(ProfilePlan::section).collect(),
+        verdict: outlooks.iter().map(ProfilePlan::verdict).max().unwrap_or_default(),
         data: match data.pop() {
             Some(one) if args.spec.name.is_some() => one,
             last => data.into_iter().chain(last).collect(),

@@ -1,12 +1,12 @@
 //! Estimates the costs of a profile from its spec, without a cluster.
 
 use super::{
-    super::error::Cause,
-    costs::{Costs, Outlook},
+    super::error::CommandErrorSource,
+    costs::{PlanCosts, ProfilePlan},
 };
 use kubewarm_api::{
-    manifests::{Access, FoundNamespaces},
-    model::{Home, Subject, Target, ValidatedProfile},
+    manifests::{NamespacesBySelector, ProfilePermissions},
+    model::{OperatorScope, Subject, ValidatedProfile, ValidatedTarget},
     v1alpha1::PlanCertainty,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -19,25 +19,25 @@ use std::{collections::BTreeSet, sync::Arc};
 /// An error if a role name of the profile is too long.
 pub(super) fn outlook(
     profile: &ValidatedProfile,
-    home: &Home,
+    home: &OperatorScope,
     file: &str,
-) -> Result<Outlook, Cause> {
-    let mut outlook = Outlook::of(&profile.profile);
+) -> Result<ProfilePlan, CommandErrorSource> {
+    let mut outlook = ProfilePlan::of(&profile.profile);
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {
         let Some(extents) = target.scope.extents(&profile.profile.namespace) else {
             open.push(&*target.name);
-            outlook.targets.push((Arc::clone(&target.name), Costs::default()));
+            outlook.targets.push((Arc::clone(&target.name), PlanCosts::default()));
             continue;
         };
         let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
         let (cells, requests) =
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
-        let costs = Costs { cells, requests, ..Costs::default() };
+        let costs = PlanCosts { cells, requests, ..PlanCosts::default() };
         outlook.targets.push((Arc::clone(&target.name), costs));
         // Two targets share an informer if these fields are equal.
-        let Target { of, version, labels, fields, projection, secret_data, .. } = target;
+        let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
         let cell = |extent| (of, version, labels, fields, projection, secret_data, extent);
         all.extend(extents.into_iter().map(cell));
     }
@@ -47,8 +47,11 @@ pub(super) fn outlook(
     } else {
         Some((count, PlanCertainty::LowerBound))
     };
-    outlook.total =
-        Costs { cells, requests: Some((count, PlanCertainty::LowerBound)), ..Costs::default() };
+    outlook.total = PlanCosts {
+        cells,
+        requests: Some((count, PlanCertainty::LowerBound)),
+        ..PlanCosts::default()
+    };
     if !open.is_empty() {
         let open = open.join(", ");
         outlook.notes.push(format!("only a cluster knows which namespaces {open} would find"));
@@ -67,10 +70,15 @@ pub(super) fn outlook(
 }
 
 /// Number of permissions: one per verb, resource and namespace.
-fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, Cause> {
+fn needed(profile: &ValidatedProfile, home: &OperatorScope) -> Result<usize, CommandErrorSource> {
     // The number does not depend on the subject.
     let subject = Subject::User("user".into());
-    let access = Access::of_profile(profile, &FoundNamespaces::new(), &subject, &home.watched)?;
+    let access = ProfilePermissions::of_profile(
+        profile,
+        &NamespacesBySelector::new(),
+        &subject,
+        &home.watched,
+    )?;
     let rules = access.roles.iter().flat_map(|role| &role.rules);
     Ok(rules.map(|rule| rule.resources.len() * rule.verbs.len()).sum())
 }
@@ -78,10 +86,10 @@ fn needed(profile: &ValidatedProfile, home: &Home) -> Result<usize, Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::Watched;
+    use kubewarm_api::model::WatchedNamespaces;
     use serde_json::json;
 
-    fn of(targets: &serde_json::Value) -> Outlook {
+    fn of(targets: &serde_json::Value) -> ProfilePlan {
         let profile = json!({
             "apiVersion": "kubewarm.io/v1alpha1",
             "kind": "CacheProfile",
@@ -89,7 +97,7 @@ mod tests {
             "spec": {"targets": targets},
         });
         let profile = serde_json::from_value(profile).unwrap();
-        let home = Home { namespace: "ops".into(), watched: Watched::default() };
+        let home = OperatorScope { namespace: "ops".into(), watched: WatchedNamespaces::default() };
         outlook(&ValidatedProfile::parse(&profile).unwrap(), &home, "p.yaml").unwrap()
     }
 
@@ -114,7 +122,7 @@ mod tests {
         let labels = json!({"matchLabels": {"shop": "yes"}});
         let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
         let outlook = of(&json!([{"name": "found", "resource": "pods", "scope": scope}]));
-        assert_eq!(outlook.targets[0].1, Costs::default());
+        assert_eq!(outlook.targets[0].1, PlanCosts::default());
         assert_eq!(outlook.total.cells, Some((0, PlanCertainty::LowerBound)));
         let notes = outlook.notes.join("\n");
         assert!(notes.contains("which namespaces found would find"), "{notes}");

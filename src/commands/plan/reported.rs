@@ -2,10 +2,10 @@
 
 use super::{
     super::{
-        Error,
+        CommandError,
         verdict::{condition, name, name_and_namespace},
     },
-    costs::{Costs, Outlook},
+    costs::{PlanCosts, ProfilePlan},
 };
 use kubewarm_api::{
     model::parse_quantity,
@@ -14,8 +14,8 @@ use kubewarm_api::{
 
 /// # Errors
 ///
-/// [`Error`] until the status has an estimate of the newest generation.
-pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
+/// [`CommandError`] until the status has an estimate of the newest generation.
+pub(super) fn outlook(profile: &CacheProfile) -> Result<ProfilePlan, CommandError> {
     let found = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;
         Some((status.plan.as_ref().filter(|_| is_current)?, &status.conditions))
@@ -23,7 +23,7 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
     let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
     let ready = condition(conditions, "Ready");
     let (own, namespace) = name_and_namespace(profile);
-    Ok(Outlook {
+    Ok(ProfilePlan {
         name: own.to_owned(),
         namespace: namespace.to_owned(),
         targets: Vec::new(),
@@ -33,15 +33,15 @@ pub(super) fn outlook(profile: &CacheProfile) -> Result<Outlook, Error> {
     })
 }
 
-fn no_forecast(profile: &CacheProfile) -> Error {
-    Error::new(format!(
+fn no_forecast(profile: &CacheProfile) -> CommandError {
+    CommandError::new(format!(
         "kubewarm has not looked at CacheProfile {} yet; ask again in a minute, or use --live to look at it \
          yourself",
         name(profile)
     ))
 }
 
-fn costs(plan: &PlanStatus) -> Costs {
+fn costs(plan: &PlanStatus) -> PlanCosts {
     let PlanStatus {
         informers,
         objects,
@@ -55,7 +55,7 @@ fn costs(plan: &PlanStatus) -> Costs {
     // Older versions of the operator do not write the certainty.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
-    Costs {
+    PlanCosts {
         cells: count(informers.map(i64::from), PlanCertainty::Estimate),
         objects: count(*objects, certainty),
         bytes: memory.as_deref().and_then(parse_quantity).map(|bytes| (bytes, certainty)),

@@ -1,11 +1,11 @@
 //! Rows for the permissions that subjects would gain, lose or keep.
 
 use super::super::{
-    report::{Mark, ReportRow},
+    report::{ReportRow, RowMark},
     text::place,
 };
 use kubewarm_api::{
-    manifests::{Change, Grant, Object},
+    manifests::{Grant, GrantDiff, GrantObject},
     model::Subject,
 };
 use std::{
@@ -15,32 +15,33 @@ use std::{
 
 /// The fields that grants in one row have in common: mark and verb, subject, namespace, object without name, binding,
 /// and whether the grant is elevated.
-type Line<'a> = ((Mark, &'static str), &'a Subject, Option<&'a str>, Object, Option<&'a str>, bool);
+type GrantLine<'a> =
+    ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantObject, Option<&'a str>, bool);
 
 /// One row per rule and subject. `elevated` has the grants of the elevated manifests, `named` the grants of all
 /// manifests. Gained and kept grants that are not in `named` get the name of their binding.
 pub(super) fn rows(
-    change: &Change,
+    change: &GrantDiff,
     elevated: &BTreeMap<Grant, String>,
     named: &BTreeMap<Grant, String>,
 ) -> Vec<ReportRow> {
-    let mut verbs = BTreeMap::<(Line<'_>, Option<&str>), BTreeSet<&str>>::new();
+    let mut verbs = BTreeMap::<(GrantLine<'_>, Option<&str>), BTreeSet<&str>>::new();
     let all = [
-        ((Mark::Gains, "gains"), &change.gained),
-        ((Mark::Loses, "loses"), &change.lost),
-        ((Mark::Keeps, "keeps"), &change.kept),
+        ((RowMark::Gains, "gains"), &change.gained),
+        ((RowMark::Loses, "loses"), &change.lost),
+        ((RowMark::Keeps, "keeps"), &change.kept),
     ];
     for (mark, grants) in all {
         for (grant, by) in grants {
             let (object, name) = without_name(&grant.object);
-            let is_named = mark.0 == Mark::Loses || named.contains_key(grant);
+            let is_named = mark.0 == RowMark::Loses || named.contains_key(grant);
             let by = (!is_named).then_some(by.as_str());
             let is_elevated = elevated.contains_key(grant) || is_wide(&object);
             let line = (mark, &grant.subject, grant.namespace.as_deref(), object, by, is_elevated);
             verbs.entry((line, name)).or_default().insert(&grant.verb);
         }
     }
-    let mut rules = BTreeMap::<(Line<'_>, BTreeSet<&str>), BTreeSet<&str>>::new();
+    let mut rules = BTreeMap::<(GrantLine<'_>, BTreeSet<&str>), BTreeSet<&str>>::new();
     for ((line, name), verbs) in verbs {
         rules.entry((line, verbs)).or_default().extend(name);
     }
@@ -53,36 +54,41 @@ pub(super) fn rows(
     rows
 }
 
-fn without_name(object: &Object) -> (Object, Option<&str>) {
-    let Object::Resource { group, resource, name } = object else { return (object.clone(), None) };
-    let all = Object::Resource { group: group.clone(), resource: resource.clone(), name: None };
+fn without_name(object: &GrantObject) -> (GrantObject, Option<&str>) {
+    let GrantObject::Resource { group, resource, name } = object else {
+        return (object.clone(), None);
+    };
+    let all =
+        GrantObject::Resource { group: group.clone(), resource: resource.clone(), name: None };
     (all, name.as_deref())
 }
 
 /// Whether the object includes Secrets, or is a role whose rules are unknown.
-fn is_wide(object: &Object) -> bool {
+fn is_wide(object: &GrantObject) -> bool {
     match object {
-        Object::Resource { resource, .. } => {
+        GrantObject::Resource { resource, .. } => {
             resource.split('/').next().is_some_and(|of| matches!(of, "secrets" | "*"))
         }
-        Object::Url(_) => false,
-        Object::Role(_) | Object::Rules(_) => true,
+        GrantObject::Url(_) => false,
+        GrantObject::Role(_) | GrantObject::Rules(_) => true,
     }
 }
 
-fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
+fn row(line: &GrantLine<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> ReportRow {
     let ((mark, verb), subject, at, object, by, is_elevated) = line;
     let list = |items: &BTreeSet<&str>| items.iter().copied().collect::<Vec<_>>().join(", ");
     let verbs = list(verbs);
     let mut text = format!("{subject} {verb} ");
     let _infallible = match object {
-        Object::Resource { group, resource, .. } if group.is_empty() => {
+        GrantObject::Resource { group, resource, .. } if group.is_empty() => {
             write!(text, "{verbs} on {resource}")
         }
-        Object::Resource { group, resource, .. } => write!(text, "{verbs} on {resource}.{group}"),
-        Object::Url(path) => write!(text, "{verbs} on the path {path}"),
-        Object::Role(role) => write!(text, "all that {role} grants"),
-        Object::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
+        GrantObject::Resource { group, resource, .. } => {
+            write!(text, "{verbs} on {resource}.{group}")
+        }
+        GrantObject::Url(path) => write!(text, "{verbs} on the path {path}"),
+        GrantObject::Role(role) => write!(text, "all that {role} grants"),
+        GrantObject::Rules(role) => write!(text, "the rules of {role}, too many to show,"),
     };
     if !names.is_empty() {
         text.push_str(" named ");
@@ -104,7 +110,9 @@ fn row(line: &Line<'_>, verbs: &BTreeSet<&str>, names: &BTreeSet<&str>) -> Repor
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::report::{Format, Report, Section, Terminal, render},
+        super::super::report::{
+            CommandReport, ReportFormat, ReportSection, TerminalLayout, render,
+        },
         *,
     };
 
@@ -112,7 +120,7 @@ mod tests {
         let grant = Grant {
             subject: Subject::User(subject.into()),
             namespace: Some("shop".into()),
-            object: Object::Resource {
+            object: GrantObject::Resource {
                 group: if resource == "deployments" { "apps" } else { "" }.to_owned(),
                 resource: resource.to_owned(),
                 name: name.map(str::to_owned),
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn verbs_and_names_of_one_rule_share_a_row() {
-        let change = Change {
+        let change = GrantDiff {
             gained: [
                 grant("jane", "deployments", None, "watch"),
                 grant("jane", "deployments", None, "list"),
@@ -138,8 +146,11 @@ mod tests {
             stuck: vec![("RoleBinding shop/y".to_owned(), "ClusterRole admin".to_owned())],
         };
         let rows = rows(&change, &BTreeMap::new(), &change.gained);
-        let format = Format::Text(Terminal::default());
-        let report = Report { sections: vec![Section::new("x", rows)], ..Report::default() };
+        let format = ReportFormat::Text(TerminalLayout::default());
+        let report = CommandReport {
+            sections: vec![ReportSection::new("x", rows)],
+            ..CommandReport::default()
+        };
         let text = render(&report, format).unwrap();
         assert_eq!(
             text.lines().skip(1).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! Reads the roles and bindings of a profile from the cluster, with the user's permissions.
 
-use super::super::{Error, profiles::pages};
+use super::super::{CommandError, profiles::pages};
 use k8s_openapi::api::{
     core::v1::Namespace,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
@@ -10,7 +10,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
 };
 use kubewarm_api::{
-    manifests::{Document, FoundNamespaces, role_name},
+    manifests::{NamespacesBySelector, RbacObject, role_name},
     model::{ProfileRef, TargetScope, ValidatedProfile},
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -23,8 +23,8 @@ const PAGE: u32 = 500;
 pub(in crate::commands) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
-) -> Result<FoundNamespaces, Error> {
-    let mut found = FoundNamespaces::new();
+) -> Result<NamespacesBySelector, CommandError> {
+    let mut found = NamespacesBySelector::new();
     for target in &profile.targets {
         let TargetScope::NamespaceSelector(selector) = &target.scope else { continue };
         if found.contains_key(selector) {
@@ -38,7 +38,7 @@ pub(in crate::commands) async fn namespaces(
             names.extend(name.map(Arc::from));
         })
         .await
-        .map_err(|error| Error::of_request("namespaces", error))?;
+        .map_err(|error| CommandError::of_request("namespaces", error))?;
         found.insert(selector.clone(), names);
     }
     Ok(found)
@@ -52,18 +52,18 @@ pub(in crate::commands) async fn namespaces(
 ///
 /// # Errors
 ///
-/// [`Error`] if the user cannot list these namespaces either, or if a request fails.
+/// [`CommandError`] if the user cannot list these namespaces either, or if a request fails.
 pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
-    wanted: &[Document],
-) -> Result<(Vec<Document>, Vec<String>), Error> {
-    let mut namespaces: BTreeSet<_> = wanted.iter().map(Document::namespace).collect();
+    wanted: &[RbacObject],
+) -> Result<(Vec<RbacObject>, Vec<String>), CommandError> {
+    let mut namespaces: BTreeSet<_> = wanted.iter().map(RbacObject::namespace).collect();
     namespaces.remove("");
     namespaces.insert(&profile.namespace);
     let is_cluster_wide = wanted.iter().any(|document| document.namespace().is_empty());
     let (documents, unseen) = (Vec::new(), Vec::new());
-    let mut reader = Reader { client, profile, namespaces, is_cluster_wide, documents, unseen };
+    let mut reader = RbacReader { client, profile, namespaces, is_cluster_wide, documents, unseen };
     reader.namespaced(&ApiResource::erase::<Role>(&())).await?;
     reader.namespaced(&ApiResource::erase::<RoleBinding>(&())).await?;
     reader.cluster_wide(&ApiResource::erase::<ClusterRole>(&())).await?;
@@ -71,47 +71,53 @@ pub(super) async fn read(
     Ok((reader.documents, reader.unseen))
 }
 
-struct Reader<'a> {
+struct RbacReader<'a> {
     client: &'a Client,
     profile: &'a ProfileRef,
     namespaces: BTreeSet<&'a str>,
     is_cluster_wide: bool,
-    documents: Vec<Document>,
+    documents: Vec<RbacObject>,
     unseen: Vec<String>,
 }
 
-impl Reader<'_> {
-    async fn namespaced(&mut self, of: &ApiResource) -> Result<(), Error> {
+impl RbacReader<'_> {
+    async fn namespaced(&mut self, of: &ApiResource) -> Result<(), CommandError> {
         let plural = of.plural.as_str();
         let everywhere = Api::all_with(self.client.clone(), of);
         match self.keep(&everywhere, &of.kind).await {
             Err(error) if is_forbidden(&error) => {}
-            listed => return listed.map_err(|error| Error::of_request(title(plural, None), error)),
+            listed => {
+                return listed
+                    .map_err(|error| CommandError::of_request(title(plural, None), error));
+            }
         }
         for namespace in self.namespaces.clone() {
             let there = Api::namespaced_with(self.client.clone(), namespace, of);
             let listed = self.keep(&there, &of.kind).await;
-            listed.map_err(|error| Error::of_request(title(plural, Some(namespace)), error))?;
+            listed
+                .map_err(|error| CommandError::of_request(title(plural, Some(namespace)), error))?;
         }
         self.unseen.push(format!("{plural} of other namespaces"));
         Ok(())
     }
 
-    async fn cluster_wide(&mut self, of: &ApiResource) -> Result<(), Error> {
+    async fn cluster_wide(&mut self, of: &ApiResource) -> Result<(), CommandError> {
         let all = Api::all_with(self.client.clone(), of);
         match self.keep(&all, &of.kind).await {
             Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
                 self.unseen.push(of.plural.clone());
                 Ok(())
             }
-            listed => listed.map_err(|error| Error::of_request(title(&of.plural, None), error)),
+            listed => {
+                listed.map_err(|error| CommandError::of_request(title(&of.plural, None), error))
+            }
         }
     }
 
     async fn keep(&mut self, api: &Api<DynamicObject>, kind: &str) -> Result<(), kube::Error> {
         let mut malformed = None;
         pages(api, ListParams::default().limit(PAGE), |object| {
-            match Document::of_item(kind, object) {
+            match RbacObject::of_item(kind, object) {
                 Ok(document) if is_ours(&document, self.profile) => self.documents.push(document),
                 Ok(_) => {}
                 Err(error) => malformed = Some(error),
@@ -124,7 +130,7 @@ impl Reader<'_> {
 
 /// Whether `document` is a role of the profile or binds one. Names of namespaces, profiles and targets contain no `:`,
 /// so a prefix with `:` is unambiguous.
-fn is_ours(document: &Document, profile: &ProfileRef) -> bool {
+fn is_ours(document: &RbacObject, profile: &ProfileRef) -> bool {
     let own = role_name(profile);
     let is_own = |name: &str| {
         name.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
@@ -153,7 +159,7 @@ mod tests {
         let profile = ProfileRef { namespace: "shop".into(), name: "web".into() };
         let role = |name: &str| {
             let meta = format!("metadata: {{name: '{name}'}}\n");
-            Document::parse(&format!("kind: ClusterRole\n{meta}")).unwrap().remove(0)
+            RbacObject::parse(&format!("kind: ClusterRole\n{meta}")).unwrap().remove(0)
         };
         for name in
             ["kubewarm:shop:web", "kubewarm:shop:web:elevated", "kubewarm:shop:web:target:a"]
@@ -165,6 +171,6 @@ mod tests {
         }
         let binding = "kind: RoleBinding\nmetadata: {name: mine, namespace: shop}\n\
                        roleRef: {apiGroup: a, kind: Role, name: 'kubewarm:shop:web'}\n";
-        assert!(is_ours(&Document::parse(binding).unwrap()[0], &profile));
+        assert!(is_ours(&RbacObject::parse(binding).unwrap()[0], &profile));
     }
 }

@@ -8,21 +8,21 @@ mod tests;
 pub(super) use self::live::namespaces;
 
 use super::{
-    Error,
-    documents::Found,
+    CommandError,
+    documents::ProfileDocument,
     operator_settings::OperatorSettings,
     output::{OutputArgs, manifests},
     print::{print, show},
-    report::{Mark, Report, ReportRow, Section, Verdict},
-    specs::{OperatorArgs, SpecArgs, one_of},
+    report::{CommandExitCode, CommandReport, ReportRow, ReportSection, RowMark},
+    specs::{OperatorArgs, ProfileSourceArgs, one_of},
     verdict::{name, object_name, title},
 };
 use clap::Args;
 use kube::Client;
 use kubewarm_api::{
     manifests::{
-        Access, Change, Document, FoundNamespaces, More, Unreadable, compare, grants, operator,
-        token_minter,
+        GrantDiff, NamespacesBySelector, OperatorFeature, ProfilePermissions, RbacObject,
+        RbacParseError, compare, grants, operator, token_minter,
     },
     model::{ProfileRef, Subject, ValidatedProfile},
     v1alpha1::{AccessStatus, CacheProfile},
@@ -39,7 +39,7 @@ Exit codes:
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct RbacArgs {
     #[command(flatten)]
-    pub spec: SpecArgs,
+    pub spec: ProfileSourceArgs,
 
     /// Print the operator's own permissions instead of a profile's.
     #[arg(long, conflicts_with_all = ["diff", "generation", "subject", "namespace"])]
@@ -97,28 +97,28 @@ const UNTRUSTED: &str = "do not apply status.access: it grants more than the spe
 ///
 /// # Errors
 ///
-/// [`Error`] if the file or the cluster cannot be read, or if a profile is missing or invalid. It contains the file,
+/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or invalid. It contains the file,
 /// the document and the field, or the missing permission.
-pub async fn rbac(args: &RbacArgs) -> Result<Verdict, Error> {
+pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     if args.operator {
-        let metrics_auth = args.metrics_auth.then_some(More::MetricsAuth);
-        let read_api = args.read_api.then_some(More::ReadApi);
+        let metrics_auth = args.metrics_auth.then_some(OperatorFeature::MetricsAuth);
+        let read_api = args.read_api.then_some(OperatorFeature::ReadApi);
         let more: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
         let OperatorArgs { home, watch_namespaces } = &args.spec.operator;
         let text = operator(&home.operator_namespace, watch_namespaces, &more)?;
         print(&manifests(text, args.output.format)?)?;
-        return Ok(Verdict::Good);
+        return Ok(CommandExitCode::Good);
     }
     let (text, report) = of_profiles(args).await?;
     if args.diff {
         return show(&report, args.output.format);
     }
     print(&manifests(text, args.output.format)?)?;
-    Ok(Verdict::Good)
+    Ok(CommandExitCode::Good)
 }
 
 /// The manifests, or with `--diff` the report on the changes.
-async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
+async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), CommandError> {
     let client = if args.diff || args.spec.name.is_some() {
         Some(args.spec.connection.connect()?.client())
     } else {
@@ -129,21 +129,21 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
         None => OperatorSettings::of_flags(&args.spec.operator),
     };
     let home = settings.home();
-    let (mut text, mut report, mut names) = (String::new(), Report::default(), Vec::new());
-    for Found { at, profile } in args.spec.read().await? {
+    let (mut text, mut report, mut names) = (String::new(), CommandReport::default(), Vec::new());
+    for ProfileDocument { at, profile } in args.spec.read().await? {
         reviewed(&profile, args)?;
         names.push(object_name(&profile));
         let subject = args.subject.clone().unwrap_or_else(|| settings.subject());
         if args.subject.is_none() && args.spec.name.is_some() {
             expected(&profile, &subject)?;
         }
-        let refused = |error| Error::unusable(&at, error);
+        let refused = |error| CommandError::unusable(&at, error);
         let checked = args.spec.check(profile.clone(), &home).map_err(refused)?;
         let found = match &client {
             Some(client) => live::namespaces(client, &checked).await?,
-            None => FoundNamespaces::new(),
+            None => NamespacesBySelector::new(),
         };
-        let access = Access::of_profile(&checked, &found, &subject, &home.watched)
+        let access = ProfilePermissions::of_profile(&checked, &found, &subject, &home.watched)
             .map_err(|error| refused(error.into()))?;
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
             text.push_str(&access.to_yaml());
@@ -153,22 +153,22 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, Report), Error> {
         let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
         let (mut section, verdict) = diff(client, &checked, &all, &elevated).await?;
         // A user who passes the generation has already reviewed the changes, so changes are not a failure.
-        let mut verdict = if args.generation.is_some() { Verdict::Good } else { verdict };
+        let mut verdict = if args.generation.is_some() { CommandExitCode::Good } else { verdict };
         if args.subject.is_none() && exceeds(&profile, &all) {
             section.rows.push(ReportRow::bad(UNTRUSTED));
-            verdict = Verdict::Failed;
+            verdict = CommandExitCode::Failed;
         }
         report.sections.push(section);
         report.verdict = report.verdict.max(verdict);
     }
-    Ok((text, Report { names: Some(names), ..report }))
+    Ok((text, CommandReport { names: Some(names), ..report }))
 }
 
 /// Fails if the profile does not have the generation of `--generation`.
-fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
+fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), CommandError> {
     let found = profile.metadata.generation.unwrap_or_default();
     match args.generation {
-        Some(wanted) if wanted != found => Err(Error::new(format!(
+        Some(wanted) if wanted != found => Err(CommandError::new(format!(
             "CacheProfile {} is of generation {found}, not {wanted}: it was edited; review it again with \
              `kubewarm rbac --diff`",
             name(profile)
@@ -179,9 +179,9 @@ fn reviewed(profile: &CacheProfile, args: &RbacArgs) -> Result<(), Error> {
 
 /// Fails if the status names another subject than `subject`. The status is not trusted: users other than kubewarm can
 /// write it, and a change after the review does not change the generation.
-fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
+fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandError> {
     match said_operator(profile) {
-        Some(named) if named != *subject => Err(Error::new(format!(
+        Some(named) if named != *subject => Err(CommandError::new(format!(
             "the status of CacheProfile {} names {named} as who reads, not {subject}; if that is how kubewarm \
              runs, say so with --subject",
             name(profile)
@@ -194,20 +194,20 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), Error> {
 async fn diff(
     client: &Client,
     profile: &ValidatedProfile,
-    all: &[Document],
-    elevated: &[Document],
-) -> Result<(Section, Verdict), Error> {
+    all: &[RbacObject],
+    elevated: &[RbacObject],
+) -> Result<(ReportSection, CommandExitCode), CommandError> {
     let (live, unseen) = live::read(client, &profile.profile, all).await?;
     let change = compare(all, &live);
     let mut rows = change::rows(&change, &grants(elevated), &grants(all));
     let unseen = unseen.iter().map(|unseen| format!("you may not list {unseen}"));
-    rows.extend(unseen.map(|text| ReportRow::marked(Mark::Unseen, text)));
-    let verdict = if change.is_empty() { Verdict::Good } else { Verdict::Bad };
-    Ok((Section::new(heading(profile, &change), rows), verdict))
+    rows.extend(unseen.map(|text| ReportRow::marked(RowMark::Unseen, text)));
+    let verdict = if change.is_empty() { CommandExitCode::Good } else { CommandExitCode::Bad };
+    Ok((ReportSection::new(heading(profile, &change), rows), verdict))
 }
 
 /// Whether the manifests in the status of `profile` grant more than `needed`, or cannot be parsed.
-fn exceeds(profile: &CacheProfile, needed: &[Document]) -> bool {
+fn exceeds(profile: &CacheProfile, needed: &[RbacObject]) -> bool {
     let Some(access) = access_status(profile) else { return false };
     let needed = grants(needed);
     let texts = [&access.manifests, &access.manifests_elevated];
@@ -215,7 +215,7 @@ fn exceeds(profile: &CacheProfile, needed: &[Document]) -> bool {
     !parsed.is_ok_and(|parsed| grants(&parsed.concat()).keys().all(|one| needed.contains_key(one)))
 }
 
-fn heading(profile: &ValidatedProfile, change: &Change) -> String {
+fn heading(profile: &ValidatedProfile, change: &GrantDiff) -> String {
     let generation = match profile.generation {
         0 => String::new(),
         generation => format!(" (generation {generation})"),
@@ -230,8 +230,8 @@ fn access_status(profile: &CacheProfile) -> Option<&AccessStatus> {
     profile.status.as_ref()?.access.as_ref()
 }
 
-fn documents(manifests: Option<&str>) -> Result<Vec<Document>, Unreadable> {
-    manifests.map_or_else(|| Ok(Vec::new()), Document::parse)
+fn documents(manifests: Option<&str>) -> Result<Vec<RbacObject>, RbacParseError> {
+    manifests.map_or_else(|| Ok(Vec::new()), RbacObject::parse)
 }
 
 /// The operator's subject in the status. It is the reader, or for a profile that reads as a ServiceAccount the subject

@@ -4,8 +4,8 @@ use super::*;
 use crate::commands::sample::parse;
 use futures::FutureExt as _;
 use kubewarm_api::{
-    manifests::Access,
-    model::{ValidatedProfile, Watched},
+    manifests::ProfilePermissions,
+    model::{ValidatedProfile, WatchedNamespaces},
 };
 use proptest::prelude::*;
 use std::{io::Write as _, path::Path};
@@ -26,7 +26,7 @@ fn of_file(file: &Path, more: &str) -> RbacArgs {
 }
 
 /// Runs the command for a file, which needs no cluster and therefore never waits.
-fn answer(args: &RbacArgs) -> Result<String, Error> {
+fn answer(args: &RbacArgs) -> Result<String, CommandError> {
     of_profiles(args).now_or_never().unwrap().map(|(text, _)| text)
 }
 
@@ -69,7 +69,7 @@ fn with_watched_namespaces_no_cluster_role_is_granted() {
     let ask = |text: &str, namespace: &str| {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let cause = |error: Error| std::error::Error::source(&error).unwrap().to_string();
+        let cause = |error: CommandError| std::error::Error::source(&error).unwrap().to_string();
         let more = format!("--watch-namespaces shop,ops -n {namespace}");
         answer(&of_file(file.path(), &more)).map_err(cause)
     };
@@ -159,7 +159,7 @@ proptest! {
             let Ok(printed) = run(&format!("{text}\n---\n{PROFILE}"), None) else { continue };
             let profile = serde_json::from_value(profile.clone()).unwrap();
             let valid = ValidatedProfile::parse(&profile).unwrap();
-            let access = Access::of_profile(&valid, &[].into(), &operator, &Watched::Everywhere);
+            let access = ProfilePermissions::of_profile(&valid, &[].into(), &operator, &WatchedNamespaces::Everywhere);
             let mut typed = objects(&access.unwrap().to_yaml());
             typed.extend(objects(&expected));
             prop_assert_eq!(objects(&printed), typed);

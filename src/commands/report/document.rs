@@ -1,6 +1,9 @@
 //! Writes the data of a report as a JSON or YAML document.
 
-use super::{super::Error, Format, Mark, Report, ReportRow, Section, Verdict};
+use super::{
+    super::CommandError, CommandExitCode, CommandReport, ReportFormat, ReportRow, ReportSection,
+    RowMark,
+};
 use kubewarm_api::model::{escape, is_unsafe};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -9,23 +12,23 @@ use std::fmt::Write as _;
 ///
 /// Control characters are escaped in the syntax of the format. Invisible characters such as direction marks are escaped
 /// too: in JSON by its syntax, in YAML as text (`\u{202e}`).
-pub(super) fn document(value: &Value, format: Format) -> Result<String, Error> {
-    if format == Format::Yaml {
+pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, CommandError> {
+    if format == ReportFormat::Yaml {
         let mut value = value.clone();
         show_marks(&mut value);
         return serde_saphyr::to_string(&value)
-            .map_err(|error| Error::caused("cannot write the output as YAML", error));
+            .map_err(|error| CommandError::caused("cannot write the output as YAML", error));
     }
     Ok(escape_json(&format!("{value:#}")) + "\n")
 }
 
 /// The sections of `report` as data, without empty fields.
-pub(super) fn sections_as_data(report: &Report) -> Value {
+pub(super) fn sections_as_data(report: &CommandReport) -> Value {
     let sections: Vec<_> = report.sections.iter().map(section).collect();
     json!({ "sections": sections, "verdict": report.verdict.word() })
 }
 
-fn section(section: &Section) -> Value {
+fn section(section: &ReportSection) -> Value {
     let mut fields = row(&section.head);
     if let Some(title) = fields.remove("text") {
         fields.insert("title".to_owned(), title);
@@ -54,7 +57,7 @@ fn row(row: &ReportRow) -> Map<String, Value> {
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-impl Mark {
+impl RowMark {
     const fn word(self) -> Option<&'static str> {
         match self {
             Self::Plain | Self::Branch => None,
@@ -69,7 +72,7 @@ impl Mark {
     }
 }
 
-impl Verdict {
+impl CommandExitCode {
     const fn word(self) -> &'static str {
         match self {
             Self::Good => "ok",

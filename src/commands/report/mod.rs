@@ -5,17 +5,17 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use self::render::{Format, Terminal, render};
+pub use self::render::{ReportFormat, TerminalLayout, render};
 
-use kubewarm_api::{model::Fault, v1alpha1::InformerCounts};
+use kubewarm_api::{model::RequestFault, v1alpha1::InformerCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
 /// The result of a command. Its texts can contain control characters from the cluster, which [`render`] escapes.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub(super) sections: Vec<Section>,
-    pub(super) verdict: Verdict,
+pub struct CommandReport {
+    pub(super) sections: Vec<ReportSection>,
+    pub(super) verdict: CommandExitCode,
     /// Content of the JSON and YAML formats. If it is null, these formats contain the sections.
     pub(super) data: Value,
     /// Kinds and names of the objects, such as `pod/a`. `None` makes the names format an error.
@@ -24,7 +24,7 @@ pub struct Report {
 
 /// Outcome of a command. The number is the exit code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CommandExitCode {
     /// Success.
     #[default]
     Good = 0,
@@ -37,7 +37,7 @@ pub enum Verdict {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Section {
+pub(super) struct ReportSection {
     /// Heading. Without a visible fact the section has no heading.
     pub(super) head: ReportRow,
     pub(super) rows: Vec<ReportRow>,
@@ -46,8 +46,8 @@ pub(super) struct Section {
 /// A line with its details. The facts of all rows of a section form aligned columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
-    pub(super) mark: Mark,
-    pub(super) facts: Vec<Fact>,
+    pub(super) mark: RowMark,
+    pub(super) facts: Vec<ReportFact>,
     /// Indented remarks below the row.
     pub(super) details: Vec<Self>,
     /// Commands and rules to copy, one per line. Long lines are neither wrapped nor cut.
@@ -56,7 +56,7 @@ pub(super) struct ReportRow {
 
 /// Sign at the start of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mark {
+pub(super) enum RowMark {
     #[default]
     Plain,
     /// A branch of a tree.
@@ -78,9 +78,9 @@ pub(super) enum Mark {
 
 /// A column of a row, a `key=value` pair for programs, or both.
 #[derive(Clone, Debug)]
-pub(super) struct Fact {
-    tone: Tone,
-    shown: Option<Appearance>,
+pub(super) struct ReportFact {
+    tone: TextTone,
+    shown: Option<FactDisplay>,
     /// Key and value for programs. An empty key hides the fact from programs.
     key: &'static str,
     value: String,
@@ -90,7 +90,7 @@ pub(super) struct Fact {
 
 /// Appearance of a fact in text formats.
 #[derive(Clone, Debug)]
-enum Appearance {
+enum FactDisplay {
     Text(String),
     /// Right-aligned text.
     Number(String),
@@ -100,7 +100,7 @@ enum Appearance {
 
 /// Meaning of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum TextTone {
     Plain,
     Strong,
     Quiet,
@@ -109,77 +109,77 @@ pub(super) enum Tone {
     Bad,
 }
 
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
+impl From<CommandExitCode> for ExitCode {
+    fn from(verdict: CommandExitCode) -> Self {
         Self::from(verdict as u8)
     }
 }
 
-impl Report {
-    /// A report that is `Bad` if a row has `Mark::Bad`.
-    pub(super) fn judged(sections: Vec<Section>) -> Self {
-        let is_bad = sections.iter().any(|section| section.count(Mark::Bad) > 0);
-        let verdict = if is_bad { Verdict::Bad } else { Verdict::Good };
+impl CommandReport {
+    /// A report that is `Bad` if a row has `RowMark::Bad`.
+    pub(super) fn judged(sections: Vec<ReportSection>) -> Self {
+        let is_bad = sections.iter().any(|section| section.count(RowMark::Bad) > 0);
+        let verdict = if is_bad { CommandExitCode::Bad } else { CommandExitCode::Good };
         Self { sections, verdict, ..Self::default() }
     }
 }
 
-impl Section {
+impl ReportSection {
     pub(super) fn new(title: impl Into<String>, rows: Vec<ReportRow>) -> Self {
-        Self { head: ReportRow::of(vec![Fact::new(Tone::Strong, title)]), rows }
+        Self { head: ReportRow::of(vec![ReportFact::new(TextTone::Strong, title)]), rows }
     }
 
-    pub(super) fn count(&self, mark: Mark) -> usize {
+    pub(super) fn count(&self, mark: RowMark) -> usize {
         self.rows.iter().filter(|row| row.mark == mark).count()
     }
 }
 
 impl ReportRow {
-    pub(super) fn of(facts: Vec<Fact>) -> Self {
+    pub(super) fn of(facts: Vec<ReportFact>) -> Self {
         Self { facts, ..Self::default() }
     }
 
-    pub(super) fn marked(mark: Mark, text: impl Into<String>) -> Self {
-        Self { mark, ..Self::of(vec![Fact::new(Tone::Plain, text)]) }
+    pub(super) fn marked(mark: RowMark, text: impl Into<String>) -> Self {
+        Self { mark, ..Self::of(vec![ReportFact::new(TextTone::Plain, text)]) }
     }
 
     pub(super) fn good(text: impl Into<String>) -> Self {
-        Self::marked(Mark::Good, text)
+        Self::marked(RowMark::Good, text)
     }
 
     pub(super) fn note(text: impl Into<String>) -> Self {
-        Self::marked(Mark::Note, text)
+        Self::marked(RowMark::Note, text)
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Self {
-        Self::marked(Mark::Bad, text)
+        Self::marked(RowMark::Bad, text)
     }
 
     /// A row for a check of `what` that failed to run.
-    pub(super) fn unseen(what: &str, fault: &Fault) -> Self {
-        Self::marked(Mark::Unseen, format!("not checked: {what}: {fault}"))
+    pub(super) fn unseen(what: &str, fault: &RequestFault) -> Self {
+        Self::marked(RowMark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
     /// The row, or for a fault the row of a skipped check.
-    pub(super) fn or_unseen(found: Result<Self, Fault>, what: &str) -> Self {
+    pub(super) fn or_unseen(found: Result<Self, RequestFault>, what: &str) -> Self {
         found.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
     /// A name and right-aligned numbers.
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
-        let numbers = numbers.into_iter().map(Fact::number);
-        Self::of([Fact::new(Tone::Plain, name)].into_iter().chain(numbers).collect())
+        let numbers = numbers.into_iter().map(ReportFact::number);
+        Self::of([ReportFact::new(TextTone::Plain, name)].into_iter().chain(numbers).collect())
     }
 
-    pub(super) fn labelled(label: &str, tone: Tone, text: impl Into<String>) -> Self {
-        Self::of(vec![Fact::new(Tone::Quiet, label), Fact::new(tone, text)])
+    pub(super) fn labelled(label: &str, tone: TextTone, text: impl Into<String>) -> Self {
+        Self::of(vec![ReportFact::new(TextTone::Quiet, label), ReportFact::new(tone, text)])
     }
 
     /// The visible facts in one line, without bars.
     pub(super) fn text(&self) -> String {
         let shown = self.facts.iter().filter_map(|fact| match fact.shown.as_ref()? {
-            Appearance::Text(text) | Appearance::Number(text) => Some(text.as_str()),
-            Appearance::Bar(_) => None,
+            FactDisplay::Text(text) | FactDisplay::Number(text) => Some(text.as_str()),
+            FactDisplay::Bar(_) => None,
         });
         shown.collect::<Vec<_>>().join("  ")
     }
@@ -190,23 +190,23 @@ impl ReportRow {
     }
 }
 
-impl Fact {
-    pub(super) fn new(tone: Tone, text: impl Into<String>) -> Self {
-        let shown = Some(Appearance::Text(text.into()));
+impl ReportFact {
+    pub(super) fn new(tone: TextTone, text: impl Into<String>) -> Self {
+        let shown = Some(FactDisplay::Text(text.into()));
         Self { tone, shown, key: "", value: String::new(), is_wide: false }
     }
 
     pub(super) fn number(text: impl Into<String>) -> Self {
-        Self { shown: Some(Appearance::Number(text.into())), ..Self::new(Tone::Plain, "") }
+        Self { shown: Some(FactDisplay::Number(text.into())), ..Self::new(TextTone::Plain, "") }
     }
 
     pub(super) fn bar(cells: InformerCounts) -> Self {
-        Self { shown: Some(Appearance::Bar(cells)), ..Self::new(Tone::Plain, "") }
+        Self { shown: Some(FactDisplay::Bar(cells)), ..Self::new(TextTone::Plain, "") }
     }
 
     /// A fact that only programs read.
     pub(super) fn hidden(key: &'static str, value: impl Into<String>) -> Self {
-        Self { tone: Tone::Plain, shown: None, key, value: value.into(), is_wide: false }
+        Self { tone: TextTone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
 
     /// Adds a key and a value for programs.

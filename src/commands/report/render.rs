@@ -1,8 +1,8 @@
 //! Renders reports: alignment, wrapping, colours and escapes.
 
 use super::{
-    super::{Error, text::wrapped},
-    Appearance, Fact, Mark, Report, ReportRow, Section, Tone,
+    super::{CommandError, text::wrapped},
+    CommandReport, FactDisplay, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
     document::{document, sections_as_data},
 };
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
@@ -16,11 +16,11 @@ const GAP: &str = "  ";
 const COPIED: &str = "    ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// Text for people.
-    Text(Terminal),
+    Text(TerminalLayout),
     /// Text for people, with all columns.
-    Wide(Terminal),
+    Wide(TerminalLayout),
     /// A line of `key=value` pairs per row, for logs, pipes and programs.
     Lines,
     /// Kinds and names of the objects, one per line.
@@ -33,7 +33,7 @@ pub enum Format {
 
 /// Layout of text for people. The default is for files and pipes: no limit of the width, and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terminal {
+pub struct TerminalLayout {
     /// Columns; 0 means no limit. Longer text is wrapped, or cut if it cannot be wrapped.
     pub width: usize,
     /// Rows.
@@ -46,29 +46,29 @@ pub struct Terminal {
 ///
 /// # Errors
 ///
-/// [`Error`] if YAML cannot represent the data, or if the names format is used for a report without names.
-pub fn render(report: &Report, format: Format) -> Result<String, Error> {
+/// [`CommandError`] if YAML cannot represent the data, or if the names format is used for a report without names.
+pub fn render(report: &CommandReport, format: ReportFormat) -> Result<String, CommandError> {
     Ok(match format {
-        Format::Text(terminal) => text(&narrow(&report.sections), terminal),
-        Format::Wide(terminal) => text(&report.sections, terminal),
-        Format::Lines => lines(&report.sections),
-        Format::Names => names(report)?,
-        Format::Json | Format::Yaml if report.data.is_null() => {
+        ReportFormat::Text(terminal) => text(&narrow(&report.sections), terminal),
+        ReportFormat::Wide(terminal) => text(&report.sections, terminal),
+        ReportFormat::Lines => lines(&report.sections),
+        ReportFormat::Names => names(report)?,
+        ReportFormat::Json | ReportFormat::Yaml if report.data.is_null() => {
             return document(&sections_as_data(report), format);
         }
-        Format::Json | Format::Yaml => return document(&report.data, format),
+        ReportFormat::Json | ReportFormat::Yaml => return document(&report.data, format),
     })
 }
 
-fn names(report: &Report) -> Result<String, Error> {
+fn names(report: &CommandReport) -> Result<String, CommandError> {
     let Some(names) = &report.names else {
-        return Err(Error::new("this output has no names; use -o json, yaml or wide"));
+        return Err(CommandError::new("this output has no names; use -o json, yaml or wide"));
     };
     Ok(names.iter().flat_map(|name| [escape(name), Cow::Borrowed("\n")]).collect())
 }
 
 /// Removes the facts of the wide format.
-fn narrow(sections: &[Section]) -> Vec<Section> {
+fn narrow(sections: &[ReportSection]) -> Vec<ReportSection> {
     let mut sections = sections.to_vec();
     for section in &mut sections {
         for row in [&mut section.head].into_iter().chain(&mut section.rows) {
@@ -78,7 +78,7 @@ fn narrow(sections: &[Section]) -> Vec<Section> {
     sections
 }
 
-fn text(sections: &[Section], terminal: Terminal) -> String {
+fn text(sections: &[ReportSection], terminal: TerminalLayout) -> String {
     let mut text = String::new();
     for section in sections {
         let lines = section_lines(section, terminal.width);
@@ -90,7 +90,7 @@ fn text(sections: &[Section], terminal: Terminal) -> String {
     text
 }
 
-fn section_lines(section: &Section, width: usize) -> Vec<StyledLine> {
+fn section_lines(section: &ReportSection, width: usize) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     let head = visible(&section.head);
     if !head.is_empty() {
@@ -123,7 +123,7 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
             if widths.len() == at {
                 widths.push(0);
             }
-            let is_open = at + 1 == facts.len() && matches!(fact.shown, Some(Appearance::Text(_)));
+            let is_open = at + 1 == facts.len() && matches!(fact.shown, Some(FactDisplay::Text(_)));
             if let Some(width) = widths.get_mut(at).filter(|_| !is_open) {
                 *width = (*width).max(fact.text().chars().count());
             }
@@ -145,11 +145,11 @@ fn row_lines(
     let Some((last, before)) = facts.split_last() else { return Vec::new() };
     for (fact, &column) in before.iter().zip(columns) {
         fact.push(&mut line, column, width);
-        line.push(Tone::Plain, GAP);
+        line.push(TextTone::Plain, GAP);
     }
     let begin = line.width();
     let column = columns.get(before.len()).copied().unwrap_or_default();
-    if !matches!(last.shown, Some(Appearance::Text(_))) {
+    if !matches!(last.shown, Some(FactDisplay::Text(_))) {
         last.push(&mut line, column, width);
         return vec![line];
     }
@@ -157,7 +157,7 @@ fn row_lines(
     for text in wrapped(&last.text(), width.saturating_sub(begin)) {
         line.push(last.tone, text);
         let pad = " ".repeat(begin.saturating_sub(rail.chars().count()));
-        let next = StyledLine::of(Tone::Quiet, rail.to_owned() + &pad);
+        let next = StyledLine::of(TextTone::Quiet, rail.to_owned() + &pad);
         lines.push(std::mem::replace(&mut line, next));
     }
     lines
@@ -170,7 +170,7 @@ fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
     for fact in visible(detail) {
         for text in wrapped(&fact.text(), text_width) {
             let indent = if lines.is_empty() { "" } else { GAP };
-            let mut line = StyledLine::of(Tone::Quiet, rail);
+            let mut line = StyledLine::of(TextTone::Quiet, rail);
             line.push(fact.tone, indent.to_owned() + &text);
             lines.push(line);
         }
@@ -178,12 +178,12 @@ fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-fn visible(row: &ReportRow) -> Vec<&Fact> {
+fn visible(row: &ReportRow) -> Vec<&ReportFact> {
     row.facts.iter().filter(|fact| fact.shown.is_some()).collect()
 }
 
 /// A `key=value` line for each row and remark with keys. The lines do not depend on the current time.
-fn lines(sections: &[Section]) -> String {
+fn lines(sections: &[ReportSection]) -> String {
     let mut text = String::new();
     for section in sections {
         for row in [&section.head].into_iter().chain(&section.rows) {
@@ -211,23 +211,23 @@ fn pair(text: &mut String, key: &str, value: &str) {
     };
 }
 
-impl Fact {
+impl ReportFact {
     /// The visible text with control characters escaped. It is empty for a bar.
     fn text(&self) -> Cow<'_, str> {
         match &self.shown {
-            Some(Appearance::Text(text) | Appearance::Number(text)) => escape(text),
-            Some(Appearance::Bar(_)) | None => Cow::Borrowed(""),
+            Some(FactDisplay::Text(text) | FactDisplay::Number(text)) => escape(text),
+            Some(FactDisplay::Bar(_)) | None => Cow::Borrowed(""),
         }
     }
 
     /// Appends the fact to `line`, padded to the width of its column.
     fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
         match &self.shown {
-            Some(Appearance::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
-            Some(Appearance::Number(_)) => {
+            Some(FactDisplay::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
+            Some(FactDisplay::Number(_)) => {
                 line.push(self.tone, format!("{:>column$}", self.text()));
             }
-            Some(Appearance::Bar(cells)) => {
+            Some(FactDisplay::Bar(cells)) => {
                 line.push_bar(cells, if width == 0 || width >= WIDE { 20 } else { 10 });
             }
             None => {}
@@ -235,20 +235,20 @@ impl Fact {
     }
 }
 
-impl Mark {
+impl RowMark {
     /// Tone, sign of the first line, and start of each further line.
-    const fn signs(self, is_last: bool, indent: &str) -> (Tone, &str, &str) {
+    const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
-            Self::Plain => (Tone::Plain, indent, indent),
-            Self::Branch if is_last => (Tone::Quiet, "└── ", "    "),
-            Self::Branch => (Tone::Quiet, "├── ", "│   "),
-            Self::Good => (Tone::Good, "✔ ", GAP),
-            Self::Note => (Tone::Warning, "! ", GAP),
-            Self::Unseen => (Tone::Quiet, "? ", GAP),
-            Self::Bad => (Tone::Bad, "✗ ", GAP),
-            Self::Gains => (Tone::Good, "+ ", GAP),
-            Self::Loses => (Tone::Bad, "- ", GAP),
-            Self::Keeps => (Tone::Warning, "= ", GAP),
+            Self::Plain => (TextTone::Plain, indent, indent),
+            Self::Branch if is_last => (TextTone::Quiet, "└── ", "    "),
+            Self::Branch => (TextTone::Quiet, "├── ", "│   "),
+            Self::Good => (TextTone::Good, "✔ ", GAP),
+            Self::Note => (TextTone::Warning, "! ", GAP),
+            Self::Unseen => (TextTone::Quiet, "? ", GAP),
+            Self::Bad => (TextTone::Bad, "✗ ", GAP),
+            Self::Gains => (TextTone::Good, "+ ", GAP),
+            Self::Loses => (TextTone::Bad, "- ", GAP),
+            Self::Keeps => (TextTone::Warning, "= ", GAP),
         }
     }
 }
@@ -256,21 +256,21 @@ impl Mark {
 /// A line of text in tones, without line feed.
 #[derive(Clone, Debug, Default)]
 struct StyledLine {
-    pieces: Vec<(Tone, String)>,
+    pieces: Vec<(TextTone, String)>,
     /// Whether the line is exempt from the terminal's width.
     is_whole: bool,
 }
 
 impl StyledLine {
-    fn of(tone: Tone, text: impl Into<String>) -> Self {
+    fn of(tone: TextTone, text: impl Into<String>) -> Self {
         Self { pieces: vec![(tone, text.into())], is_whole: false }
     }
 
     fn copied(command: &str) -> Self {
-        Self { is_whole: true, ..Self::of(Tone::Strong, COPIED.to_owned() + &escape(command)) }
+        Self { is_whole: true, ..Self::of(TextTone::Strong, COPIED.to_owned() + &escape(command)) }
     }
 
-    fn push(&mut self, tone: Tone, text: impl Into<String>) {
+    fn push(&mut self, tone: TextTone, text: impl Into<String>) {
         self.pieces.push((tone, text.into()));
     }
 
@@ -285,9 +285,9 @@ impl StyledLine {
         };
         let full = columns(synced);
         let half = columns(synced.saturating_add(stale)) - full;
-        self.push(Tone::Good, "█".repeat(full));
-        self.push(Tone::Warning, "▓".repeat(half));
-        self.push(Tone::Quiet, "░".repeat(width.saturating_sub(full + half)));
+        self.push(TextTone::Good, "█".repeat(full));
+        self.push(TextTone::Warning, "▓".repeat(half));
+        self.push(TextTone::Quiet, "░".repeat(width.saturating_sub(full + half)));
     }
 
     fn width(&self) -> usize {
@@ -295,7 +295,7 @@ impl StyledLine {
     }
 
     /// The line with a line feed, cut to `width` characters with `…` at the end. A width of 0 means no limit.
-    fn paint(&self, Terminal { width, has_colours, .. }: Terminal) -> String {
+    fn paint(&self, TerminalLayout { width, has_colours, .. }: TerminalLayout) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;
         let mut left = if is_cut { width - 1 } else { total };
@@ -318,7 +318,7 @@ impl StyledLine {
     }
 }
 
-impl Tone {
+impl TextTone {
     /// Only the 16 standard colours, which follow the palette of the user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {

@@ -1,9 +1,9 @@
 //! The missing permissions of a target, and the rules in the status that grant them.
 
-use super::super::report::{ReportRow, Tone};
+use super::super::report::{ReportRow, TextTone};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kubewarm_api::{
-    manifests::Document,
+    manifests::RbacObject,
     model::GroupResource,
     v1alpha1::{AccessStatus, PolicyRule as Told},
 };
@@ -37,7 +37,7 @@ pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportR
     ];
     let mut found = Vec::new();
     for (field, text) in texts {
-        let documents = text.as_deref().and_then(|text| Document::parse(text).ok());
+        let documents = text.as_deref().and_then(|text| RbacObject::parse(text).ok());
         for document in documents.unwrap_or_default() {
             let place = match document.namespace() {
                 "" => String::new(),
@@ -47,7 +47,7 @@ pub(super) fn granting(access: &AccessStatus, of: &GroupResource) -> Vec<ReportR
                 || places.iter().any(|place| place == document.namespace());
             for rule in document.rules().iter().filter(|rule| is_there && grants(rule, of)) {
                 let role = format!("{} {}{place}, of {field}", document.kind(), document.name());
-                let row = ReportRow::labelled("granted by", Tone::Plain, role);
+                let row = ReportRow::labelled("granted by", TextTone::Plain, role);
                 found.push(ReportRow { next: lines(rule), ..row });
             }
         }

@@ -3,9 +3,9 @@
 mod missing;
 
 use super::{
-    Error,
+    CommandError,
     advice::{grant, program},
-    report::{Fact, Report, ReportRow, Section, Tone, Verdict},
+    report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, TextTone},
     text::{grouped, length, place, span},
     verdict::{NO_STATUS, is_true, name, object_name, own_message, problem_and_next_try},
 };
@@ -18,37 +18,37 @@ use missing::{granting, refused};
 
 /// # Errors
 ///
-/// [`Error`] if the profile has no target with the name `target`.
+/// [`CommandError`] if the profile has no target with the name `target`.
 pub(super) fn target(
     profile: &CacheProfile,
     target: &str,
     now: Timestamp,
-) -> Result<Report, Error> {
+) -> Result<CommandReport, CommandError> {
     let targets = &profile.spec.targets;
     let Some(declared) = targets.iter().find(|it| it.name == target) else {
         let all: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
         let (title, all) = (name(profile), all.join(", "));
         let text = format!("CacheProfile {title} has no target {target}; it has {all}");
-        return Err(Error::new(text));
+        return Err(CommandError::new(text));
     };
-    let title = Fact::new(Tone::Strong, format!("{} --target {target}", name(profile)));
+    let title = ReportFact::new(TextTone::Strong, format!("{} --target {target}", name(profile)));
     let names = Some(vec![object_name(profile)]);
     let Some(status) = &profile.status else {
-        let head = ReportRow::of(vec![title, Fact::new(Tone::Warning, NO_STATUS)]);
+        let head = ReportRow::of(vec![title, ReportFact::new(TextTone::Warning, NO_STATUS)]);
         let rows = vec![ReportRow::default().next(format!("{} check", program()))];
-        return Ok(Report {
-            sections: vec![Section { head, rows }],
-            verdict: Verdict::Bad,
+        return Ok(CommandReport {
+            sections: vec![ReportSection { head, rows }],
+            verdict: CommandExitCode::Bad,
             names,
-            ..Report::default()
+            ..CommandReport::default()
         });
     };
     let found = status.targets.iter().find(|it| it.name == target);
     let is = |type_| found.is_some_and(|found| is_true(&found.conditions, type_));
     let state = match (is("Warm"), is("Fresh")) {
-        (true, true) => Fact::new(Tone::Good, "warm"),
-        (true, false) => Fact::new(Tone::Warning, "warm, but not known to be current"),
-        (false, _) => Fact::new(Tone::Warning, "not warm"),
+        (true, true) => ReportFact::new(TextTone::Good, "warm"),
+        (true, false) => ReportFact::new(TextTone::Warning, "warm, but not known to be current"),
+        (false, _) => ReportFact::new(TextTone::Warning, "not warm"),
     };
     // Conditions of an older generation do not count.
     let is_current = status.observed_generation >= profile.metadata.generation;
@@ -56,7 +56,7 @@ pub(super) fn target(
     let mut rows = Vec::new();
     if !is_current {
         let text = "kubewarm has not looked at the newest generation yet; this is of an older one";
-        rows.push(ReportRow::labelled("generation", Tone::Warning, text));
+        rows.push(ReportRow::labelled("generation", TextTone::Warning, text));
     }
     rows.extend(found.into_iter().flat_map(|found| details(found, now)));
     let of = GroupResource::new(&declared.group, &declared.resource).ok();
@@ -64,25 +64,29 @@ pub(super) fn target(
         rows.extend(missing_rules(profile, access, &of));
     }
     let head = ReportRow::of(vec![title, state]);
-    let verdict = if is_well { Verdict::Good } else { Verdict::Bad };
-    Ok(Report { sections: vec![Section { head, rows }], verdict, names, ..Report::default() })
+    let verdict = if is_well { CommandExitCode::Good } else { CommandExitCode::Bad };
+    Ok(CommandReport {
+        sections: vec![ReportSection { head, rows }],
+        verdict,
+        names,
+        ..CommandReport::default()
+    })
 }
 
 /// Rows for the conditions and problems in the status.
 fn details(target: &TargetStatus, now: Timestamp) -> Vec<ReportRow> {
-    let mut rows = vec![ReportRow::labelled("informers", Tone::Plain, cells_text(target))];
+    let mut rows = vec![ReportRow::labelled("informers", TextTone::Plain, cells_text(target))];
     for found in &target.conditions {
         let ago = length(span(found.last_transition_time.0, now));
         let message = own_message(target, found);
         let colon = if message.is_empty() { "" } else { ": " };
         let text = format!("{}, {}, for {ago}{colon}{message}", found.status, found.reason);
-        let tone = if found.status == "True" { Tone::Plain } else { Tone::Warning };
+        let tone = if found.status == "True" { TextTone::Plain } else { TextTone::Warning };
         rows.push(ReportRow::labelled(&found.type_, tone, text));
     }
-    let problems = target
-        .problems
-        .iter()
-        .map(|found| ReportRow::labelled("problem", Tone::Bad, problem_and_next_try(found, now)));
+    let problems = target.problems.iter().map(|found| {
+        ReportRow::labelled("problem", TextTone::Bad, problem_and_next_try(found, now))
+    });
     rows.extend(problems);
     rows
 }
@@ -102,14 +106,14 @@ fn missing_rules(
     for (verbs, namespace) in refused {
         let place = place(Some(&*namespace).filter(|namespace| !namespace.is_empty()));
         let text = format!("{verbs} on {of} in {place}, for {subject}");
-        rows.push(ReportRow::labelled("missing", Tone::Bad, text));
+        rows.push(ReportRow::labelled("missing", TextTone::Bad, text));
     }
     rows.extend(granting(access, of));
     rows.push(ReportRow {
         next: grant(profile).into(),
         ..ReportRow::labelled(
             "to grant it",
-            Tone::Plain,
+            TextTone::Plain,
             "all that the profile needs, after a look",
         )
     });

@@ -1,6 +1,6 @@
 use super::{
     super::{
-        report::{Format, Terminal, render},
+        report::{ReportFormat, TerminalLayout, render},
         sample,
     },
     *,
@@ -33,7 +33,8 @@ fn warming() -> CacheProfile {
 
 fn printed(profile: &CacheProfile, name: &str, width: usize) -> String {
     let report = target(profile, name, sample::now()).unwrap();
-    render(&report, Format::Text(Terminal { width, ..Terminal::default() })).unwrap()
+    render(&report, ReportFormat::Text(TerminalLayout { width, ..TerminalLayout::default() }))
+        .unwrap()
 }
 
 #[test]
@@ -68,10 +69,10 @@ fn only_the_status_of_the_newest_generation_counts() {
     let mut profile = sample::ready();
     let verdict =
         |profile: &CacheProfile, name| target(profile, name, sample::now()).unwrap().verdict;
-    assert_eq!(verdict(&profile, "pods"), Verdict::Good);
+    assert_eq!(verdict(&profile, "pods"), CommandExitCode::Good);
     profile.metadata.generation = Some(3);
-    assert_eq!(verdict(&profile, "pods"), Verdict::Bad);
-    assert_eq!(verdict(&warming(), "deployments"), Verdict::Bad);
+    assert_eq!(verdict(&profile, "pods"), CommandExitCode::Bad);
+    assert_eq!(verdict(&warming(), "deployments"), CommandExitCode::Bad);
 }
 
 #[test]

@@ -4,12 +4,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::intake::{Meta, Stored};
+use super::intake::{ProfileMetadata, StoredProfile};
 use kubewarm_api::model::{
-    Bound, Budget, CellKey, Charge, Delta, DeltaSink, Gauge, Item, Limits, Measure, Outcome,
-    Tombstone,
+    Budget, BudgetCharge, DecodedObject, Delta, DeltaOutcome, DeltaSink, InformerKey, LimitKind,
+    LimitScope, ProfileLimits, Tombstone, UsageGauge,
 };
-use kubewarm_cache::store::Writer;
+use kubewarm_cache::store::StoreWriter;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,7 +35,7 @@ const MAX_STATUS: usize = 512 << 10;
 /// The operator namespace has no limit, because users who can create profiles there are trusted
 /// like the operator.
 #[derive(Clone, Debug)]
-pub struct Admission {
+pub struct ProfileAdmission {
     home: Arc<str>,
     counter: Arc<Mutex<SpecCounter>>,
 }
@@ -45,8 +45,8 @@ struct SpecCounter {
     /// Budgets of all namespaces together.
     process: SpecBudgets,
     /// The namespaces that have profiles.
-    namespaces: BTreeMap<Box<str>, Namespace>,
-    /// Whether a profile was left out since [`Admission::take_freed`] last returned `true`.
+    namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
+    /// Whether a profile was left out since [`ProfileAdmission::take_freed`] last returned `true`.
     has_left_out: bool,
     /// Whether a spec was freed since then.
     has_freed: bool,
@@ -60,14 +60,14 @@ struct SpecBudgets {
 }
 
 #[derive(Debug)]
-struct Namespace {
+struct NamespaceSpecUsage {
     budgets: SpecBudgets,
-    profiles: BTreeMap<Box<str>, Charge>,
+    profiles: BTreeMap<Box<str>, BudgetCharge>,
 }
 
 /// Which part of a profile the store may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum StoredPart {
     Whole,
     /// Everything except spec and status.
     Name,
@@ -75,10 +75,10 @@ enum Part {
 }
 
 impl SpecBudgets {
-    fn new(bound: Bound, profiles: u64, mebibytes: u64, parent: Option<&Self>) -> Self {
+    fn new(bound: LimitScope, profiles: u64, mebibytes: u64, parent: Option<&Self>) -> Self {
         let above = |of: fn(&Self) -> &Arc<Budget>| parent.map(of).cloned();
-        let names = Limits { max_objects: Some(profiles), max_bytes: None };
-        let specs = Limits { max_bytes: Some(mebibytes << 20), ..names };
+        let names = ProfileLimits { max_objects: Some(profiles), max_bytes: None };
+        let specs = ProfileLimits { max_bytes: Some(mebibytes << 20), ..names };
         Self {
             specs: Arc::new(Budget::new(bound, specs, above(|it| &it.specs))),
             left_out: Arc::new(Budget::new(bound, names, above(|it| &it.left_out))),
@@ -88,50 +88,50 @@ impl SpecBudgets {
 
 /// Charges `budget` for profiles and the bytes of their specs, or returns `None` if they do not
 /// fit.
-fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<Charge> {
-    let gauge = Gauge::default();
+fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
+    let gauge = UsageGauge::default();
     gauge.set(profiles, bytes);
-    let charge = Charge::new(Arc::new(gauge), Arc::clone(budget));
+    let charge = BudgetCharge::new(Arc::new(gauge), Arc::clone(budget));
     (!budget.is_exceeded()).then_some(charge)
 }
 
-impl Namespace {
+impl NamespaceSpecUsage {
     /// Size of the spec in bytes, if it is kept.
-    fn spec_bytes(&self, charge: &Charge) -> Option<u64> {
+    fn spec_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.gauge().bytes())
     }
 }
 
 impl SpecCounter {
-    fn namespace(&mut self, name: &str, home: &str) -> &mut Namespace {
+    fn namespace(&mut self, name: &str, home: &str) -> &mut NamespaceSpecUsage {
         let process = &self.process;
         self.namespaces.entry(name.into()).or_insert_with(|| {
             let budgets = if name == home {
-                SpecBudgets::new(Bound::Namespace, u64::MAX, u64::MAX >> 20, None)
+                SpecBudgets::new(LimitScope::Namespace, u64::MAX, u64::MAX >> 20, None)
             } else {
                 let (profiles, mebibytes) = (NAMESPACE_PROFILES, NAMESPACE_MEBIBYTES);
-                SpecBudgets::new(Bound::Namespace, profiles, mebibytes, Some(process))
+                SpecBudgets::new(LimitScope::Namespace, profiles, mebibytes, Some(process))
             };
-            Namespace { budgets, profiles: BTreeMap::new() }
+            NamespaceSpecUsage { budgets, profiles: BTreeMap::new() }
         })
     }
 
-    fn put(&mut self, namespace: &str, name: &str, bytes: u64, home: &str) -> Part {
+    fn put(&mut self, namespace: &str, name: &str, bytes: u64, home: &str) -> StoredPart {
         let here = self.namespace(namespace, home);
         let before = here.profiles.remove(name).and_then(|charge| here.spec_bytes(&charge));
         let SpecBudgets { specs, left_out } = &here.budgets;
         let (part, charge) = match charge(specs, 1, bytes) {
-            Some(charge) => (Part::Whole, Some(charge)),
+            Some(charge) => (StoredPart::Whole, Some(charge)),
             None => match charge(left_out, 1, 0) {
-                Some(charge) => (Part::Name, Some(charge)),
-                None => (Part::Nothing, None),
+                Some(charge) => (StoredPart::Name, Some(charge)),
+                None => (StoredPart::Nothing, None),
             },
         };
         here.profiles.extend(charge.map(|charge| (name.into(), charge)));
-        if before.is_some_and(|before| part != Part::Whole || bytes < before) {
+        if before.is_some_and(|before| part != StoredPart::Whole || bytes < before) {
             self.note_freed();
         }
-        self.has_left_out |= part != Part::Whole;
+        self.has_left_out |= part != StoredPart::Whole;
         part
     }
 
@@ -143,11 +143,11 @@ impl SpecCounter {
             if within.is_some_and(|within| within != &**namespace) {
                 return true;
             }
-            let Namespace { budgets, profiles } = here;
+            let NamespaceSpecUsage { budgets, profiles } = here;
             let gone = profiles.extract_if(.., |name, _| !stays(namespace, name));
             has_freed |= gone.filter(|(_, it)| *it.budget() == budgets.specs).count() > 0;
             // The last valid spec of a profile can stay after the profile is removed here.
-            !profiles.is_empty() || budgets.specs.used(Measure::Memory) > 0
+            !profiles.is_empty() || budgets.specs.used(LimitKind::Memory) > 0
         });
         if has_freed {
             self.note_freed();
@@ -159,11 +159,12 @@ impl SpecCounter {
     }
 }
 
-impl Admission {
+impl ProfileAdmission {
     /// `home` is the operator namespace.
     #[must_use]
     pub fn new(home: Arc<str>) -> Self {
-        let process = SpecBudgets::new(Bound::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
+        let process =
+            SpecBudgets::new(LimitScope::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
         let (has_left_out, has_freed) = (false, false);
         let namespaces = BTreeMap::new();
         let counter = SpecCounter { process, namespaces, has_left_out, has_freed };
@@ -171,14 +172,14 @@ impl Admission {
     }
 
     /// Puts the counter in front of `table`, the store of the informer `key`.
-    pub(crate) fn guard(&self, table: Writer, key: &CellKey) -> ProfileSink {
+    pub(crate) fn guard(&self, table: StoreWriter, key: &InformerKey) -> ProfileSink {
         let namespace = key.extent.namespace().map(Arc::from);
         ProfileSink { admission: self.clone(), table, namespace, is_listing: false }
     }
 
     /// Charges a last valid spec of `namespace`, in addition to the newest one, while the charge
     /// exists. Returns `None` if it does not fit.
-    pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<Charge> {
+    pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<BudgetCharge> {
         let mut counter = self.counter.lock();
         charge(&counter.namespace(namespace, &self.home).budgets.specs, 0, bytes)
     }
@@ -202,8 +203,8 @@ impl Admission {
 ///
 /// A left-out profile is stored without a version, so that the next list stores it again.
 pub(crate) struct ProfileSink {
-    admission: Admission,
-    table: Writer,
+    admission: ProfileAdmission,
+    table: StoreWriter,
     /// Namespace of the informer's profiles; `None` means all namespaces.
     namespace: Option<Arc<str>>,
     is_listing: bool,
@@ -212,32 +213,33 @@ pub(crate) struct ProfileSink {
 impl ProfileSink {
     /// Stores the fields that the controller reads, if the counter admits the profile. Labels and
     /// annotations, which can have 1 MiB, are dropped.
-    fn upsert(&mut self, item: Item<'_>) -> Outcome {
-        let stored = serde_json::from_slice::<Stored<'_>>(item.body);
+    fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
+        let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
         // A profile that cannot be parsed is stored and counted as received.
-        let bytes = stored.as_ref().map_or(item.body.len(), Stored::spec_bytes);
+        let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let Admission { home, counter } = &self.admission;
+        let ProfileAdmission { home, counter } = &self.admission;
         let part = counter.lock().put(&item.namespace, &item.name, bytes, home);
-        if part == Part::Whole {
+        if part == StoredPart::Whole {
             let body = stored.map(|stored| {
                 let status = stored.status.filter(|status| status.get().len() <= MAX_STATUS);
-                Stored { status, is_left_out: false, ..stored }.to_json()
+                StoredProfile { status, is_left_out: false, ..stored }.to_json()
             });
             let body = body.as_deref().unwrap_or(item.body);
-            return self.table.apply(Delta::Upsert(Item { body, ..item }));
+            return self.table.apply(Delta::Upsert(DecodedObject { body, ..item }));
         }
-        let Item { namespace, name, uid, version, .. } = item;
+        let DecodedObject { namespace, name, uid, version, .. } = item;
         let outcome = match part {
-            Part::Name => {
+            StoredPart::Name => {
                 tracing::debug!(%namespace, %name, "a profile is left out");
-                let metadata = stored.map_or_else(|_| Meta::default(), |stored| stored.metadata);
-                let body =
-                    Stored { metadata, spec: None, status: None, is_left_out: true }.to_json();
-                let item = Item { namespace, name, uid, version: None, body: &body };
+                let metadata =
+                    stored.map_or_else(|_| ProfileMetadata::default(), |stored| stored.metadata);
+                let body = StoredProfile { metadata, spec: None, status: None, is_left_out: true }
+                    .to_json();
+                let item = DecodedObject { namespace, name, uid, version: None, body: &body };
                 self.table.apply(Delta::Upsert(item))
             }
-            Part::Whole | Part::Nothing => {
+            StoredPart::Whole | StoredPart::Nothing => {
                 self.table.apply(Delta::Remove(Tombstone { namespace, name, version: None }))
             }
         };
@@ -249,13 +251,13 @@ impl ProfileSink {
 }
 
 impl DeltaSink for ProfileSink {
-    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
         match delta {
             Delta::Upsert(item) => self.upsert(item),
             Delta::Remove(gone) => {
                 let (namespace, name) = (gone.namespace.clone(), gone.name.clone());
                 let outcome = self.table.apply(Delta::Remove(gone));
-                if outcome == Outcome::Removed {
+                if outcome == DeltaOutcome::Removed {
                     let mut counter = self.admission.counter.lock();
                     counter.retain(Some(&namespace), |_, other| *other != *name);
                 }

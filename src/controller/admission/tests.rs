@@ -2,32 +2,32 @@
 
 use super::*;
 use crate::controller::intake::own_cells;
-use kubewarm_api::model::{ObjectKey, Reread, ResourceVersion, Uid, Watched};
-use kubewarm_cache::store::{Catalog, Reader};
+use kubewarm_api::model::{ObjectKey, ReplacePolicy, ResourceVersion, Uid, WatchedNamespaces};
+use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// A store of profiles behind a counter.
 struct Scene {
     sink: ProfileSink,
-    table: Reader,
-    admission: Admission,
+    table: StoreReader,
+    admission: ProfileAdmission,
 }
 
 impl Scene {
     fn new() -> Self {
-        let key = own_cells(&Watched::Everywhere).unwrap().remove(0).key;
-        Self::of(&Admission::new("home".into()), &Catalog::new(), &key)
+        let key = own_cells(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+        Self::of(&ProfileAdmission::new("home".into()), &StoreCatalog::new(), &key)
     }
 
-    fn of(admission: &Admission, catalog: &Catalog, key: &CellKey) -> Self {
+    fn of(admission: &ProfileAdmission, catalog: &StoreCatalog, key: &InformerKey) -> Self {
         let sink = admission.guard(catalog.open(key, &BTreeSet::new()), key);
         Self { sink, table: catalog.reader(key).unwrap(), admission: admission.clone() }
     }
 
-    fn put(&mut self, namespace: &str, at: usize, bytes: usize) -> Outcome {
+    fn put(&mut self, namespace: &str, at: usize, bytes: usize) -> DeltaOutcome {
         let body = json!({"metadata": {"generation": 1}, "spec": "x".repeat(bytes)}).to_string();
-        self.sink.apply(Delta::Upsert(Item {
+        self.sink.apply(Delta::Upsert(DecodedObject {
             namespace: namespace.into(),
             name: format!("p{at:03}").into(),
             uid: Uid::parse("u"),
@@ -36,7 +36,7 @@ impl Scene {
         }))
     }
 
-    fn remove(&mut self, namespace: &str, at: usize) -> Outcome {
+    fn remove(&mut self, namespace: &str, at: usize) -> DeltaOutcome {
         self.sink.apply(Delta::Remove(Tombstone {
             namespace: namespace.into(),
             name: format!("p{at:03}").into(),
@@ -45,8 +45,8 @@ impl Scene {
     }
 
     /// Applies a complete list of profiles with small specs.
-    fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> Outcome {
-        self.sink.apply(Delta::ListStarted(Reread::Changed));
+    fn list(&mut self, namespace: &str, profiles: impl Iterator<Item = usize>) -> DeltaOutcome {
+        self.sink.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for at in profiles {
             self.put(namespace, at, 1);
         }
@@ -56,7 +56,7 @@ impl Scene {
     /// Returns the stored form of a profile that the API server sends as `body`.
     fn held(&mut self, body: &str) -> String {
         let (namespace, name) = ("a", "p");
-        self.sink.apply(Delta::Upsert(Item {
+        self.sink.apply(Delta::Upsert(DecodedObject {
             namespace: namespace.into(),
             name: name.into(),
             uid: Uid::parse("u"),
@@ -72,7 +72,7 @@ impl Scene {
     fn left_out(&self) -> Vec<String> {
         let rows = self.table.versions(None, 20_000);
         let objects: Vec<_> = rows.iter().filter_map(|(key, _)| self.table.get(key)).collect();
-        let of = |object: &kubewarm_cache::store::Object| {
+        let of = |object: &kubewarm_cache::store::StoredObject| {
             let body: Value = serde_json::from_slice(&object.body).unwrap();
             let is_left_out = body["leftOut"] == true;
             assert_eq!(body.get("spec").is_none(), is_left_out);
@@ -163,7 +163,7 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     // An event about an admitted profile frees nothing.
     scene.put("a", 7, 1);
     assert!(!scene.admission.take_freed());
-    assert_eq!(scene.remove("a", 7), Outcome::Removed);
+    assert_eq!(scene.remove("a", 7), DeltaOutcome::Removed);
     assert!(scene.admission.take_freed());
     assert!(!scene.admission.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
@@ -179,7 +179,7 @@ fn deleted_profiles_free_their_specs_at_the_end_of_a_relist() {
     let mut scene = Scene::new();
     scene.list("a", 100..200);
     let gone = scene.list("a", (0..3).chain(150..200));
-    assert_eq!(gone, Outcome::Swept { removed: 50 });
+    assert_eq!(gone, DeltaOutcome::Swept { removed: 50 });
     assert_eq!(scene.left_out(), ["a/p000", "a/p001", "a/p002"]);
     assert!(scene.admission.take_freed(), "the end of the list shows that profiles were deleted");
     scene.list("a", (0..3).chain(150..200));
@@ -192,8 +192,8 @@ fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
     let mut scene = Scene::new();
     scene.list("a", 0..300);
     assert_eq!((scene.table.objects(), scene.left_out().len()), (200, 100));
-    assert_eq!(scene.remove("a", 299), Outcome::Outdated);
-    assert_eq!(scene.put("a", 299, 1), Outcome::Outdated);
+    assert_eq!(scene.remove("a", 299), DeltaOutcome::Outdated);
+    assert_eq!(scene.put("a", 299, 1), DeltaOutcome::Outdated);
     assert_eq!(scene.table.version(), Some(ResourceVersion::from(10)), "of the last event");
     scene.list("a", 250..300);
     assert!(scene.admission.take_freed());
@@ -204,9 +204,10 @@ fn left_out_profiles_are_limited_and_admitted_by_a_later_relist() {
 #[test]
 fn separately_listed_namespaces_share_the_process_limit() {
     let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
-    let cells = own_cells(&Watched::Namespaces(names.iter().cloned().collect())).unwrap();
-    let (catalog, admission) = (Catalog::new(), Admission::new("home".into()));
-    let scene = |cell: kubewarm_api::model::CellSpec| Scene::of(&admission, &catalog, &cell.key);
+    let cells = own_cells(&WatchedNamespaces::Namespaces(names.iter().cloned().collect())).unwrap();
+    let (catalog, admission) = (StoreCatalog::new(), ProfileAdmission::new("home".into()));
+    let scene =
+        |cell: kubewarm_api::model::InformerSpec| Scene::of(&admission, &catalog, &cell.key);
     let mut scenes: Vec<_> = cells.into_iter().map(scene).collect();
     for (scene, name) in scenes.iter_mut().zip(&names) {
         scene.list(name, 0..100);

@@ -1,9 +1,9 @@
 //! Tests of informers that have lost access.
 
 use super::*;
-use kubewarm_api::model::OnAccessLost;
+use kubewarm_api::model::AccessLossPolicy;
 
-fn reading(name: &str, mode: &str, reads: Value) -> Found {
+fn reading(name: &str, mode: &str, reads: Value) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!(mode);
     spec["reads"] = reads;
@@ -14,9 +14,10 @@ fn reading(name: &str, mode: &str, reads: Value) -> Found {
 fn a_store_is_kept_if_any_profile_serves_stale_data() {
     let stale = || reading("stale", "Paused", json!({"onAccessLost": "ServeStale"}));
     let plain = || reading("plain", "Active", json!({}));
-    for (profiles, expected) in
-        [(vec![plain()], OnAccessLost::Reject), (vec![plain(), stale()], OnAccessLost::ServeStale)]
-    {
+    for (profiles, expected) in [
+        (vec![plain()], AccessLossPolicy::Reject),
+        (vec![plain(), stale()], AccessLossPolicy::ServeStale),
+    ] {
         let outcome = run(&mut reconciler(), &profiles, &Tables::default());
         let (cell, _) = outcome.desired.values().next().unwrap();
         assert_eq!(cell.tuning.on_access_lost, expected);
@@ -60,7 +61,7 @@ fn informers_without_access_replace_no_readable_ones() {
     let outcome = run(&mut reconciler, &edited, &cluster);
     sync(&mut cluster, &outcome);
     cluster.lost.extend(first(&outcome).targets[0].cells.iter().map(|cell| cell.key.clone()));
-    let generation = |outcome: &Outcome| {
+    let generation = |outcome: &ReconcileResult| {
         first(outcome).targets[0].serving.as_ref().map(|serving| serving.generation)
     };
     assert_eq!(generation(&run(&mut reconciler, &edited, &cluster)), Some(1));

@@ -3,7 +3,7 @@
 use super::*;
 use kubewarm_api::model::Identity;
 
-fn read_by(namespace: &str, name: &str, account: &str) -> Found {
+fn read_by(namespace: &str, name: &str, account: &str) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
     spec["serviceAccountName"] = json!(account);
@@ -41,7 +41,7 @@ fn a_missing_account_is_refused_until_it_exists() {
     let key = outcome.desired.keys().next().unwrap().clone();
     let account = Identity::ServiceAccount { namespace: "a".into(), name: "ghost".into() };
     assert_eq!(key.identity, account);
-    cluster.faults.insert(key.clone(), Reason::ServiceAccountNotFound);
+    cluster.faults.insert(key.clone(), FaultReason::ServiceAccountNotFound);
     let outcome = run(&mut reconciler, &all, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::ServiceAccountNotFound);
     assert!(!refused(&outcome).reason.needs_author(), "the account can be created without an edit");

@@ -1,7 +1,7 @@
 //! Tests of edits of running profiles.
 
 use super::{Tables, desired, first, profile, reconciler, run, sync, targets};
-use crate::controller::reconcile::Outcome;
+use crate::controller::reconcile::ReconcileResult;
 use kubewarm_api::model::RefusalReason;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
 
 /// Runs an edit from `before` to `after`. `is_noticed`: a reconciliation between sync and edit has
 /// seen the warm target.
-fn edit(before: &Value, after: &Value, is_noticed: bool) -> Outcome {
+fn edit(before: &Value, after: &Value, is_noticed: bool) -> ReconcileResult {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.kinds.insert("secrets", ("v1", true));
     let old = [profile("a", "p", 1, before.clone())];

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::controller::{
-    budgets::Budgets,
-    holding::Holding,
-    limiter::{Limiter, Running},
+    budgets::BudgetTree,
+    holding::TargetCharges,
+    limiter::{RunningTarget, TargetLimiter},
     settle::KnownTarget,
 };
 use kubewarm_api::model::{
-    Bound, Budget, CellSpec, Extent, INFORMER_BYTES, Limits, ManagedFields, Overrun, Projection,
+    Budget, INFORMER_BYTES, InformerScope, InformerSpec, LimitOverrun, LimitScope,
+    ManagedFieldsPolicy, ProfileLimits, Projection,
 };
 
 const MIB: u64 = 1 << 20;
@@ -24,21 +25,21 @@ struct Target {
 /// Targets with one informer each, whose objects have 1 KiB.
 struct Scene {
     cluster: Tables,
-    budgets: Budgets,
+    budgets: BudgetTree,
     max_objects: Option<u64>,
     targets: Vec<Target>,
 }
 
-fn key(name: &str) -> CellKey {
+fn key(name: &str) -> InformerKey {
     let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-    let projection = Projection::Metadata(ManagedFields::Drop);
-    CellKey::all(of, Extent::Namespace(name.into()), projection)
+    let projection = Projection::Metadata(ManagedFieldsPolicy::Drop);
+    InformerKey::all(of, InformerScope::Namespace(name.into()), projection)
 }
 
 impl Scene {
     fn new(process: Option<u64>, namespace: Option<u64>, max_objects: Option<u64>) -> Self {
         let limits = memory_limits(process, namespace);
-        let budgets = Budgets::new("kubewarm-system".into(), limits);
+        let budgets = BudgetTree::new("kubewarm-system".into(), limits);
         Self { cluster: Tables::default(), budgets, max_objects, targets: Vec::new() }
     }
 
@@ -56,20 +57,20 @@ impl Scene {
             Some(known) => Arc::clone(&known.budget),
             None => self.budgets.profile(&profile.namespace),
         };
-        budget.set_limits(Limits { max_objects: self.max_objects, max_bytes: None });
+        budget.set_limits(ProfileLimits { max_objects: self.max_objects, max_bytes: None });
         let specs = |cells: &[(&str, u64)]| -> Vec<_> {
             let key = |&(cell, objects): &(&str, u64)| {
                 let key = key(&format!("{namespace}-{cell}"));
-                let mut spec = CellSpec::new(key, profile.clone());
+                let mut spec = InformerSpec::new(key, profile.clone());
                 spec.tuning.gauge = self.cluster.gauge(&spec.key);
                 spec.tuning.gauge.set(objects, objects << 10);
                 spec
             };
             cells.iter().map(key).collect()
         };
-        let (cells, old): (Arc<[CellSpec]>, _) = (specs(cells).into(), specs(old));
+        let (cells, old): (Arc<[InformerSpec]>, _) = (specs(cells).into(), specs(old));
         self.cluster.synced.extend(cells.iter().map(|cell| cell.key.clone()));
-        let holding = Holding::new(&budget, priority, &cells, &old, None);
+        let holding = TargetCharges::new(&budget, priority, &cells, &old, None);
         let mut state = KnownTarget::default();
         state.holding = Some(holding);
         self.targets.push(Target { profile, name: target.into(), budget, state });
@@ -89,17 +90,17 @@ impl Scene {
         let running = self.targets.iter_mut().map(|Target { profile, name, budget, state }| {
             let age = i64::try_from(profile.name.len()).unwrap();
             let created = Timestamp::from_second(-age).ok();
-            Running { profile, created, target: name, budget, state }
+            RunningTarget { profile, created, target: name, budget, state }
         });
         let (home, now) = ("kubewarm-system", Duration::ZERO);
         let cluster = &self.cluster.cluster();
-        let mut limiter = Limiter { home, cluster, now, exceeded: Vec::new() };
+        let mut limiter = TargetLimiter { home, cluster, now, exceeded: Vec::new() };
         limiter.fit_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
         stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()
     }
 
-    fn overrun(&self, name: &str) -> Overrun {
+    fn overrun(&self, name: &str) -> LimitOverrun {
         let found = self.targets.iter().find(|it| format!("{}/{}", it.profile, it.name) == name);
         found.unwrap().state.limited.unwrap().overrun
     }
@@ -173,8 +174,8 @@ fn a_namespace_limit_stops_targets_except_in_the_operator_namespace() {
     scene.target("b/p/z", 4_000);
     scene.target("kubewarm-system/p/all", 90_000);
     assert_eq!(scene.fit(), ["a/p/x"]);
-    let Overrun { reached, others, bound, .. } = scene.overrun("a/p/x");
-    assert_eq!((reached, bound), ((3_000 << 10) + INFORMER_BYTES, Bound::Namespace));
+    let LimitOverrun { reached, others, bound, .. } = scene.overrun("a/p/x");
+    assert_eq!((reached, bound), ((3_000 << 10) + INFORMER_BYTES, LimitScope::Namespace));
     assert_eq!(others, (2_100 << 10) + INFORMER_BYTES);
 }
 

@@ -1,25 +1,25 @@
 //! Tests of the limits for last valid specs of profiles that were edited to invalid ones.
 
 use super::{Tables, desired, profile, reconciler, run, targets};
-use crate::controller::{intake::Found, reconcile::Outcome};
+use crate::controller::{intake::ClusterProfile, reconcile::ReconcileResult};
 use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 
 /// A profile with a spec of `spec_bytes`.
-fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> Found {
-    Found { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
+fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> ClusterProfile {
+    ClusterProfile { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
 }
 
 /// The same profile after an edit to a small invalid spec.
-fn emptied(namespace: &str, name: &str) -> Found {
+fn emptied(namespace: &str, name: &str) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"not a key": "x"}});
     profile(namespace, name, 2, spec)
 }
 
 /// Returns the running profiles, and the refusal message of each other profile.
-fn running(outcome: &Outcome) -> (Vec<String>, Vec<String>) {
+fn running(outcome: &ReconcileResult) -> (Vec<String>, Vec<String>) {
     let (mut run, mut texts) = (Vec::new(), Vec::new());
     for found in &outcome.observed {
         let declared = &found.declared;
@@ -35,7 +35,7 @@ fn running(outcome: &Outcome) -> (Vec<String>, Vec<String>) {
 #[test]
 fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
     let (mut reconciler, cluster) = (reconciler(), Tables::default());
-    let mut run = |found: &[Found]| run(&mut reconciler, found, &cluster);
+    let mut run = |found: &[ClusterProfile]| run(&mut reconciler, found, &cluster);
     let names = ["p1", "p2", "p3"];
     let others = || [("b", "other", 4 * MIB), ("kubewarm-system", "own", 9 * MIB)];
     let large = names.map(|name| sized("a", name, 1, 2 * MIB)).into_iter();

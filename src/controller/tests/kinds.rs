@@ -2,8 +2,8 @@
 //! support.
 
 use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
-use crate::controller::reconcile::Outcome;
-use kubewarm_api::model::{Reason, RefusalReason};
+use crate::controller::reconcile::ReconcileResult;
+use kubewarm_api::model::{FaultReason, RefusalReason};
 use serde_json::json;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn a_removed_kind_stops_its_informers_and_its_return_restarts_them() {
 
     cluster.kinds.remove("widgets");
     let widgets = outcome.desired.keys().find(|key| key.resource.resource() == "widgets");
-    cluster.faults.insert(widgets.unwrap().clone(), Reason::NotServed);
+    cluster.faults.insert(widgets.unwrap().clone(), FaultReason::NotServed);
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     assert_eq!(refused(&outcome).reason, RefusalReason::UnknownResource);
@@ -72,7 +72,7 @@ fn a_new_preferred_version_warms_while_the_old_one_serves() {
     cluster.kinds.insert("pods", ("v2", true));
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
-    let cells = |outcome: &Outcome| first(outcome).targets[0].cells[0].key.to_string();
+    let cells = |outcome: &ReconcileResult| first(outcome).targets[0].cells[0].key.to_string();
     assert_eq!(cells(&outcome), "pods.v1 in namespace a", "the target stays warm");
 
     let old = cluster.synced.clone();
@@ -95,7 +95,7 @@ fn an_unsupported_field_selector_needs_an_edit() {
     let found = [profile("a", "p", 1, spec)];
     let outcome = run(&mut reconciler, &found, &cluster);
     for key in outcome.desired.keys() {
-        cluster.faults.insert(key.clone(), Reason::Unsupported);
+        cluster.faults.insert(key.clone(), FaultReason::Unsupported);
     }
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::UnsupportedField);

@@ -5,11 +5,11 @@ use super::{
 };
 use crate::controller::{
     declarations::running_cells,
-    intake::Found,
-    reconcile::{Outcome, Reconciler},
+    intake::ClusterProfile,
+    reconcile::{ReconcileResult, Reconciler},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{Bound, CellKey, DeclaredTarget, INFORMER_BYTES, Measure};
+use kubewarm_api::model::{DeclaredTarget, INFORMER_BYTES, InformerKey, LimitKind, LimitScope};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -19,16 +19,21 @@ fn with(limits: &Value) -> Value {
 }
 
 /// Sets the usage of the informer of this kind to `objects` of 1 KiB each.
-fn holds(cluster: &Tables, outcome: &Outcome, kind: &str, objects: u64) {
+fn holds(cluster: &Tables, outcome: &ReconcileResult, kind: &str, objects: u64) {
     let keys = outcome.desired.keys().filter(|key| key.resource.resource() == kind);
-    keys.for_each(|key: &CellKey| cluster.gauge(key).set(objects, objects << 10));
+    keys.for_each(|key: &InformerKey| cluster.gauge(key).set(objects, objects << 10));
 }
 
-fn target(outcome: &Outcome, at: usize) -> &DeclaredTarget {
+fn target(outcome: &ReconcileResult, at: usize) -> &DeclaredTarget {
     &first(outcome).targets[at]
 }
 
-fn at(reconciler: &mut Reconciler, found: &[Found], cluster: &Tables, minutes: u64) -> Outcome {
+fn at(
+    reconciler: &mut Reconciler,
+    found: &[ClusterProfile],
+    cluster: &Tables,
+    minutes: u64,
+) -> ReconcileResult {
     reconciler.reconcile(found, &cluster.cluster(), None, Duration::from_mins(minutes))
 }
 
@@ -47,7 +52,7 @@ fn only_the_target_that_exceeds_the_limit_stops() {
     assert_eq!(outcome.exceeded.len(), 1);
     let stopped = target(&outcome, 0);
     let overrun = stopped.limited.unwrap().overrun;
-    assert_eq!((overrun.measure, overrun.reached, overrun.others), (Measure::Objects, 61, 40));
+    assert_eq!((overrun.measure, overrun.reached, overrun.others), (LimitKind::Objects, 61, 40));
     assert_eq!(stopped.cells.len(), 1, "the informer still counts for permissions and the status");
     assert!(target(&outcome, 1).limited.is_none());
     // The store was dropped, and the target stays stopped.
@@ -106,7 +111,7 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     let limits = memory_limits(mebibytes(16), mebibytes(4));
     let (mut reconciler, mut cluster) = (reconciler_within(limits), Tables::default());
     let pods = || json!({"targets": [{"name": "pods", "resource": "pods"}]});
-    let tenant = |(age, name): (i64, &&str)| Found {
+    let tenant = |(age, name): (i64, &&str)| ClusterProfile {
         created: Timestamp::from_second(age).ok(),
         ..profile(name, "p", 1, pods())
     };
@@ -133,11 +138,11 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
     assert_eq!(stopped, ["d/p"]);
     assert!(gauge.may_grow() && outcome.desired.len() == 4);
     let overrun = outcome.observed[3].declared.targets[0].limited.unwrap().overrun;
-    assert_eq!((overrun.bound, overrun.measure), (Bound::Process, Measure::Memory));
+    assert_eq!((overrun.bound, overrun.measure), (LimitScope::Process, LimitKind::Memory));
 }
 
 /// A hundred profiles of one namespace with 32 targets each, which select nothing.
-fn crowd(namespace: &str) -> Vec<Found> {
+fn crowd(namespace: &str) -> Vec<ClusterProfile> {
     let spec = |n: usize| {
         let target = |at: usize| {
             let labels = json!({"matchLabels": {"none": format!("{n}-{at}")}});

@@ -15,22 +15,23 @@ mod sharing;
 mod watched;
 
 use super::{
-    admission::Admission,
+    admission::ProfileAdmission,
     cluster::ClusterView,
-    intake::{Found, validate},
+    intake::{ClusterProfile, validate},
     operator_limits::OperatorLimits,
-    reconcile::{Outcome, Reconciler},
+    reconcile::{ReconcileResult, Reconciler},
 };
 use crate::forecast::accepted;
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, Declared, Gauge, GroupResource, Home, ListPolicy, Mode, ProfileRef,
-        Reason, Refusal, RefusalReason, Resource, ResourceInfo, Watched,
+        AccountPolicyState, DeclaredProfile, FaultReason, GroupResource, InformerKey, ListPolicy,
+        OperatorScope, ProfileMode, ProfileRef, Refusal, RefusalReason, Resource, ResourceInfo,
+        UsageGauge, WatchedNamespaces,
     },
     v1alpha1::CacheProfile,
 };
-use kubewarm_cache::informer::{CellFault, CellReport, Loss, Phase, Verb};
+use kubewarm_cache::informer::{AccessLoss, InformerFault, InformerPhase, InformerReport, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -44,13 +45,13 @@ use tokio::time::Instant;
 /// Informers are synced if listed.
 struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
-    synced: BTreeSet<CellKey>,
-    faults: BTreeMap<CellKey, Reason>,
-    lost: BTreeSet<CellKey>,
+    synced: BTreeSet<InformerKey>,
+    faults: BTreeMap<InformerKey, FaultReason>,
+    lost: BTreeSet<InformerKey>,
     names: Vec<&'static str>,
     /// Simulates that the selectors' stores were emptied after the reports were taken.
     are_emptied: bool,
-    gauges: Mutex<BTreeMap<CellKey, Arc<Gauge>>>,
+    gauges: Mutex<BTreeMap<InformerKey, Arc<UsageGauge>>>,
 }
 
 impl Default for Tables {
@@ -74,7 +75,7 @@ impl Tables {
         let known = self.synced.iter().chain(self.faults.keys()).chain(&self.lost);
         ClusterView {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
-            authors: AuthorCheck::Enforced,
+            authors: AccountPolicyState::Enforced,
             kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
             gauge: Box::new(|key| self.gauge(key)),
             names: Box::new(|_| {
@@ -93,9 +94,9 @@ impl Tables {
         Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") })
     }
 
-    fn report(&self, key: &CellKey) -> CellReport {
+    fn report(&self, key: &InformerKey) -> InformerReport {
         let now = Timestamp::UNIX_EPOCH;
-        let fault = self.faults.get(key).map(|&reason| CellFault {
+        let fault = self.faults.get(key).map(|&reason| InformerFault {
             reason,
             verb: Verb::List,
             message: "field label not supported".into(),
@@ -104,23 +105,23 @@ impl Tables {
             attempts: 1,
             next_retry: None,
         });
-        CellReport {
-            phase: Phase::Watching,
+        InformerReport {
+            phase: InformerPhase::Watching,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
-            lost: self.lost.contains(key).then(|| Loss { at: Instant::now(), time: now }),
-            ..CellReport::queued(now)
+            lost: self.lost.contains(key).then(|| AccessLoss { at: Instant::now(), time: now }),
+            ..InformerReport::queued(now)
         }
     }
 
-    fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
-        let new = || Arc::new(Gauge::of_informer());
+    fn gauge(&self, key: &InformerKey) -> Arc<UsageGauge> {
+        let new = || Arc::new(UsageGauge::of_informer());
         Arc::clone(self.gauges.lock().entry(key.clone()).or_insert_with(new))
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
-fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
+fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> ClusterProfile {
     let spec_bytes = spec.to_string().len() as u64;
     let resource: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
@@ -130,7 +131,7 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Found {
     }))
     .unwrap();
     let profile = ProfileRef { namespace: namespace.into(), name: name.into() };
-    Found {
+    ClusterProfile {
         uid: "u".into(),
         created: None,
         generation,
@@ -150,23 +151,23 @@ fn targets(resources: &[&str]) -> Value {
     json!({"targets": resources.iter().map(|resource| target(resource)).collect::<Vec<_>>()})
 }
 
-fn home(namespace: &str, watched: Watched) -> Home {
-    Home { namespace: namespace.into(), watched }
+fn home(namespace: &str, watched: WatchedNamespaces) -> OperatorScope {
+    OperatorScope { namespace: namespace.into(), watched }
 }
 
 fn reconciler() -> Reconciler {
-    reconciler_of(home("kubewarm-system", Watched::Everywhere))
+    reconciler_of(home("kubewarm-system", WatchedNamespaces::Everywhere))
 }
 
 /// A reconciler without process limits.
-fn reconciler_of(home: Home) -> Reconciler {
-    let admission = Admission::new(Arc::clone(&home.namespace));
+fn reconciler_of(home: OperatorScope) -> Reconciler {
+    let admission = ProfileAdmission::new(Arc::clone(&home.namespace));
     Reconciler::new(home, OperatorLimits::default(), ListPolicy::default(), admission)
 }
 
 fn reconciler_within(limits: OperatorLimits) -> Reconciler {
-    let home = home("kubewarm-system", Watched::Everywhere);
-    let admission = Admission::new(Arc::clone(&home.namespace));
+    let home = home("kubewarm-system", WatchedNamespaces::Everywhere);
+    let admission = ProfileAdmission::new(Arc::clone(&home.namespace));
     Reconciler::new(home, limits, ListPolicy::default(), admission)
 }
 
@@ -175,24 +176,28 @@ fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLi
     OperatorLimits { bytes, namespace_bytes, ..OperatorLimits::default() }
 }
 
-fn run(reconciler: &mut Reconciler, profiles: &[Found], cluster: &Tables) -> Outcome {
+fn run(
+    reconciler: &mut Reconciler,
+    profiles: &[ClusterProfile],
+    cluster: &Tables,
+) -> ReconcileResult {
     reconciler.reconcile(profiles, &cluster.cluster(), None, Duration::ZERO)
 }
 
-fn desired(outcome: &Outcome) -> Vec<String> {
+fn desired(outcome: &ReconcileResult) -> Vec<String> {
     outcome.desired.keys().map(ToString::to_string).collect()
 }
 
-fn first(outcome: &Outcome) -> &Declared {
+fn first(outcome: &ReconcileResult) -> &DeclaredProfile {
     &outcome.observed[0].declared
 }
 
-fn refused(outcome: &Outcome) -> &Refusal {
+fn refused(outcome: &ReconcileResult) -> &Refusal {
     first(outcome).targets[0].resolved.as_ref().unwrap().as_ref().unwrap_err()
 }
 
 /// Marks every desired informer as synced.
-fn sync(cluster: &mut Tables, outcome: &Outcome) {
+fn sync(cluster: &mut Tables, outcome: &ReconcileResult) {
     cluster.synced.extend(outcome.desired.keys().cloned());
 }
 
@@ -206,7 +211,7 @@ fn equal_informers_of_two_profiles_are_one_with_the_strictest_settings() {
     let outcome = run(&mut reconciler(), &[a, b], &Tables::default());
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     let (cell, mode) = outcome.desired.values().next().unwrap();
-    assert_eq!(*mode, Mode::Active);
+    assert_eq!(*mode, ProfileMode::Active);
     assert_eq!(cell.tuning.max_staleness, Duration::from_secs(30));
     assert_eq!(&*cell.tuning.member_of.profile.name, "two", "higher priority");
 }
@@ -229,11 +234,11 @@ fn an_informer_watches_while_one_active_profile_declares_it() {
     spec["mode"] = json!("Paused");
     let paused = profile("a", "one", 1, spec);
     let outcome = run(&mut reconciler(), std::slice::from_ref(&paused), &Tables::default());
-    assert_eq!(outcome.desired.values().next().unwrap().1, Mode::Paused);
+    assert_eq!(outcome.desired.values().next().unwrap().1, ProfileMode::Paused);
     let active = profile("a", "two", 1, targets(&["pods"]));
     for order in [[paused.clone(), active.clone()], [active, paused]] {
         let outcome = run(&mut reconciler(), &order, &Tables::default());
-        assert_eq!(outcome.desired.values().next().unwrap().1, Mode::Active);
+        assert_eq!(outcome.desired.values().next().unwrap().1, ProfileMode::Active);
     }
 }
 
@@ -249,11 +254,11 @@ fn a_planned_profile_starts_no_informer_and_is_unchanged_until_edited() {
     assert_eq!(first(&again), first(&outcome), "a changed profile would restart its forecast");
     assert_eq!(first(&outcome).targets[0].cells.len(), 1, "its informer is declared");
     let names: Vec<_> = accepted(first(&outcome)).map(|target| &*target.name).collect();
-    assert_eq!((names, first(&outcome).mode), (vec!["pods"], Mode::Plan));
+    assert_eq!((names, first(&outcome).mode), (vec!["pods"], ProfileMode::Plan));
 
     let outcome =
         run(&mut reconciler, &[profile("a", "p", 2, targets(&["pods"]))], &Tables::default());
-    assert_eq!((desired(&outcome).len(), first(&outcome).mode), (1, Mode::Active));
+    assert_eq!((desired(&outcome).len(), first(&outcome).mode), (1, ProfileMode::Active));
 
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!("Plan");

@@ -14,7 +14,7 @@ fn spec(app: &str, limits: &Value) -> Value {
 }
 
 /// Sets the usage of the informers whose names contain `cell` to `objects` of 1 KiB each.
-fn hold(cluster: &Tables, outcome: &Outcome, cell: &str, objects: u64) {
+fn hold(cluster: &Tables, outcome: &ReconcileResult, cell: &str, objects: u64) {
     let mut found = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(cell)) {
         cluster.gauge(key).set(objects, objects << 10);
@@ -23,19 +23,23 @@ fn hold(cluster: &Tables, outcome: &Outcome, cell: &str, objects: u64) {
     assert!(found > 0, "{cell} is not among {:?}", desired(outcome));
 }
 
-fn pods(outcome: &Outcome) -> &DeclaredTarget {
+fn pods(outcome: &ReconcileResult) -> &DeclaredTarget {
     &first(outcome).targets[0]
 }
 
 /// Whether the lists of the informers whose names contain `cell` are paused.
-fn is_held_back(outcome: &Outcome, cell: &str) -> bool {
+fn is_held_back(outcome: &ReconcileResult, cell: &str) -> bool {
     let mut cells = outcome.desired.values().map(|(spec, _)| spec);
     let found = cells.find(|spec| spec.key.to_string().contains(cell));
     !found.unwrap().tuning.gauge.may_grow()
 }
 
 /// Runs profile `a/p` with 60 pods, and edits it to select other pods that are not synced.
-fn edited(reconciler: &mut Reconciler, cluster: &mut Tables, limits: &Value) -> (Found, Outcome) {
+fn edited(
+    reconciler: &mut Reconciler,
+    cluster: &mut Tables,
+    limits: &Value,
+) -> (ClusterProfile, ReconcileResult) {
     let old = [profile("a", "p", 1, spec("web", limits))];
     let outcome = run(reconciler, &old, cluster);
     hold(cluster, &outcome, "pods", 60);
@@ -118,7 +122,7 @@ fn old_stores_count_for_their_namespace() {
 fn statuses_count_for_the_limit_of_their_namespace() {
     let cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(None, Some(memory(300, 1))));
-    let with = |name: &str, status_bytes| Found {
+    let with = |name: &str, status_bytes| ClusterProfile {
         status_bytes,
         ..profile(name, "p", 1, targets(&["pods"]))
     };
@@ -130,7 +134,7 @@ fn statuses_count_for_the_limit_of_their_namespace() {
 
     let large = [with("a", 150 << 10), small[1].clone(), with("kubewarm-system", 9 << 20)];
     let outcome = run(&mut reconciler, &large, &cluster);
-    let stopped = |outcome: &Outcome| -> Vec<_> {
+    let stopped = |outcome: &ReconcileResult| -> Vec<_> {
         let all = outcome.observed.iter().map(|observed| &observed.declared);
         let stopped = all.filter(|declared| declared.targets[0].is_stopped());
         stopped.map(|declared| declared.profile.to_string()).collect()
@@ -181,7 +185,7 @@ fn a_new_version_counts_while_the_old_one_serves() {
 }
 
 /// A profile that reads `pods` as an account, in the namespaces that a selector matches.
-fn selecting(namespace: &str, limits: &Value) -> Found {
+fn selecting(namespace: &str, limits: &Value) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});

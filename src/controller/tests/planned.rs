@@ -1,11 +1,11 @@
 //! Tests of planned profiles together with their forecasts.
 
 use super::*;
-use crate::forecast::{self, Forecasts, REST, Surveyor};
+use crate::forecast::{self, CostSurveyor, Forecaster, REST};
 use http::{Request, Response};
 use kube::client::Body;
 use kubewarm_api::model::Identity;
-use kubewarm_client::{Buckets, Clients};
+use kubewarm_client::{ClientProvider, NamespaceBuckets};
 use std::{
     convert::Infallible,
     future::ready,
@@ -20,7 +20,7 @@ struct Empty {
     lists: Arc<AtomicUsize>,
 }
 
-impl Clients for Empty {
+impl ClientProvider for Empty {
     fn client_for(&self, _: &Identity) -> Arc<kube::Client> {
         let (namespaces, lists) = (Arc::clone(&self.namespaces), Arc::clone(&self.lists));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -47,15 +47,15 @@ impl Clients for Empty {
 /// accepted.
 async fn accepted_by_second(
     reconciler: &mut Reconciler,
-    forecasts: &Forecasts,
-    found: &[Found],
+    forecasts: &Forecaster,
+    found: &[ClusterProfile],
     seconds: usize,
 ) -> Vec<bool> {
     let tables = Tables::default();
     let mut accepted = Vec::new();
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let planned_names = Box::new(|key: &CellKey| forecasts.names(key));
+        let planned_names = Box::new(|key: &InformerKey| forecasts.names(key));
         let cluster = ClusterView { planned_names, ..tables.cluster() };
         let outcome = reconciler.reconcile(found, &cluster, None, Duration::ZERO);
         let declared: Vec<_> = outcome.observed.into_iter().map(|it| it.declared).collect();
@@ -78,8 +78,8 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
     let found = [profile("kubewarm-system", "p", 1, spec)];
     let (namespaces, lists) = (Arc::new(AtomicUsize::new(2_049)), Arc::new(AtomicUsize::new(0)));
     let server = Empty { namespaces: Arc::clone(&namespaces), lists: Arc::clone(&lists) };
-    let (forecasts, stop) = (Forecasts::default(), CancellationToken::new());
-    let surveyor = Surveyor::new(Arc::new(server), REST, Buckets::default());
+    let (forecasts, stop) = (Forecaster::default(), CancellationToken::new());
+    let surveyor = CostSurveyor::new(Arc::new(server), REST, NamespaceBuckets::default());
     let forecasting = forecast::run(forecasts.clone(), surveyor, || true, |_| false, stop.clone());
     let forecasting = tokio::spawn(forecasting);
 

@@ -22,13 +22,13 @@ fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
     let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
         .into_iter()
         .enumerate()
-        .map(|(n, (namespace, name, created))| Found {
+        .map(|(n, (namespace, name, created))| ClusterProfile {
             created: Some(Timestamp::from_second(created).unwrap()),
             ..profile(namespace, name, 1, indexing(16 * n))
         })
         .collect();
     let mut reconciler = reconciler();
-    let left_out = |outcome: &Outcome| -> Vec<_> {
+    let left_out = |outcome: &ReconcileResult| -> Vec<_> {
         let all = outcome.observed.iter().map(|observed| &observed.declared);
         let hits = all.filter(|declared| !declared.targets[0].left_out.is_empty());
         hits.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
@@ -76,7 +76,7 @@ fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
     assert_eq!(left_out.collect::<Vec<_>>(), [0, 1, 0]);
 }
 
-fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -> Found {
+fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -> ClusterProfile {
     let mut spec = targets(&["pods"]);
     spec["mode"] = json!(mode);
     spec["freshness"] = json!({"maxStalenessSeconds": seconds});
@@ -87,7 +87,7 @@ fn tuned(namespace: &str, name: &str, mode: &str, priority: u16, seconds: u64) -
 
 /// Returns the profile that determines the settings of the only informer, and the informer's
 /// `max_staleness` in seconds.
-fn governed(profiles: &[Found]) -> (String, u64) {
+fn governed(profiles: &[ClusterProfile]) -> (String, u64) {
     let outcome = run(&mut reconciler(), profiles, &Tables::default());
     let (cell, _) = outcome.desired.values().next().unwrap();
     (cell.tuning.member_of.profile.to_string(), cell.tuning.max_staleness.as_secs())
@@ -107,8 +107,10 @@ fn profiles_of_different_namespaces_share_no_informer() {
             (tuning.member_of.profile.to_string(), tuning.max_staleness.as_secs(), *mode)
         })
         .collect();
-    let expected =
-        [("a/p".to_owned(), 60, Mode::Active), ("kubewarm-system/p".to_owned(), 600, Mode::Paused)];
+    let expected = [
+        ("a/p".to_owned(), 60, ProfileMode::Active),
+        ("kubewarm-system/p".to_owned(), 600, ProfileMode::Paused),
+    ];
     assert_eq!(cells, expected, "each informer has its own profile's settings");
 }
 
@@ -139,11 +141,12 @@ fn profiles_never_share_kubewarms_own_informers() {
         .collect();
     let mut cluster = Tables { names: vec!["a", "b"], ..Tables::default() };
     cluster.kinds.insert("cacheprofiles", ("v1alpha1", true));
-    let own = [Watched::Everywhere, Watched::Namespaces(["a".into()].into())].map(|watched| {
-        let cells = own_cells(&watched).unwrap();
-        assert!(cells.iter().all(|cell| cell.key.declared_in.is_none()));
-        cells
-    });
+    let own = [WatchedNamespaces::Everywhere, WatchedNamespaces::Namespaces(["a".into()].into())]
+        .map(|watched| {
+            let cells = own_cells(&watched).unwrap();
+            assert!(cells.iter().all(|cell| cell.key.declared_in.is_none()));
+            cells
+        });
     let mut reconciler = reconciler();
     for _ in 0..2 {
         let outcome = run(&mut reconciler, &found, &cluster);
@@ -253,14 +256,14 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
     let mut found: Vec<_> = (0..=count)
         .map(|n| {
             let (namespace, name) = ("a".into(), format!("p{n:04}").into());
-            let mut found = Found { created: Some(Timestamp::MIN), ..resource.clone() };
+            let mut found = ClusterProfile { created: Some(Timestamp::MIN), ..resource.clone() };
             found.profile = ProfileRef { namespace, name };
             found
         })
         .collect();
     // The profile that was created last has the first name.
     found[0].created = Some(Timestamp::MAX);
-    let accepted = |outcome: &Outcome| -> Vec<bool> {
+    let accepted = |outcome: &ReconcileResult| -> Vec<bool> {
         let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);
         targets.map(|all| all.iter().all(|it| matches!(it.resolved, Some(Ok(_))))).collect()
     };
@@ -268,8 +271,11 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
-    let outcome =
-        run(&mut reconciler_of(home("a", Watched::Everywhere)), &found, &Tables::default());
+    let outcome = run(
+        &mut reconciler_of(home("a", WatchedNamespaces::Everywhere)),
+        &found,
+        &Tables::default(),
+    );
     assert!(accepted(&outcome).iter().all(|&accepted| accepted));
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Returns the target with this scope, and the desired informers.
-fn outcome(namespace: &str, scope: &Value) -> Outcome {
-    let watched = Watched::Namespaces(["kubewarm-system".into(), "a".into()].into());
+fn outcome(namespace: &str, scope: &Value) -> ReconcileResult {
+    let watched = WatchedNamespaces::Namespaces(["kubewarm-system".into(), "a".into()].into());
     let mut spec = targets(&[if scope["type"] == "Cluster" { "nodes" } else { "pods" }]);
     spec["targets"][0]["scope"] = scope.clone();
     let found = [profile(namespace, "p", 1, spec)];
@@ -31,7 +31,7 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
 
 #[test]
 fn a_profile_with_an_account_is_limited_only_by_its_roles() {
-    let watched = Watched::Namespaces(["a".into()].into());
+    let watched = WatchedNamespaces::Namespaces(["a".into()].into());
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "AllNamespaces"});
     spec["serviceAccountName"] = json!("reader");

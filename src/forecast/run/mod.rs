@@ -6,9 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Forecast, Surveyor, accepted, is_accepted, survey::Round};
+use super::{CostSurveyor, ProfileForecast, accepted, is_accepted, survey::ProfileSurvey};
 use jiff::Timestamp;
-use kubewarm_api::model::{CellKey, Declared, ProfileRef, same_cells};
+use kubewarm_api::model::{DeclaredProfile, InformerKey, ProfileRef, same_cells};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
 use parking_lot::Mutex;
 use std::{
@@ -40,30 +40,30 @@ pub const REST: Duration = Duration::from_millis(200);
 
 /// Receives planned profiles and returns their forecasts. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Forecasts {
-    book: Arc<Mutex<Book>>,
+pub struct Forecaster {
+    book: Arc<Mutex<ForecastState>>,
     changed: watch::Sender<()>,
 }
 
 /// Planned profiles with their forecasts. The size is bounded by the number of planned profiles and
 /// selectors.
 #[derive(Debug)]
-struct Book {
-    orders: BTreeMap<ProfileRef, Entry>,
+struct ForecastState {
+    orders: BTreeMap<ProfileRef, ForecastEntry>,
     queue: WorkQueue<ProfileRef>,
-    names: BTreeMap<CellKey, Vec<Arc<str>>>,
+    names: BTreeMap<InformerKey, Vec<Arc<str>>>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    order: Arc<Declared>,
+struct ForecastEntry {
+    order: Arc<DeclaredProfile>,
     /// Forecast of this generation of the profile.
-    forecast: Option<Arc<Forecast>>,
+    forecast: Option<Arc<ProfileForecast>>,
     /// When the last survey ended.
     looked_at: Option<Instant>,
 }
 
-impl Default for Book {
+impl Default for ForecastState {
     fn default() -> Self {
         // A survey always returns a forecast, so the retry delay is not used.
         let queue = WorkQueue::new(AGAIN, HOLDS);
@@ -71,14 +71,14 @@ impl Default for Book {
     }
 }
 
-impl Forecasts {
+impl Forecaster {
     /// Replaces the set of planned profiles. Forecasts of all other profiles are dropped.
-    pub fn order(&self, planned: impl IntoIterator<Item = Arc<Declared>>) {
+    pub fn order(&self, planned: impl IntoIterator<Item = Arc<DeclaredProfile>>) {
         let mut book = self.book.lock();
         let mut known = std::mem::take(&mut book.orders);
         for order in planned {
             let profile = order.profile.clone();
-            let is_of_generation = |old: &Entry| {
+            let is_of_generation = |old: &ForecastEntry| {
                 old.order.uid == order.uid && old.order.generation == order.generation
             };
             let old = known.remove(&profile).filter(is_of_generation);
@@ -92,12 +92,12 @@ impl Forecasts {
                 old => {
                     book.queue.add_at(profile.clone(), Instant::now());
                     let forecast = old.and_then(|old| old.forecast);
-                    Entry { order, forecast, looked_at: None }
+                    ForecastEntry { order, forecast, looked_at: None }
                 }
             };
             book.orders.insert(profile, entry);
         }
-        let Book { orders, queue, names } = &mut *book;
+        let ForecastState { orders, queue, names } = &mut *book;
         queue.retain(|profile| orders.contains_key(profile));
         let targets = || orders.values().flat_map(|entry| accepted(&entry.order));
         names.retain(|key, _| {
@@ -107,13 +107,13 @@ impl Forecasts {
 
     /// Returns the forecast of the profile's current generation.
     #[must_use]
-    pub fn get(&self, profile: &ProfileRef) -> Option<Arc<Forecast>> {
+    pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
         self.book.lock().orders.get(profile)?.forecast.clone()
     }
 
     /// Returns the namespaces that a selector matches, or `None` before they have been listed.
     #[must_use]
-    pub fn names(&self, selector: &CellKey) -> Option<Vec<Arc<str>>> {
+    pub fn names(&self, selector: &InformerKey) -> Option<Vec<Arc<str>>> {
         self.book.lock().names.get(selector).cloned()
     }
 
@@ -128,12 +128,12 @@ impl Forecasts {
     /// A profile is also due if `may_read` is now true for one of its refused informers.
     fn due<P>(
         &self,
-        may_read: &impl Fn(&CellKey) -> bool,
+        may_read: &impl Fn(&InformerKey) -> bool,
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
-    ) -> Vec<(Arc<Declared>, P)> {
+    ) -> Vec<(Arc<DeclaredProfile>, P)> {
         let mut book = self.book.lock();
-        let Book { orders, queue, .. } = &mut *book;
+        let ForecastState { orders, queue, .. } = &mut *book;
         for (profile, entry) in &*orders {
             let is_rested = entry.looked_at.is_some_and(|at| at + REGRANTED <= now);
             if is_rested && entry.forecast.iter().flat_map(|f| &f.refused).any(may_read) {
@@ -145,9 +145,9 @@ impl Forecasts {
         taken.into_iter().filter_map(order).collect()
     }
 
-    fn done(&self, order: &Arc<Declared>, forecast: Option<Forecast>, now: Instant) {
+    fn done(&self, order: &Arc<DeclaredProfile>, forecast: Option<ProfileForecast>, now: Instant) {
         let mut book = self.book.lock();
-        let Book { orders, queue, .. } = &mut *book;
+        let ForecastState { orders, queue, .. } = &mut *book;
         queue.done(&order.profile);
         // If the profile changed meanwhile, its next survey is already scheduled.
         if let Some(entry) = orders.get_mut(&order.profile)
@@ -162,7 +162,7 @@ impl Forecasts {
         self.changed.send_replace(());
     }
 
-    fn found(&self, selector: &CellKey, names: Vec<Arc<str>>) {
+    fn found(&self, selector: &InformerKey, names: Vec<Arc<str>>) {
         self.book.lock().names.insert(selector.clone(), names);
         self.changed.send_replace(());
     }
@@ -175,10 +175,10 @@ impl Forecasts {
 ///
 /// This function is cancel safe.
 pub async fn run(
-    forecasts: Forecasts,
-    surveyor: Surveyor,
+    forecasts: Forecaster,
+    surveyor: CostSurveyor,
     leads: impl Fn() -> bool,
-    may_read: impl Fn(&CellKey) -> bool,
+    may_read: impl Fn(&InformerKey) -> bool,
     stop: CancellationToken,
 ) {
     let surveyor = Arc::new(surveyor);
@@ -208,10 +208,14 @@ pub async fn run(
 
 /// Surveys a profile. Returns `None` if the declared informers do not match the namespaces that the
 /// selectors match now.
-async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) -> Option<Forecast> {
+async fn look(
+    forecasts: &Forecaster,
+    surveyor: &CostSurveyor,
+    profile: &DeclaredProfile,
+) -> Option<ProfileForecast> {
     let mut is_current = true;
-    let mut round = Round::of(profile);
-    let mut listed: BTreeMap<&CellKey, Vec<Arc<str>>> = BTreeMap::new();
+    let mut round = ProfileSurvey::of(profile);
+    let mut listed: BTreeMap<&InformerKey, Vec<Arc<str>>> = BTreeMap::new();
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
@@ -231,5 +235,5 @@ async fn look(forecasts: &Forecasts, surveyor: &Surveyor, profile: &Declared) ->
         return None;
     }
     let found = surveyor.survey_in(profile, round).await;
-    Some(Forecast { time: Timestamp::now(), ..found })
+    Some(ProfileForecast { time: Timestamp::now(), ..found })
 }

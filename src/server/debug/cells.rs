@@ -2,8 +2,8 @@
 //! buffer.
 
 use bytes::Bytes;
-use kubewarm_api::model::{CellKey, Identity, ManagedFields, SecretData};
-use kubewarm_cache::informer::CellReport;
+use kubewarm_api::model::{Identity, InformerKey, ManagedFieldsPolicy, SecretData};
+use kubewarm_cache::informer::InformerReport;
 use serde::Serialize;
 use std::iter::once;
 
@@ -11,7 +11,7 @@ use std::iter::once;
 const CELLS_A_PIECE: usize = 32;
 
 /// Returns `{"cells":[…]}` in chunks of about 32 KiB.
-pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = Bytes> {
+pub(super) fn pieces(cells: Vec<(InformerKey, InformerReport)>) -> impl Iterator<Item = Bytes> {
     let begin = Bytes::from_static(b"{\"cells\":[\n");
     let end = Bytes::from_static(b"\n]}\n");
     let pieces = (0..cells.len()).step_by(CELLS_A_PIECE).map(move |from| {
@@ -21,7 +21,7 @@ pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = 
                 piece.extend_from_slice(b",\n");
             }
             // The type has only strings, numbers and lists of them, so serialization cannot fail.
-            if serde_json::to_writer(&mut piece, &DebugCell::of(key, report)).is_err() {
+            if serde_json::to_writer(&mut piece, &DebugInformer::of(key, report)).is_err() {
                 piece.extend_from_slice(b"null");
             }
         }
@@ -32,7 +32,7 @@ pub(super) fn pieces(cells: Vec<(CellKey, CellReport)>) -> impl Iterator<Item = 
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DebugCell<'a> {
+struct DebugInformer<'a> {
     group: &'a str,
     version: &'a str,
     resource: &'a str,
@@ -41,16 +41,16 @@ struct DebugCell<'a> {
     label_selector: String,
     field_selector: String,
     projection: &'a str,
-    managed_fields: ManagedFields,
+    managed_fields: ManagedFieldsPolicy,
     secret_data: SecretData,
     service_account: Option<String>,
     declared_in: Option<&'a str>,
     #[serde(flatten)]
-    report: &'a CellReport,
+    report: &'a InformerReport,
 }
 
-impl<'a> DebugCell<'a> {
-    fn of(key: &'a CellKey, report: &'a CellReport) -> Self {
+impl<'a> DebugInformer<'a> {
+    fn of(key: &'a InformerKey, report: &'a InformerReport) -> Self {
         Self {
             group: key.resource.group(),
             version: key.resource.version(),
@@ -76,11 +76,11 @@ impl<'a> DebugCell<'a> {
 mod tests {
     use super::*;
     use crate::server::sample::{at, failing, key, snapshot, synced};
-    use kubewarm_api::model::Reason;
-    use kubewarm_cache::informer::Undecodable;
+    use kubewarm_api::model::FaultReason;
+    use kubewarm_cache::informer::UndecodableObject;
     use std::sync::Arc;
 
-    fn json(cells: Vec<(CellKey, CellReport)>) -> serde_json::Value {
+    fn json(cells: Vec<(InformerKey, InformerReport)>) -> serde_json::Value {
         let pieces: Vec<u8> = pieces(cells).flat_map(|piece| piece.to_vec()).collect();
         serde_json::from_slice(&pieces).unwrap()
     }
@@ -96,11 +96,13 @@ mod tests {
     #[test]
     fn an_informer_is_shown_with_its_key_and_its_fault() {
         let undecodable =
-            Undecodable { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
-        let report =
-            CellReport { undecodable: Arc::from([undecodable]), ..failing(Reason::Forbidden, 940) };
+            UndecodableObject { object: "a/bad".into(), problem: "no uid".into(), at: at(950) };
+        let report = InformerReport {
+            undecodable: Arc::from([undecodable]),
+            ..failing(FaultReason::Forbidden, 940)
+        };
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
-        let key = CellKey { identity, declared_in: Some("shop".into()), ..key("pods", "a") };
+        let key = InformerKey { identity, declared_in: Some("shop".into()), ..key("pods", "a") };
         let cell = &json(vec![snapshot(key, report)])["cells"][0];
         let expected = serde_json::json!({
             "group": "", "version": "v1", "resource": "pods",

@@ -3,7 +3,7 @@
 mod cells;
 
 use super::{
-    admin::{Admin, INSIDE_ONLY, text},
+    admin::{AdminState, INSIDE_ONLY, text},
     local::is_local,
 };
 use actix_web::{
@@ -28,7 +28,7 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
         .service(web::resource("/debug{rest:.*}").to(elsewhere));
 }
 
-async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+async fn cells(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/cells").await {
         return refusal;
     }
@@ -45,7 +45,7 @@ async fn cells(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
     response.streaming(stream::iter(pieces))
 }
 
-async fn watchers(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse {
+async fn watchers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/watchers").await {
         return refusal;
     }
@@ -54,7 +54,7 @@ async fn watchers(request: HttpRequest, admin: web::Data<Admin>) -> HttpResponse
 
 async fn log_level(
     request: HttpRequest,
-    admin: web::Data<Admin>,
+    admin: web::Data<AdminState>,
     body: web::Payload,
 ) -> HttpResponse {
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/log-level").await {

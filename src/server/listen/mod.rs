@@ -1,7 +1,7 @@
 //! The admin listener. It is bound first, so that its address is known, and then serves HTTP or
 //! HTTPS until the shutdown.
 
-use super::admin::{Admin, Exposition, routes};
+use super::admin::{AdminState, CachedExposition, routes};
 use actix_http::{
     HttpService, Request, Response,
     body::{BoxBody, MessageBody},
@@ -18,7 +18,7 @@ use actix_web::{
 };
 use kubewarm_serve::{
     ServeError,
-    certificate::{Certificate, look_after},
+    certificate::{ServingCertificate, look_after},
     everywhere,
 };
 use rustls::ServerConfig;
@@ -52,7 +52,7 @@ const CLOSE: Duration = Duration::from_secs(1);
 const PROTOCOL: &[u8] = b"http/1.1";
 
 #[derive(Debug)]
-pub struct Listening {
+pub struct AdminListener {
     listeners: Vec<TcpListener>,
     address: SocketAddr,
     connection_timeout: Duration,
@@ -65,14 +65,14 @@ pub struct Listening {
 /// # Errors
 ///
 /// Returns [`ServeError`] if the kernel refuses the address.
-pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
+pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
     let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
         "--admin-addr {address} cannot be bound; name one that is free, such as [::]:9091"
     )))?;
-    Ok(Listening { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
+    Ok(AdminListener { listeners, address, connection_timeout: CONNECTION_TIMEOUT })
 }
 
-impl Listening {
+impl AdminListener {
     /// Returns the bound address, with the actual port if 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -87,8 +87,8 @@ impl Listening {
     /// Returns [`ServeError`] if the certificate is unusable or the listener fails.
     pub async fn serve(
         self,
-        admin: Arc<Admin>,
-        certificate: Option<Arc<Certificate>>,
+        admin: Arc<AdminState>,
+        certificate: Option<Arc<ServingCertificate>>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let tls = certificate.as_ref().map(|it| it.tls(None, &[PROTOCOL])).transpose();
@@ -97,7 +97,7 @@ impl Listening {
         let handle = running.handle();
         select! {
             ended = &mut running => return ended.map_err(ServeError::of(ENDED)),
-            () = look_after(certificate.as_ref(), Certificate::refresh) => {}
+            () = look_after(certificate.as_ref(), ServingCertificate::refresh) => {}
             () = stop.cancelled() => {}
         }
         let (ended, ()) = tokio::join!(running, handle.stop(true));
@@ -107,8 +107,8 @@ impl Listening {
     /// Starts the server. This is separate from [`Self::serve`], because the builder is not `Send`.
     ///
     /// The server is built from its parts, because actix-web's own TLS server also offers HTTP/2.
-    fn start(self, admin: Arc<Admin>, tls: Option<&ServerConfig>) -> io::Result<Server> {
-        let exposition = Arc::new(Exposition::default());
+    fn start(self, admin: Arc<AdminState>, tls: Option<&ServerConfig>) -> io::Result<Server> {
+        let exposition = Arc::new(CachedExposition::default());
         let most = self.connection_timeout;
         let app = move || {
             let (admin, exposition) = (Arc::clone(&admin), Arc::clone(&exposition));

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    metrics::{BuildInfo, Metrics},
+    metrics::{BuildInfo, ProcessMetrics},
     server::{
-        Scrapers,
+        MetricsAccess,
         sample::{key, snapshot, synced},
     },
 };
@@ -21,16 +21,16 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-fn admin() -> Arc<Admin> {
-    Arc::new(Admin {
-        metrics: Arc::new(Metrics::new(&BuildInfo::current()).unwrap()),
+fn admin() -> Arc<AdminState> {
+    Arc::new(AdminState {
+        metrics: Arc::new(ProcessMetrics::new(&BuildInfo::current()).unwrap()),
         cells: Box::new(Vec::new),
         declared: Box::new(|| None),
         unlisted: Box::new(Vec::new),
         gate: Arc::default(),
-        scrapers: Scrapers::Anybody,
+        scrapers: MetricsAccess::Anybody,
         set_log_filter: Box::new(|_| Ok(())),
-        watchers: kubewarm_serve::Watchers::default(),
+        watchers: kubewarm_serve::WatcherRegistry::default(),
         now: || Timestamp::UNIX_EPOCH,
     })
 }
@@ -44,7 +44,7 @@ async fn livez(address: SocketAddr) -> io::Result<String> {
 }
 
 /// A TLS client that trusts only `certificate`.
-fn connector(certificate: &Certificate) -> TlsConnector {
+fn connector(certificate: &ServingCertificate) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().unwrap()).unwrap();
     let mut client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -58,7 +58,7 @@ fn connector(certificate: &Certificate) -> TlsConnector {
 
 #[tokio::test]
 async fn with_a_certificate_the_admin_address_serves_https_only_with_the_same_limits() {
-    let made = || Certificate::self_signed(names("here", "ops")).unwrap();
+    let made = || ServingCertificate::self_signed(names("here", "ops")).unwrap();
     let (certificate, another) = (Arc::new(made()), made());
     let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     listening.connection_timeout = Duration::from_secs(2);
@@ -170,7 +170,7 @@ async fn requests_without_their_bodies_do_not_block_probes() {
 /// read after `pause`, and a connection lasts at most `most`.
 async fn much(pause: Duration, most: Duration) -> String {
     let cells = Box::new(|| vec![snapshot(key("pods", &"n".repeat(1_000)), synced()); 10_000]);
-    let admin = Arc::new(Admin { cells, ..Arc::into_inner(admin()).unwrap() });
+    let admin = Arc::new(AdminState { cells, ..Arc::into_inner(admin()).unwrap() });
     let mut listening = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     listening.connection_timeout = most;
     let (address, stop) = (listening.address(), CancellationToken::new());

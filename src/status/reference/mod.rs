@@ -9,7 +9,7 @@ use super::{
     problems::UNDECODABLE,
     reasons::ConditionReason,
 };
-use kubewarm_api::{model::Reason, v1alpha1::CONDITION_TYPES};
+use kubewarm_api::{model::FaultReason, v1alpha1::CONDITION_TYPES};
 use strum::VariantArray as _;
 
 /// A reason, for people.
@@ -179,7 +179,8 @@ pub fn reference() -> Reference {
         "kubewarm cannot decode an object and does not serve it.",
         "Look at the object with kubectl, and at what writes it.",
     ];
-    let faults = Reason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
+    let faults =
+        FaultReason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));
     Reference {
         conditions: CONDITION_TYPES.into_iter().flat_map(of_type).map(condition).collect(),
         events: EVENTS.iter().map(event).collect(),
@@ -188,63 +189,63 @@ pub fn reference() -> Reference {
 }
 
 /// The cause of a failed request, and what to do.
-const fn fault(reason: Reason) -> [&'static str; 2] {
+const fn fault(reason: FaultReason) -> [&'static str; 2] {
     match reason {
-        Reason::Forbidden => ["The API server refuses the request with 403.", GRANT],
-        Reason::Unauthorized => [
+        FaultReason::Forbidden => ["The API server refuses the request with 403.", GRANT],
+        FaultReason::Unauthorized => [
             "The API server does not accept the credentials and answers 401.",
             "Check that the token is valid and that the account exists.",
         ],
-        Reason::NotServed => [
+        FaultReason::NotServed => [
             "The API server does not serve the kind and answers 404.",
             "Install the CRD or API service; the target then starts by itself.",
         ],
-        Reason::NamespaceNotFound => {
+        FaultReason::NamespaceNotFound => {
             ["The namespace does not exist.", "Create the namespace, or remove it from the scope."]
         }
-        Reason::NotListable => {
+        FaultReason::NotListable => {
             ["The kind has no such verb; the API server answers 405.", "Remove the target."]
         }
-        Reason::Gone => ["The resource version or the continue token is too old.", WAIT],
-        Reason::Unsupported => ["The API server rejects a parameter of the request.", WAIT],
-        Reason::Throttled => {
+        FaultReason::Gone => ["The resource version or the continue token is too old.", WAIT],
+        FaultReason::Unsupported => ["The API server rejects a parameter of the request.", WAIT],
+        FaultReason::Throttled => {
             ["The API server answers 429.", "Look at the API server's flow control if this lasts."]
         }
-        Reason::ServerError => [
+        FaultReason::ServerError => [
             "The API server answers with a 5xx code or an unexpected one.",
             "Check the API server if this lasts.",
         ],
-        Reason::Unreachable => {
+        FaultReason::Unreachable => {
             ["The connection fails or breaks.", "Check the API server and the network."]
         }
-        Reason::TimedOut => [
+        FaultReason::TimedOut => [
             "The API server sends no headers, or no data, in time.",
             "Check the API server and the network.",
         ],
-        Reason::Malformed => [
+        FaultReason::Malformed => [
             "The answer does not follow the protocol.",
             "Look for a proxy between kubewarm and the API server.",
         ],
-        Reason::TooLarge => [
+        FaultReason::TooLarge => [
             "One object or one line is larger than kubewarm accepts.",
             "Find the object, and make it smaller.",
         ],
-        Reason::ClosedAtOnce => [
+        FaultReason::ClosedAtOnce => [
             "The watch ends at once, again and again.",
             "Check the API server, and proxies between it and kubewarm.",
         ],
-        Reason::TokenRequestDenied => {
+        FaultReason::TokenRequestDenied => {
             ["kubewarm may not request tokens of the profile's ServiceAccount.", GRANT]
         }
-        Reason::ServiceAccountNotFound => [
+        FaultReason::ServiceAccountNotFound => [
             "The profile's ServiceAccount does not exist.",
             "Create the ServiceAccount; the target then starts by itself.",
         ],
-        Reason::Unverified => [
+        FaultReason::Unverified => [
             "No list or watch has confirmed the permission for too long.",
             "Check the API server; the data is served again after the next confirmation.",
         ],
-        Reason::Internal => ["A task of kubewarm panicked: a bug.", "Report it with the log."],
+        FaultReason::Internal => ["A task of kubewarm panicked: a bug.", "Report it with the log."],
     }
 }
 

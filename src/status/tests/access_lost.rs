@@ -4,24 +4,24 @@
 use super::fixtures::{World, declared, message, pods, state, target};
 use jiff::SignedDuration;
 use kubewarm_api::{
-    model::{Declared, OnAccessLost, Reason},
+    model::{AccessLossPolicy, DeclaredProfile, FaultReason},
     v1alpha1::CacheProfileStatus,
 };
-use kubewarm_cache::informer::{CellReport, Loss, Phase, Verb};
+use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
 /// Report of a synced informer that lost access `seconds` ago.
-fn lost(world: &World, seconds: u64) -> CellReport {
+fn lost(world: &World, seconds: u64) -> InformerReport {
     let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
-    let report = world.failing(world.watching(), Reason::Forbidden, Verb::Watch);
-    let lost = Some(Loss { at, time: world.clock.wall - ago });
-    CellReport { phase: Phase::Fenced, lost, ..report }
+    let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
+    let lost = Some(AccessLoss { at, time: world.clock.wall - ago });
+    InformerReport { phase: InformerPhase::Fenced, lost, ..report }
 }
 
-fn status(world: &World, policy: OnAccessLost) -> CacheProfileStatus {
+fn status(world: &World, policy: AccessLossPolicy) -> CacheProfileStatus {
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    world.compute(&Declared { on_access_lost: policy, ..profile }, None)
+    world.compute(&DeclaredProfile { on_access_lost: policy, ..profile }, None)
 }
 
 /// `Warm`, `Fresh` and the number of objects.
@@ -37,7 +37,8 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
     world.runs(pods("a"), report);
     let cold = ("False/Forbidden".to_owned(), "Unknown/NotWarm".to_owned(), Some(0));
     let stale = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
-    for (policy, expected) in [(OnAccessLost::default(), &cold), (OnAccessLost::ServeStale, &stale)]
+    for (policy, expected) in
+        [(AccessLossPolicy::default(), &cold), (AccessLossPolicy::ServeStale, &stale)]
     {
         let status = status(&world, policy);
         assert_eq!(summary(&status), *expected, "{policy:?}");
@@ -48,7 +49,7 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
         assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Forbidden"));
         assert_ne!(state(&status.conditions, "Ready"), "True/Ready");
     }
-    let stale = status(&world, OnAccessLost::ServeStale);
+    let stale = status(&world, AccessLossPolicy::ServeStale);
     let text = message(&stale.conditions, "Fresh");
     assert!(text.contains("not allowed to watch pods") && text.contains("old data"), "{text}");
 }
@@ -56,15 +57,15 @@ fn each_profile_of_a_shared_informer_has_its_own_access_loss_policy() {
 #[test]
 fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
     let mut world = World::new();
-    let report = world.failing(lost(&world, 30), Reason::Unverified, Verb::List);
-    world.runs(pods("a"), CellReport { phase: Phase::Fenced, ..report });
-    let fenced = status(&world, OnAccessLost::default());
+    let report = world.failing(lost(&world, 30), FaultReason::Unverified, Verb::List);
+    world.runs(pods("a"), InformerReport { phase: InformerPhase::Fenced, ..report });
+    let fenced = status(&world, AccessLossPolicy::default());
     assert_eq!(state(&fenced.conditions, "Warm"), "False/ServerUnreachable");
     assert_eq!(state(&fenced.conditions, "Ready"), "False/TargetsNotWarm");
     let text = message(&fenced.conditions, "Ready");
     assert!(text.contains("nobody can say whether") && text.contains("server's words"), "{text}");
     assert_eq!(fenced.targets[0].informers.as_ref().unwrap().failing, 1);
-    let stale = status(&world, OnAccessLost::ServeStale);
+    let stale = status(&world, AccessLossPolicy::ServeStale);
     let expected = ("True/Synced".to_owned(), "False/WatchSilent".to_owned(), Some(10));
     assert_eq!(summary(&stale), expected);
     assert_eq!(stale.targets[0].informers.as_ref().unwrap().stale, 1);
@@ -73,12 +74,13 @@ fn access_that_cannot_be_checked_is_lost_without_a_missing_permission() {
 #[test]
 fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
     let mut world = World::new();
-    let report = CellReport { phase: Phase::Relisting, fault: None, ..lost(&world, 30) };
+    let report =
+        InformerReport { phase: InformerPhase::Relisting, fault: None, ..lost(&world, 30) };
     world.runs(pods("a"), report);
-    let fenced = status(&world, OnAccessLost::default());
+    let fenced = status(&world, AccessLossPolicy::default());
     assert_eq!(state(&fenced.conditions, "Warm"), "False/Syncing");
     assert_eq!(fenced.targets[0].informers.as_ref().unwrap().syncing, 1);
-    let stale = status(&world, OnAccessLost::ServeStale);
+    let stale = status(&world, AccessLossPolicy::ServeStale);
     let (warm, fresh, _) = summary(&stale);
     assert_eq!((warm.as_str(), fresh.as_str()), ("True/Synced", "False/Relisting"));
 }
@@ -86,9 +88,9 @@ fn access_counts_as_lost_until_the_list_after_its_return_is_complete() {
 #[test]
 fn an_unconfirmed_refusal_counts_as_lost_access() {
     let mut world = World::new();
-    let report = world.failing(world.watching(), Reason::Forbidden, Verb::Watch);
+    let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
     world.runs(pods("a"), report);
     let warm = |policy| state(&status(&world, policy).conditions, "Warm");
-    assert_eq!(warm(OnAccessLost::default()), "False/Forbidden");
-    assert_eq!(warm(OnAccessLost::ServeStale), "True/Synced");
+    assert_eq!(warm(AccessLossPolicy::default()), "False/Forbidden");
+    assert_eq!(warm(AccessLossPolicy::ServeStale), "True/Synced");
 }

@@ -1,14 +1,14 @@
 //! Tests of the status of profiles that name a ServiceAccount.
 
 use super::fixtures::{World, declared, one, pods, target};
-use kubewarm_api::model::{AuthorCheck, Declared, Reason, Verb};
+use kubewarm_api::model::{AccountPolicyState, DeclaredProfile, FaultReason, Verb};
 
 #[test]
 fn a_profile_reports_that_no_policy_checks_its_author() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {
-        let declared = Declared {
+        let declared = DeclaredProfile {
             service_account: account.map(Into::into),
             authors,
             ..declared(vec![target("pods", &[pods("a")])])
@@ -18,20 +18,21 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };
-    let missing = message(Some("reader"), AuthorCheck::Missing);
+    let missing = message(Some("reader"), AccountPolicyState::Missing);
     assert!(missing.contains("\"reader\"") && missing.contains("account-policy.yaml"), "{missing}");
-    let unknown = message(Some("reader"), AuthorCheck::Unknown);
+    let unknown = message(Some("reader"), AccountPolicyState::Unknown);
     assert!(unknown.contains("kubewarm needs get on it"), "{unknown}");
-    for quiet in
-        [message(Some("reader"), AuthorCheck::Enforced), message(None, AuthorCheck::Missing)]
-    {
+    for quiet in [
+        message(Some("reader"), AccountPolicyState::Enforced),
+        message(None, AccountPolicyState::Missing),
+    ] {
         assert!(!quiet.contains("kubewarm-accounts"), "{quiet}");
     }
 }
 
 #[test]
 fn an_account_without_a_token_is_not_authorized() {
-    for reason in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
+    for reason in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
         let mut world = World::new();
         let report = world.failing(world.listing(), reason, Verb::List);
         let cells = one(&mut world, report).targets[0].informers.clone().unwrap();

@@ -3,15 +3,15 @@
 use super::fixtures::{
     World, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
-use crate::status::{Observed, compute};
+use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
     model::{
-        Declared, DeclaredTarget, Extent, FieldPath, Mode, Reason, Refusal, RefusalReason,
-        Requirement,
+        DeclaredProfile, DeclaredTarget, FaultReason, FieldPath, InformerScope, ProfileMode,
+        Refusal, RefusalReason, TargetRequirement,
     },
     v1alpha1::{AccessStatus, InformerCounts},
 };
-use kubewarm_cache::informer::{CellReport, Phase, Verb};
+use kubewarm_cache::informer::{InformerPhase, InformerReport, Verb};
 use std::{sync::Arc, time::Duration};
 
 const TYPES: [&str; 8] = [
@@ -93,8 +93,8 @@ fn a_profile_with_synced_and_open_watches_is_ready() {
 fn optional_targets_never_change_a_condition() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    let optional = |target| DeclaredTarget { requirement: Requirement::Optional, ..target };
-    world.runs(pods("b"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let optional = |target| DeclaredTarget { requirement: TargetRequirement::Optional, ..target };
+    world.runs(pods("b"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let targets = vec![
         target("first", &[pods("a")]),
         optional(target("second", &[pods("b")])),
@@ -142,7 +142,7 @@ fn only_refusals_that_need_an_edit_set_stalled() {
 fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
     let mut world = World::new();
     world.runs(pods("a"), world.watching());
-    let declared = Declared {
+    let declared = DeclaredProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         ..declared(vec![target("pods", &[pods("a")])])
     };
@@ -153,7 +153,7 @@ fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
 
 #[test]
 fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
-    let declared = Declared {
+    let declared = DeclaredProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         warmup_deadline: Some(Duration::from_hours(1)),
         ..declared(Vec::new())
@@ -179,9 +179,9 @@ fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
 #[test]
 fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
     let mut world = World::new();
-    let paused = CellReport { phase: Phase::Paused, ..world.watching() };
+    let paused = InformerReport { phase: InformerPhase::Paused, ..world.watching() };
     world.runs(pods("a"), paused);
-    let pause = |targets| Declared { mode: Mode::Paused, ..declared(targets) };
+    let pause = |targets| DeclaredProfile { mode: ProfileMode::Paused, ..declared(targets) };
     let status = world.compute(&pause(vec![target("pods", &[pods("a")])]), None);
     assert_eq!(summary(&status), ["Unknown/Paused", "True/Synced", "False/WatchSilent"]);
     let status = world.compute(&pause(vec![target("pods", &[pods("b")])]), None);
@@ -191,12 +191,12 @@ fn paused_is_neither_ready_nor_failed_and_keeps_what_it_has() {
 #[test]
 fn a_selector_without_matches_is_warm_and_reports_it() {
     let mut world = World::new();
-    let namespaces = key("namespaces", Extent::Cluster);
+    let namespaces = key("namespaces", InformerScope::Cluster);
     let by_selector = DeclaredTarget { namespaces: Some(spec(&namespaces)), ..target("pods", &[]) };
     let profile = declared(vec![by_selector]);
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Warm"), "False/Syncing", "namespaces are not known yet");
-    let forbidden = world.failing(world.listing(), Reason::Forbidden, Verb::List);
+    let forbidden = world.failing(world.listing(), FaultReason::Forbidden, Verb::List);
     world.runs(namespaces.clone(), forbidden);
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
@@ -235,7 +235,7 @@ fn the_deadline_is_met_missed_or_unknown() {
         if warm {
             world.runs(pods("a"), world.watching());
         }
-        let profile = Declared {
+        let profile = DeclaredProfile {
             warmup_deadline: Some(Duration::from_secs(seconds)),
             ..declared(vec![target("pods", &[pods("a")])])
         };
@@ -255,7 +255,7 @@ fn transition_times_change_only_with_the_status() {
     world.pass(Duration::from_secs(50));
     let second = world.compute(&declared(vec![target("pods", &[pods("a")])]), Some(&first));
     assert_eq!(second.conditions, first.conditions);
-    let relisting = CellReport { phase: Phase::Relisting, ..report };
+    let relisting = InformerReport { phase: InformerPhase::Relisting, ..report };
     world.runs(pods("a"), relisting);
     let third = world.compute(&declared(vec![target("pods", &[pods("a")])]), Some(&second));
     let moved: Vec<_> = third
@@ -287,7 +287,8 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let message = |access: &AccessStatus| {
         let access = Some(Arc::new(access.clone()));
-        let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
+        let observed =
+            ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
         let status = compute(&observed, None, world.clock, &|key| {
             world.cells.get(key).cloned().unwrap_or_default()
         });

@@ -3,7 +3,7 @@
 use crate::status::difference::pause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::v1alpha1::{
-    AccessStatus, CacheProfileStatus, LatencyStatus, Problem, TargetStatus,
+    AccessStatus, CacheProfileStatus, LatencyStatus, TargetProblem, TargetStatus,
 };
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn status(ready: &str, objects: i64) -> CacheProfileStatus {
         objects: Some(objects),
         targets: vec![TargetStatus {
             name: "pods".into(),
-            problems: vec![Problem::default()],
+            problems: vec![TargetProblem::default()],
             ..TargetStatus::default()
         }],
         access: Some(AccessStatus::default()),

@@ -1,6 +1,6 @@
 //! Tests of the Events that status changes send.
 
-use crate::status::events::{Notices, changes};
+use crate::status::events::{EventHistory, changes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{
     model::ProfileRef,
@@ -130,7 +130,7 @@ fn each_relist_after_a_fault_sends_one_event() {
 
 #[test]
 fn a_flapping_profile_sends_one_event_per_cause_in_ten_minutes() {
-    let mut notices = Notices::default();
+    let mut notices = EventHistory::default();
     let start = Instant::now();
     let mut sent = Vec::new();
     for second in 0..1_200 {

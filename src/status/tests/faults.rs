@@ -1,28 +1,28 @@
 //! Tests that map faults of informers to conditions.
 
 use super::fixtures::{SUBJECT, World, declared, key, message, one, pods, state, summary, target};
-use crate::status::{Observed, compute};
+use crate::status::{ObservedProfile, compute};
 use jiff::SignedDuration;
 use kubewarm_api::{
-    model::{Extent, Reason},
+    model::{FaultReason, InformerScope},
     v1alpha1::InformerCounts,
 };
-use kubewarm_cache::informer::{CellReport, Phase, Verb};
+use kubewarm_cache::informer::{InformerPhase, InformerReport, Verb};
 use std::{sync::Arc, time::Duration};
 use strum::VariantArray as _;
 
 #[test]
 fn each_fault_before_the_first_sync_has_a_reason() {
     let table = [
-        (Reason::Forbidden, "False/PermissionsMissing", "False/Forbidden"),
-        (Reason::Unauthorized, "False/PermissionsMissing", "False/Forbidden"),
-        (Reason::NotServed, "False/TargetsNotWarm", "False/ResourceNotFound"),
-        (Reason::NamespaceNotFound, "False/TargetsNotWarm", "False/NamespaceNotFound"),
-        (Reason::TimedOut, "False/TargetsNotWarm", "False/StreamTimedOut"),
-        (Reason::Unreachable, "False/TargetsNotWarm", "False/ServerUnreachable"),
-        (Reason::ServerError, "False/TargetsNotWarm", "False/ServerUnreachable"),
-        (Reason::Throttled, "False/TargetsNotWarm", "False/ServerUnreachable"),
-        (Reason::Malformed, "False/TargetsNotWarm", "False/Syncing"),
+        (FaultReason::Forbidden, "False/PermissionsMissing", "False/Forbidden"),
+        (FaultReason::Unauthorized, "False/PermissionsMissing", "False/Forbidden"),
+        (FaultReason::NotServed, "False/TargetsNotWarm", "False/ResourceNotFound"),
+        (FaultReason::NamespaceNotFound, "False/TargetsNotWarm", "False/NamespaceNotFound"),
+        (FaultReason::TimedOut, "False/TargetsNotWarm", "False/StreamTimedOut"),
+        (FaultReason::Unreachable, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (FaultReason::ServerError, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (FaultReason::Throttled, "False/TargetsNotWarm", "False/ServerUnreachable"),
+        (FaultReason::Malformed, "False/TargetsNotWarm", "False/Syncing"),
     ];
     for (reason, ready, warm) in table {
         let mut world = World::new();
@@ -37,12 +37,12 @@ fn each_fault_before_the_first_sync_has_a_reason() {
 
 #[test]
 fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
-    for &reason in Reason::VARIANTS {
+    for &reason in FaultReason::VARIANTS {
         let mut world = World::new();
         let report = world.failing(world.watching(), reason, Verb::Watch);
         let status = one(&mut world, report);
         let cold = reason.refuses_identity()
-            || matches!(reason, Reason::NotServed | Reason::NamespaceNotFound);
+            || matches!(reason, FaultReason::NotServed | FaultReason::NamespaceNotFound);
         let warm = state(&status.conditions, "Warm");
         assert_eq!(warm == "True/Synced", !cold, "{reason}: {warm}");
         assert_ne!(state(&status.conditions, "Ready"), "True/Ready", "{reason}");
@@ -53,7 +53,7 @@ fn only_lost_access_and_removed_kinds_make_a_synced_informer_cold() {
 fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
     let mut world = World::new();
     world.runs(pods("team-a"), world.watching());
-    world.runs(pods("team-b"), world.failing(world.listing(), Reason::Forbidden, Verb::Watch));
+    world.runs(pods("team-b"), world.failing(world.listing(), FaultReason::Forbidden, Verb::Watch));
     let targets = vec![target("pods", &[pods("team-a"), pods("team-b")])];
     let status = world.compute(&declared(targets), None);
     let expected = format!(
@@ -70,8 +70,8 @@ fn a_forbidden_informer_names_target_verb_namespace_subject_and_next_step() {
 #[test]
 fn refused_secrets_name_the_same_command() {
     let mut world = World::new();
-    let secrets = key("secrets", Extent::AllNamespaces);
-    world.runs(secrets.clone(), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    let secrets = key("secrets", InformerScope::AllNamespaces);
+    world.runs(secrets.clone(), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let status = world.compute(&declared(vec![target("secrets", &[secrets])]), None);
     let text = message(&status.conditions, "Ready");
     assert!(text.contains("list secrets in all namespaces"), "{text}");
@@ -80,35 +80,35 @@ fn refused_secrets_name_the_same_command() {
 
 #[test]
 fn each_cause_of_staleness_has_a_reason() {
-    use Phase::{Failing, Paused, Reconnecting, Relisting, Silent};
+    use InformerPhase::{Failing, Paused, Reconnecting, Relisting, Silent};
 
     let world = World::new();
     let watching = world.watching();
     let late = world.clock.mono - Duration::from_secs(121);
     let long_ago = world.clock.wall - SignedDuration::from_secs(6);
-    let phase = |phase| CellReport { phase, since: long_ago, ..watching.clone() };
-    let failing = |phase_, reason, verb| CellReport {
+    let phase = |phase| InformerReport { phase, since: long_ago, ..watching.clone() };
+    let failing = |phase_, reason, verb| InformerReport {
         phase: phase_,
         ..world.failing(watching.clone(), reason, verb)
     };
     let table = [
         (watching.clone(), "True/WatchesCurrent"),
-        (CellReport { current_at: Some(late), ..watching.clone() }, "False/WatchSilent"),
-        (CellReport { current_at: None, ..watching.clone() }, "False/WatchSilent"),
+        (InformerReport { current_at: Some(late), ..watching.clone() }, "False/WatchSilent"),
+        (InformerReport { current_at: None, ..watching.clone() }, "False/WatchSilent"),
         (phase(Silent), "True/WatchesCurrent"),
-        (CellReport { current_at: Some(late), ..phase(Silent) }, "False/WatchSilent"),
+        (InformerReport { current_at: Some(late), ..phase(Silent) }, "False/WatchSilent"),
         (phase(Reconnecting), "False/Reconnecting"),
-        (CellReport { since: world.clock.wall, ..phase(Reconnecting) }, "True/WatchesCurrent"),
+        (InformerReport { since: world.clock.wall, ..phase(Reconnecting) }, "True/WatchesCurrent"),
         (phase(Relisting), "False/Relisting"),
-        (CellReport { since: world.clock.wall, ..phase(Relisting) }, "False/Relisting"),
+        (InformerReport { since: world.clock.wall, ..phase(Relisting) }, "False/Relisting"),
         (phase(Paused), "False/WatchSilent"),
-        (failing(Failing, Reason::Unreachable, Verb::Watch), "False/ServerUnreachable"),
-        (failing(Reconnecting, Reason::ServerError, Verb::Watch), "False/ServerUnreachable"),
-        (failing(Failing, Reason::Throttled, Verb::List), "False/ServerUnreachable"),
-        (failing(Failing, Reason::TimedOut, Verb::List), "False/ServerUnreachable"),
-        (failing(Failing, Reason::TimedOut, Verb::Watch), "False/WatchSilent"),
-        (failing(Relisting, Reason::Gone, Verb::Watch), "False/Relisting"),
-        (failing(Failing, Reason::Gone, Verb::Watch), "False/Reconnecting"),
+        (failing(Failing, FaultReason::Unreachable, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Reconnecting, FaultReason::ServerError, Verb::Watch), "False/ServerUnreachable"),
+        (failing(Failing, FaultReason::Throttled, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, FaultReason::TimedOut, Verb::List), "False/ServerUnreachable"),
+        (failing(Failing, FaultReason::TimedOut, Verb::Watch), "False/WatchSilent"),
+        (failing(Relisting, FaultReason::Gone, Verb::Watch), "False/Relisting"),
+        (failing(Failing, FaultReason::Gone, Verb::Watch), "False/Reconnecting"),
     ];
     for (report, expected) in table {
         let mut world = world.clone();
@@ -124,7 +124,7 @@ fn each_cause_of_staleness_has_a_reason() {
 #[test]
 fn only_an_interruption_of_five_seconds_is_reported() {
     let mut world = World::new();
-    let mut report = world.failing(world.watching(), Reason::Unreachable, Verb::Watch);
+    let mut report = world.failing(world.watching(), FaultReason::Unreachable, Verb::Watch);
     if let Some(fault) = &mut report.fault {
         fault.since = world.clock.wall;
     }
@@ -138,9 +138,9 @@ fn only_an_interruption_of_five_seconds_is_reported() {
 #[test]
 fn the_command_is_named_before_the_manifests_are_known() {
     let mut world = World::new();
-    world.runs(pods("a"), world.failing(world.listing(), Reason::Forbidden, Verb::List));
+    world.runs(pods("a"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    let observed = Observed::new(Arc::new(profile));
+    let observed = ObservedProfile::new(Arc::new(profile));
     let status = compute(&observed, None, world.clock, &|key| {
         world.cells.get(key).cloned().unwrap_or_default()
     });

@@ -3,11 +3,12 @@
 use super::fixtures::{World, declared, message, one, pods, serving, spec, state, target};
 use crate::status::adopt;
 use kubewarm_api::{
-    model::{Declared, Reason, Requirement},
+    model::{DeclaredProfile, FaultReason, TargetRequirement},
     v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{
-    CellReport, Loss, Phase, Quantiles, Relist, RelistReason, Undecodable, Verb,
+    AccessLoss, InformerPhase, InformerReport, LatencyQuantiles, RelistReason, RelistReport,
+    UndecodableObject, Verb,
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -34,7 +35,7 @@ fn time_to_warm_is_set_once_per_generation() {
 fn wrong_list_lengths_from_the_api_server_do_not_overflow() {
     let mut world = World::new();
     for namespace in ["a", "b"] {
-        let report = CellReport { listed: 1, expected: Some(u64::MAX), ..world.listing() };
+        let report = InformerReport { listed: 1, expected: Some(u64::MAX), ..world.listing() };
         world.runs(pods(namespace), report);
     }
     let status = world.compute(&declared(vec![target("pods", &[pods("a"), pods("b")])]), None);
@@ -50,7 +51,7 @@ fn an_informer_of_two_targets_counts_once_and_old_serving_informers_count_too() 
     let cell = world.cells.get_mut(&pods("a")).unwrap();
     cell.report.as_mut().unwrap().usage.bytes = 60 * MIB;
     let mut profile = declared(vec![target("x", &[pods("a")]), target("y", &[pods("a")])]);
-    let memory = |profile: &Declared| {
+    let memory = |profile: &DeclaredProfile| {
         let status = world.compute(profile, None);
         let targets = status.targets.into_iter().filter_map(|target| target.memory);
         (status.memory.unwrap(), targets.collect::<Vec<_>>().join(" "))
@@ -72,7 +73,7 @@ fn time_to_warm_comes_from_the_slowest_required_target() {
     let mut targets = vec![target("one", &[pods("a")]), target("two", &[pods("b")])];
     let status = world.compute(&declared(targets.clone()), None);
     assert_eq!(status.time_to_warm_milliseconds, Some(7_300));
-    targets[1].requirement = Requirement::Optional;
+    targets[1].requirement = TargetRequirement::Optional;
     let status = world.compute(&declared(targets.clone()), None);
     assert_eq!(status.time_to_warm_milliseconds, Some(2_000));
     targets[0].cells = [spec(&pods("c"))].into();
@@ -83,14 +84,17 @@ fn time_to_warm_comes_from_the_slowest_required_target() {
 #[test]
 fn the_newest_relist_and_the_slowest_latency_are_shown() {
     let mut world = World::new();
-    let relisted = |second, replaced, p99| CellReport {
-        last_relist: Some(Relist {
+    let relisted = |second, replaced, p99| InformerReport {
+        last_relist: Some(RelistReport {
             at: jiff::Timestamp::from_second(second).unwrap(),
             reason: RelistReason::Gone,
             replaced,
             deleted_objects: 0,
         }),
-        event_latency: Some(Quantiles { p50: Duration::ZERO, p99: Duration::from_micros(p99) }),
+        event_latency: Some(LatencyQuantiles {
+            p50: Duration::ZERO,
+            p99: Duration::from_micros(p99),
+        }),
         ..world.watching()
     };
     let (a, b) = (relisted(5, 1, 1), relisted(9, 2, 4_001));
@@ -155,13 +159,13 @@ fn a_target_that_is_not_warm_confirms_nothing() {
 #[test]
 fn each_object_that_does_not_decode_is_a_problem() {
     let mut world = World::new();
-    let undecodable = |name: &str| Undecodable {
+    let undecodable = |name: &str| UndecodableObject {
         object: name.into(),
         problem: "metadata.name is missing".into(),
         at: world.clock.wall,
     };
     let bad = Arc::new([undecodable("a/one"), undecodable("a/two")]);
-    let report = CellReport { undecodable: bad, ..world.watching() };
+    let report = InformerReport { undecodable: bad, ..world.watching() };
     let status = one(&mut world, report);
     let problems = status.targets[0].problems.as_slice();
     let objects: Vec<_> = problems.iter().map(|problem| &*problem.object).collect();
@@ -177,13 +181,13 @@ fn each_object_that_does_not_decode_is_a_problem() {
 #[test]
 fn objects_whose_cut_names_agree_are_one_problem() {
     let mut world = World::new();
-    let undecodable = |end: &str| Undecodable {
+    let undecodable = |end: &str| UndecodableObject {
         object: format!("a/{}{end}", "x".repeat(253)).into(),
         problem: "metadata.name is missing".into(),
         at: world.clock.wall,
     };
     let bad = Arc::new([undecodable("1"), undecodable("2")]);
-    let report = CellReport { undecodable: bad, ..world.watching() };
+    let report = InformerReport { undecodable: bad, ..world.watching() };
     let status = one(&mut world, report);
     let [problem] = status.targets[0].problems.as_slice() else { panic!("one problem") };
     assert!(problem.object.len() <= 253, "{}", problem.object);
@@ -195,7 +199,7 @@ fn many_problems_are_bounded_everywhere() {
     let names: Vec<_> = (0..300).map(|number| format!("{number:0>63}")).collect();
     let cells: Vec<_> = names.iter().map(|name| pods(name)).collect();
     for (number, cell) in cells.iter().enumerate() {
-        let reason = Reason::VARIANTS[number % Reason::VARIANTS.len()];
+        let reason = FaultReason::VARIANTS[number % FaultReason::VARIANTS.len()];
         let mut report = world.failing(world.listing(), reason, Verb::List);
         if let Some(fault) = &mut report.fault {
             fault.message = "é".repeat(200).into();
@@ -228,25 +232,25 @@ fn informers_that_targets_share_are_counted_once() {
     assert_eq!(status.memory.as_deref(), Some("3Mi"));
 }
 
-fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -> CellReport {
-    const PHASES: [Phase; 9] = [
-        Phase::Queued,
-        Phase::Listing,
-        Phase::Watching,
-        Phase::Silent,
-        Phase::Reconnecting,
-        Phase::Relisting,
-        Phase::Failing,
-        Phase::Paused,
-        Phase::Fenced,
+fn any_report(world: &World, phase: u8, reason: usize, warmed: bool, age: u64) -> InformerReport {
+    const PHASES: [InformerPhase; 9] = [
+        InformerPhase::Queued,
+        InformerPhase::Listing,
+        InformerPhase::Watching,
+        InformerPhase::Silent,
+        InformerPhase::Reconnecting,
+        InformerPhase::Relisting,
+        InformerPhase::Failing,
+        InformerPhase::Paused,
+        InformerPhase::Fenced,
     ];
     let mut report = if warmed { world.watching() } else { world.listing() };
-    if let Some(reason) = Reason::VARIANTS.get(reason) {
+    if let Some(reason) = FaultReason::VARIANTS.get(reason) {
         report = world.failing(report, *reason, Verb::Watch);
     }
     report.phase = PHASES[usize::from(phase) % PHASES.len()];
-    let loss = Loss { at: world.clock.mono, time: world.clock.wall };
-    report.lost = (report.phase == Phase::Fenced).then_some(loss);
+    let loss = AccessLoss { at: world.clock.mono, time: world.clock.wall };
+    report.lost = (report.phase == InformerPhase::Fenced).then_some(loss);
     report.current_at =
         warmed.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
     report

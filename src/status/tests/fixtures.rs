@@ -1,21 +1,22 @@
 //! Declared profiles and reports of informers for the status tests.
 
 use crate::{
-    access::{CellAccess, Standing},
-    status::{CellView, Clock, Excesses, Observed, compute},
+    access::{InformerAccess, PermissionState},
+    status::{ClockReading, ExcessByNamespace, InformerView, ObservedProfile, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
     model::{
-        AuthorCheck, CellKey, CellSpec, Declared, DeclaredTarget, Extent, GroupResource, Limits,
-        ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Reason, Requirement,
-        Resource, ResourceInfo, Serving,
+        AccessLossPolicy, AccountPolicyState, DeclaredProfile, DeclaredTarget, FaultReason,
+        GroupResource, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy,
+        ProfileLimits, ProfileMode, ProfileRef, Projection, ReadPolicy, Resource, ResourceInfo,
+        ServingTarget, TargetRequirement,
     },
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{CellFault, CellReport, ListMethod, Phase, Verb, Warmed},
-    store::Usage,
+    informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
+    store::StoreUsage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -25,16 +26,16 @@ pub(super) const SUBJECT: &str = "system:serviceaccount:kubewarm-system:kubewarm
 /// All informers with their state, and the current time.
 #[derive(Clone, Debug)]
 pub(in crate::status) struct World {
-    pub(in crate::status) clock: Clock,
-    pub(super) cells: HashMap<CellKey, CellView>,
-    pub(super) excess: Option<Excesses>,
+    pub(in crate::status) clock: ClockReading,
+    pub(super) cells: HashMap<InformerKey, InformerView>,
+    pub(super) excess: Option<ExcessByNamespace>,
 }
 
 impl World {
     /// A world 100 seconds after the start of the process, without running informers.
     pub(in crate::status) fn new() -> Self {
         let process_start = Instant::now();
-        let clock = Clock {
+        let clock = ClockReading {
             wall: Timestamp::from_second(1_000_000).unwrap(),
             mono: process_start + Duration::from_secs(100),
             process_start,
@@ -47,15 +48,15 @@ impl World {
         self.clock.mono += time;
     }
 
-    pub(super) fn runs(&mut self, key: CellKey, report: CellReport) {
-        let usage = Usage { objects: 10, bytes: 3 << 20 };
-        let report = Some(CellReport { usage, ..report });
-        self.cells.insert(key, CellView { report, access: Some(self.granted()) });
+    pub(super) fn runs(&mut self, key: InformerKey, report: InformerReport) {
+        let usage = StoreUsage { objects: 10, bytes: 3 << 20 };
+        let report = Some(InformerReport { usage, ..report });
+        self.cells.insert(key, InformerView { report, access: Some(self.granted()) });
     }
 
     pub(super) fn compute(
         &self,
-        declared: &Declared,
+        declared: &DeclaredProfile,
         previous: Option<&CacheProfileStatus>,
     ) -> CacheProfileStatus {
         let access = AccessStatus {
@@ -66,16 +67,19 @@ impl World {
         };
         let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
         let declared = Arc::new(declared.clone());
-        let observed = Observed { access, excess, ..Observed::new(declared) };
+        let observed = ObservedProfile { access, excess, ..ObservedProfile::new(declared) };
         compute(&observed, previous, self.clock, &|key| {
             self.cells.get(key).cloned().unwrap_or_default()
         })
     }
 
     /// Permission state confirmed at the current time.
-    pub(super) fn granted(&self) -> CellAccess {
-        CellAccess {
-            standing: Standing::Granted { verified_at: self.clock.wall, is_by_review: false },
+    pub(super) fn granted(&self) -> InformerAccess {
+        InformerAccess {
+            standing: PermissionState::Granted {
+                verified_at: self.clock.wall,
+                is_by_review: false,
+            },
             overruled: None,
             is_late: false,
             failed: None,
@@ -83,23 +87,23 @@ impl World {
     }
 
     /// Replaces the permission state of an informer.
-    pub(super) fn set_access(&mut self, key: &CellKey, access: CellAccess) {
+    pub(super) fn set_access(&mut self, key: &InformerKey, access: InformerAccess) {
         self.cells.get_mut(key).unwrap().access = Some(access);
     }
 
     /// Report of an informer in its first list.
-    pub(super) fn listing(&self) -> CellReport {
-        CellReport { phase: Phase::Listing, ..CellReport::queued(self.clock.wall) }
+    pub(super) fn listing(&self) -> InformerReport {
+        InformerReport { phase: InformerPhase::Listing, ..InformerReport::queued(self.clock.wall) }
     }
 
     /// Report of an informer that synced two seconds after its declaration, which was 90 seconds
     /// after the start.
-    pub(super) fn watching(&self) -> CellReport {
+    pub(super) fn watching(&self) -> InformerReport {
         let started = self.clock.wall - SignedDuration::from_secs(10);
         let synced = started + SignedDuration::from_secs(2);
-        CellReport {
-            phase: Phase::Watching,
-            warmed: Some(Warmed {
+        InformerReport {
+            phase: InformerPhase::Watching,
+            warmed: Some(FirstSync {
                 started,
                 synced,
                 took: Duration::from_secs(2),
@@ -114,9 +118,14 @@ impl World {
     }
 
     /// `report` with a fault that began a minute ago.
-    pub(super) fn failing(&self, report: CellReport, reason: Reason, verb: Verb) -> CellReport {
+    pub(super) fn failing(
+        &self,
+        report: InformerReport,
+        reason: FaultReason,
+        verb: Verb,
+    ) -> InformerReport {
         let since = self.clock.wall - SignedDuration::from_mins(1);
-        let fault = CellFault {
+        let fault = InformerFault {
             reason,
             verb,
             message: "the server's words".into(),
@@ -125,32 +134,32 @@ impl World {
             attempts: 3,
             next_retry: Some(self.clock.wall + SignedDuration::from_secs(5)),
         };
-        CellReport { phase: Phase::Failing, fault: Some(fault), ..report }
+        InformerReport { phase: InformerPhase::Failing, fault: Some(fault), ..report }
     }
 }
 
-pub(super) fn key(resource: &str, extent: Extent) -> CellKey {
-    CellKey::all(
+pub(super) fn key(resource: &str, extent: InformerScope) -> InformerKey {
+    InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
         extent,
-        Projection::Full(ManagedFields::Drop),
+        Projection::Full(ManagedFieldsPolicy::Drop),
     )
 }
 
-pub(super) fn pods(namespace: &str) -> CellKey {
-    key("pods", Extent::Namespace(namespace.into()))
+pub(super) fn pods(namespace: &str) -> InformerKey {
+    key("pods", InformerScope::Namespace(namespace.into()))
 }
 
-pub(super) fn spec(key: &CellKey) -> CellSpec {
-    CellSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
+pub(super) fn spec(key: &InformerKey) -> InformerSpec {
+    InformerSpec::new(key.clone(), ProfileRef { namespace: "shop".into(), name: "checkout".into() })
 }
 
 /// A resolved required target of `cells` that no informer serves yet.
-pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
+pub(super) fn target(name: &str, cells: &[InformerKey]) -> DeclaredTarget {
     let resource = cells.first().map_or_else(|| pods("x").resource, |key| key.resource.clone());
     DeclaredTarget {
         name: name.into(),
-        requirement: Requirement::Required,
+        requirement: TargetRequirement::Required,
         declared_as: resource.group_resource().to_string().into(),
         resolved: Some(Ok(ResourceInfo {
             verbs: Arc::new(["list".into(), "watch".into()]),
@@ -168,29 +177,29 @@ pub(super) fn target(name: &str, cells: &[CellKey]) -> DeclaredTarget {
 pub(super) fn serving(
     target: DeclaredTarget,
     generation: i64,
-    cells: &[CellKey],
+    cells: &[InformerKey],
 ) -> DeclaredTarget {
     let kind = ResourceInfo::new(cells[0].resource.clone(), "Pod");
-    let serving = Serving { generation, kind, cells: cells.iter().map(spec).collect() };
+    let serving = ServingTarget { generation, kind, cells: cells.iter().map(spec).collect() };
     DeclaredTarget { serving: Some(serving), ..target }
 }
 
 /// A profile that was accepted 90 seconds after the start, with generation 3.
-pub(super) fn declared(targets: Vec<DeclaredTarget>) -> Declared {
-    Declared {
+pub(super) fn declared(targets: Vec<DeclaredTarget>) -> DeclaredProfile {
+    DeclaredProfile {
         profile: ProfileRef { namespace: "shop".into(), name: "checkout".into() },
         uid: "u1".into(),
         generation: 3,
         refused: None,
         service_account: None,
-        authors: AuthorCheck::Enforced,
-        mode: Mode::Active,
+        authors: AccountPolicyState::Enforced,
+        mode: ProfileMode::Active,
         targets,
         warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
-        on_access_lost: OnAccessLost::default(),
-        reads: ReadTerms::default(),
-        limits: Limits::default(),
+        on_access_lost: AccessLossPolicy::default(),
+        reads: ReadPolicy::default(),
+        limits: ProfileLimits::default(),
         accepted_at: Duration::from_secs(90),
     }
 }
@@ -218,7 +227,7 @@ pub(super) fn message(
 }
 
 /// Returns the status of a profile with the single informer `pods("a")`.
-pub(super) fn one(world: &mut World, report: CellReport) -> CacheProfileStatus {
+pub(super) fn one(world: &mut World, report: InformerReport) -> CacheProfileStatus {
     world.runs(pods("a"), report);
     world.compute(&declared(vec![target("pods", &[pods("a")])]), None)
 }

@@ -1,20 +1,21 @@
 //! Tests of the status of targets that a limit stops, and of `WithinLimits` in general.
 
 use super::fixtures::{World, declared, message, pods, spec, state, target};
-use crate::status::events::Notices;
+use crate::status::events::EventHistory;
 use kubewarm_api::{
     model::{
-        Bound, Declared, DeclaredTarget, Limited, Limits, Measure, Overrun, Reason, Requirement,
+        DeclaredProfile, DeclaredTarget, FaultReason, LimitKind, LimitOverrun, LimitScope,
+        LimitedTarget, ProfileLimits, TargetRequirement,
     },
     v1alpha1::CacheProfileStatus,
 };
-use kubewarm_cache::informer::{CellReport, Loss, Phase, Verb};
+use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
 fn limited() -> DeclaredTarget {
-    let overrun = Overrun {
-        bound: Bound::Profile,
-        measure: Measure::Objects,
+    let overrun = LimitOverrun {
+        bound: LimitScope::Profile,
+        measure: LimitKind::Objects,
         limit: 10,
         reached: 11,
         others: 0,
@@ -22,13 +23,13 @@ fn limited() -> DeclaredTarget {
         expected: None,
     };
     let retry_at = Some(Duration::from_mins(10));
-    let limited = Some(Limited { overrun, retry_at });
+    let limited = Some(LimitedTarget { overrun, retry_at });
     DeclaredTarget { limited, ..target("big", &[pods("a")]) }
 }
 
 fn compute(world: &World, targets: Vec<DeclaredTarget>) -> CacheProfileStatus {
-    let limits = Limits { max_objects: Some(10), ..Limits::default() };
-    world.compute(&Declared { limits, ..declared(targets) }, None)
+    let limits = ProfileLimits { max_objects: Some(10), ..ProfileLimits::default() };
+    world.compute(&DeclaredProfile { limits, ..declared(targets) }, None)
 }
 
 fn summary(status: &CacheProfileStatus) -> [String; 3] {
@@ -74,7 +75,7 @@ fn a_target_with_a_stopped_selector_is_not_warm() {
 #[test]
 fn a_stopped_optional_target_leaves_the_profile_ready() {
     let world = World::new();
-    let optional = DeclaredTarget { requirement: Requirement::Optional, ..limited() };
+    let optional = DeclaredTarget { requirement: TargetRequirement::Optional, ..limited() };
     assert_eq!(summary(&compute(&world, vec![optional]))[0], "True/Ready");
 }
 
@@ -101,9 +102,12 @@ fn limits_are_unknown_before_the_list_and_without_access() {
     let [limited, unlimited] = text(&world);
     assert!(limited.contains("not listed completely yet"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
-    let loss = Loss { at: world.clock.mono, time: world.clock.wall };
-    let fault = world.failing(world.watching(), Reason::Forbidden, Verb::List);
-    world.runs(pods("a"), CellReport { lost: Some(loss), phase: Phase::Fenced, ..fault });
+    let loss = AccessLoss { at: world.clock.mono, time: world.clock.wall };
+    let fault = world.failing(world.watching(), FaultReason::Forbidden, Verb::List);
+    world.runs(
+        pods("a"),
+        InformerReport { lost: Some(loss), phase: InformerPhase::Fenced, ..fault },
+    );
     let [limited, unlimited] = text(&world);
     assert!(limited.contains("access was lost"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
@@ -117,7 +121,8 @@ fn an_event_reports_that_a_limit_is_exceeded_and_that_it_is_not() {
     let exceeds = compute(&world, vec![limited()]);
     let causes = |old: &CacheProfileStatus, new: &CacheProfileStatus| -> Vec<_> {
         let profile = declared(Vec::new()).profile;
-        let sent = Notices::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
+        let sent =
+            EventHistory::default().plan(&profile, &"u".into(), Some(old), new, world.clock.mono);
         sent.into_iter().map(|notice| notice.reason).collect()
     };
     assert_eq!(causes(&fits, &exceeds), ["NotReady", "LimitExceeded"]);

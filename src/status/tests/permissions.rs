@@ -2,19 +2,22 @@
 
 use super::fixtures::{SUBJECT, World, declared, key, message, pods, state, target};
 use crate::{
-    access::{CellAccess, Excess, Refused, Standing},
+    access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
     status::difference::pause,
 };
 use kubewarm_api::{
-    model::{CellKey, Declared, Extent, Fault, Reason, Requirement, Verb},
-    v1alpha1::{Completeness, NamespaceRules, PolicyRule},
+    model::{
+        DeclaredProfile, FaultReason, InformerKey, InformerScope, RequestFault, TargetRequirement,
+        Verb,
+    },
+    v1alpha1::{NamespaceRules, PolicyRule, RulesCompleteness},
 };
 use std::{sync::Arc, time::Duration};
 
 /// A profile with two warm targets, one with two informers and one with one.
-fn scene() -> (World, Declared, [CellKey; 3]) {
+fn scene() -> (World, DeclaredProfile, [InformerKey; 3]) {
     let mut world = World::new();
-    let keys = [pods("a"), pods("b"), key("secrets", Extent::AllNamespaces)];
+    let keys = [pods("a"), pods("b"), key("secrets", InformerScope::AllNamespaces)];
     for key in &keys {
         world.runs(key.clone(), world.watching());
     }
@@ -22,15 +25,15 @@ fn scene() -> (World, Declared, [CellKey; 3]) {
     (world, declared(targets), keys)
 }
 
-fn refused(world: &World, reason: Reason, verbs: &[Verb]) -> CellAccess {
-    let refused = Refused {
+fn refused(world: &World, reason: FaultReason, verbs: &[Verb]) -> InformerAccess {
+    let refused = PermissionDenial {
         verbs: verbs.to_vec(),
         reason,
         message: "the server's words".into(),
         verified_at: world.clock.wall,
         revoked: None,
     };
-    CellAccess { standing: Standing::Refused(refused), ..world.granted() }
+    InformerAccess { standing: PermissionState::Refused(refused), ..world.granted() }
 }
 
 const BOTH: &[Verb] = &[Verb::List, Verb::Watch];
@@ -46,16 +49,19 @@ fn what_is_verified_says_since_when() {
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let access = status.access.unwrap();
-    let Standing::Granted { verified_at, .. } = before.standing else { panic!("granted") };
+    let PermissionState::Granted { verified_at, .. } = before.standing else { panic!("granted") };
     assert_eq!(access.last_verified_time.unwrap().0, verified_at, "the oldest counts");
 
-    let standing = Standing::Granted { verified_at: world.clock.wall, is_by_review: true };
-    world.set_access(&keys[0], CellAccess { standing, ..world.granted() });
+    let standing = PermissionState::Granted { verified_at: world.clock.wall, is_by_review: true };
+    world.set_access(&keys[0], InformerAccess { standing, ..world.granted() });
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified", "by reviews alone");
     assert_eq!(status.access.unwrap().last_verified_time.unwrap().0, world.clock.wall);
 
-    world.set_access(&keys[0], CellAccess { standing: Standing::Verifying, ..world.granted() });
+    world.set_access(
+        &keys[0],
+        InformerAccess { standing: PermissionState::Verifying, ..world.granted() },
+    );
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     assert_eq!(message(&status.conditions, "Authorized"), "target \"pods\": 1 of 2 cells verified");
@@ -65,7 +71,7 @@ fn what_is_verified_says_since_when() {
 #[test]
 fn missing_permissions_are_listed_with_the_next_step() {
     let (mut world, profile, keys) = scene();
-    world.set_access(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
@@ -87,7 +93,7 @@ fn missing_permissions_are_listed_with_the_next_step() {
     };
     assert_eq!(status.access.unwrap().missing, [rule("b", "pods", &["list", "watch"])]);
 
-    world.set_access(&keys[2], refused(&world, Reason::Forbidden, &[Verb::Watch]));
+    world.set_access(&keys[2], refused(&world, FaultReason::Forbidden, &[Verb::Watch]));
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Authorized");
     assert!(text.ends_with("apply what `kubectl warm rbac checkout -n shop` prints"), "{text}");
@@ -98,11 +104,11 @@ fn missing_permissions_are_listed_with_the_next_step() {
 #[test]
 fn lost_access_is_reported_as_revoked() {
     let (mut world, profile, keys) = scene();
-    let mut lost = refused(&world, Reason::Forbidden, BOTH);
-    let Standing::Refused(found) = &mut lost.standing else { panic!("refused") };
+    let mut lost = refused(&world, FaultReason::Forbidden, BOTH);
+    let PermissionState::Refused(found) = &mut lost.standing else { panic!("refused") };
     found.revoked = Some(world.clock.wall);
     world.set_access(&keys[0], lost);
-    world.set_access(&keys[1], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "False/AccessRevoked");
     assert_eq!(state(&status.conditions, "Ready"), "False/PermissionsMissing");
@@ -115,11 +121,11 @@ fn lost_access_is_reported_as_revoked() {
 #[test]
 fn a_deleted_namespace_is_no_missing_permission() {
     let (mut world, profile, keys) = scene();
-    world.set_access(&keys[1], refused(&world, Reason::NamespaceNotFound, BOTH));
+    world.set_access(&keys[1], refused(&world, FaultReason::NamespaceNotFound, BOTH));
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     assert!(status.access.unwrap().missing.is_empty());
-    world.set_access(&keys[1], refused(&world, Reason::Unauthorized, BOTH));
+    world.set_access(&keys[1], refused(&world, FaultReason::Unauthorized, BOTH));
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "False/PermissionsMissing");
     let text = message(&status.conditions, "Authorized");
@@ -130,8 +136,8 @@ fn a_deleted_namespace_is_no_missing_permission() {
 #[test]
 fn an_optional_target_without_access_leaves_the_profile_authorized() {
     let (mut world, mut profile, keys) = scene();
-    profile.targets[1].requirement = Requirement::Optional;
-    world.set_access(&keys[2], refused(&world, Reason::Forbidden, BOTH));
+    profile.targets[1].requirement = TargetRequirement::Optional;
+    world.set_access(&keys[2], refused(&world, FaultReason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     assert_eq!(state(&status.conditions, "Ready"), "True/Ready");
@@ -144,16 +150,16 @@ fn an_optional_target_without_access_leaves_the_profile_authorized() {
 #[test]
 fn contradicting_reviews_and_late_checks_are_reported() {
     let (mut world, profile, keys) = scene();
-    world.set_access(&keys[0], CellAccess { overruled: Some(false), ..world.granted() });
-    world.set_access(&keys[2], CellAccess { is_late: true, ..world.granted() });
+    world.set_access(&keys[0], InformerAccess { overruled: Some(false), ..world.granted() });
+    world.set_access(&keys[2], InformerAccess { is_late: true, ..world.granted() });
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
     let text = message(&status.conditions, "Authorized");
     let words = ["reviews say that reading pods in namespace \"a\" would be refused", "every 20 s"];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
 
-    let refused = refused(&world, Reason::Forbidden, &[Verb::Watch]);
-    let access = CellAccess { overruled: Some(true), ..refused };
+    let refused = refused(&world, FaultReason::Forbidden, &[Verb::Watch]);
+    let access = InformerAccess { overruled: Some(true), ..refused };
     world.set_access(&keys[0], access);
     let status = world.compute(&profile, None);
     let text = message(&status.conditions, "Ready");
@@ -163,8 +169,8 @@ fn contradicting_reviews_and_late_checks_are_reported() {
 #[test]
 fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     let (mut world, profile, keys) = scene();
-    let failed = Some(Fault::new(Reason::Throttled, "too many requests"));
-    let failing = CellAccess { failed, ..world.granted() };
+    let failed = Some(RequestFault::new(FaultReason::Throttled, "too many requests"));
+    let failing = InformerAccess { failed, ..world.granted() };
     world.set_access(&keys[1], failing.clone());
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "True/Verified");
@@ -178,8 +184,8 @@ fn failing_checks_are_reported_and_finally_count_as_lost_access() {
     for key in [&keys[0], &keys[2]] {
         world.set_access(key, world.granted());
     }
-    let standing = Standing::Unverified { verified_at, message: "too many requests".into() };
-    world.set_access(&keys[1], CellAccess { standing, ..failing });
+    let standing = PermissionState::Unverified { verified_at, message: "too many requests".into() };
+    world.set_access(&keys[1], InformerAccess { standing, ..failing });
     let status = world.compute(&profile, None);
     assert_eq!(state(&status.conditions, "Authorized"), "Unknown/Verifying");
     let expected = format!(
@@ -204,8 +210,8 @@ fn excess_is_reported_with_its_completeness() {
         resource_names: Vec::new(),
         verbs: vec!["list".into(), "watch".into()],
     };
-    let complete = Completeness::Complete;
-    let excess = |rules, completeness| Arc::new(Excess { rules, completeness });
+    let complete = RulesCompleteness::Complete;
+    let excess = |rules, completeness| Arc::new(ExcessPermissions { rules, completeness });
     let all: Vec<(Arc<str>, _)> = vec![
         ("a".into(), excess(vec![rule.clone()], complete)),
         ("b".into(), excess(vec![], complete)),
@@ -213,11 +219,11 @@ fn excess_is_reported_with_its_completeness() {
     world.excess = Some(all.clone());
     let access = world.compute(&profile, None).access.unwrap();
     assert_eq!(access.excess, [NamespaceRules { namespace: "a".into(), rules: vec![rule] }]);
-    assert_eq!(access.excess_completeness, Some(Completeness::Complete));
-    let more = ("c".into(), excess(vec![], Completeness::Incomplete));
+    assert_eq!(access.excess_completeness, Some(RulesCompleteness::Complete));
+    let more = ("c".into(), excess(vec![], RulesCompleteness::Incomplete));
     world.excess = Some(all.into_iter().chain([more]).collect());
     let access = world.compute(&profile, None).access.unwrap();
-    assert_eq!(access.excess_completeness, Some(Completeness::Incomplete));
+    assert_eq!(access.excess_completeness, Some(RulesCompleteness::Incomplete));
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn a_newer_verification_time_causes_no_write() {
     after.access = world.compute(&profile, Some(&before)).access;
     assert_ne!(before.access, after.access);
     assert_eq!(pause(Some(&before), &after), None);
-    world.set_access(&keys[0], refused(&world, Reason::Forbidden, BOTH));
+    world.set_access(&keys[0], refused(&world, FaultReason::Forbidden, BOTH));
     after.access = world.compute(&profile, Some(&before)).access;
     assert_eq!(pause(Some(&before), &after), Some(Duration::from_secs(10)));
 }

@@ -1,42 +1,42 @@
 //! Tests of the status of profiles in mode `Plan`.
 
 use super::{super::*, fixtures::*};
-use crate::forecast::{Figures, Forecast};
+use crate::forecast::{CostEstimate, ProfileForecast};
 use jiff::Timestamp;
-use kubewarm_api::{model::Mode, v1alpha1::PlanCertainty};
+use kubewarm_api::{model::ProfileMode, v1alpha1::PlanCertainty};
 use std::sync::Arc;
 
-fn planned() -> Declared {
-    Declared { mode: Mode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
+fn planned() -> DeclaredProfile {
+    DeclaredProfile { mode: ProfileMode::Plan, ..declared(vec![target("pods", &[pods("a")])]) }
 }
 
 fn status(
     world: &World,
-    plan: Option<&Forecast>,
+    plan: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
     status_of(planned(), world, plan, previous)
 }
 
 fn status_of(
-    profile: Declared,
+    profile: DeclaredProfile,
     world: &World,
-    plan: Option<&Forecast>,
+    plan: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
     let plan = plan.cloned().map(Arc::new);
-    let observed = Observed { plan, ..Observed::new(Arc::new(profile)) };
+    let observed = ObservedProfile { plan, ..ObservedProfile::new(Arc::new(profile)) };
     compute(&observed, previous, world.clock, &|key| {
         world.cells.get(key).cloned().unwrap_or_default()
     })
 }
 
-fn forecast() -> Forecast {
-    let total = Figures { cells: 1, objects: 7, missing: 1, ..Figures::default() };
-    Forecast {
-        total: Figures { certainty: PlanCertainty::LowerBound, ..total },
+fn forecast() -> ProfileForecast {
+    let total = CostEstimate { cells: 1, objects: 7, missing: 1, ..CostEstimate::default() };
+    ProfileForecast {
+        total: CostEstimate { certainty: PlanCertainty::LowerBound, ..total },
         caveats: vec!["pods: too many".to_owned()],
-        ..Forecast::default()
+        ..ProfileForecast::default()
     }
 }
 
@@ -76,7 +76,8 @@ fn the_forecast_is_reported_until_the_next_one_replaces_it() {
 #[test]
 fn equal_numbers_keep_the_time_of_their_first_measurement() {
     let world = World::new();
-    let at = |seconds| Forecast { time: Timestamp::from_second(seconds).unwrap(), ..forecast() };
+    let at =
+        |seconds| ProfileForecast { time: Timestamp::from_second(seconds).unwrap(), ..forecast() };
     let time = |status: &CacheProfileStatus| {
         status.plan.as_ref()?.time.as_ref().map(|time| time.0.as_second())
     };
@@ -90,7 +91,7 @@ fn equal_numbers_keep_the_time_of_their_first_measurement() {
     let third = status(&world, Some(&other), Some(&second));
     assert_eq!(time(&third), Some(2_200), "other numbers");
 
-    let edited = Declared { generation: 4, ..planned() };
+    let edited = DeclaredProfile { generation: 4, ..planned() };
     let fourth = status_of(edited.clone(), &world, Some(&at(2_800)), Some(&first));
     assert_eq!(time(&fourth), Some(2_800), "of another generation");
     assert_eq!(status_of(edited, &world, None, Some(&first)).plan, None);

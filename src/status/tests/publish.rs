@@ -4,13 +4,13 @@ use super::{
     fixtures::World,
     round::{named, observed, warm},
 };
-use crate::status::{ApiServer, Clock, Notice, Reporter, run};
+use crate::status::{ClockReading, ProfileEvent, StatusReporter, StatusWriter, run};
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
-use kubewarm_api::model::CellKey;
-use kubewarm_client::Buckets;
+use kubewarm_api::model::InformerKey;
+use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -35,14 +35,16 @@ fn one_profile() -> Warm {
 }
 
 impl Warm {
-    fn into_round(self) -> impl FnMut(&mut Reporter, bool, Clock) -> Vec<Notice> {
+    fn into_round(
+        self,
+    ) -> impl FnMut(&mut StatusReporter, bool, ClockReading) -> Vec<ProfileEvent> {
         let Self { world, profiles, cost } = self;
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, leads, clock| {
             // The clock advances at the first poll.
             let _rest = advance(cost).now_or_never();
-            let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
+            let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
             let notices = reporter.round(&all, &cells, leads, clock);
             assert_eq!(reporter.statuses().len(), profiles, "one status per profile");
             notices
@@ -58,7 +60,7 @@ struct Hanging {
 }
 
 impl Hanging {
-    fn sink(&self) -> ApiServer {
+    fn sink(&self) -> StatusWriter {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -68,7 +70,7 @@ impl Hanging {
                 Ok::<_, std::convert::Infallible>(Response::new(body))
             }
         });
-        ApiServer::new(&Client::new(service, "default"), "me", Buckets::default())
+        StatusWriter::new(&Client::new(service, "default"), "me", NamespaceBuckets::default())
     }
 
     async fn answer(&self, request: Request<Body>) {

@@ -1,21 +1,26 @@
 //! Tests of leaders, followers, restarts, and of created and deleted profiles.
 
 use super::fixtures::{World, declared, pods, state, target};
-use crate::status::{Notice, Observed, Outcome, Reporter, Write};
+use crate::status::{
+    ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome,
+};
 use kubewarm_api::{
-    model::{CellKey, Declared, ProfileRef, Reason},
+    model::{DeclaredProfile, FaultReason, InformerKey, ProfileRef},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::Verb;
 use std::{sync::Arc, time::Duration};
 
-pub(super) fn observed(declared: Declared, in_cluster: Option<&CacheProfileStatus>) -> Observed {
+pub(super) fn observed(
+    declared: DeclaredProfile,
+    in_cluster: Option<&CacheProfileStatus>,
+) -> ObservedProfile {
     let in_cluster = in_cluster.cloned().map(Arc::new);
-    Observed { in_cluster, ..Observed::new(Arc::new(declared)) }
+    ObservedProfile { in_cluster, ..ObservedProfile::new(Arc::new(declared)) }
 }
 
-pub(super) fn named(name: &str, uid: &str) -> Declared {
-    Declared {
+pub(super) fn named(name: &str, uid: &str) -> DeclaredProfile {
+    DeclaredProfile {
         profile: ProfileRef { namespace: "shop".into(), name: name.into() },
         uid: uid.into(),
         ..declared(vec![target("pods", &[pods("a")])])
@@ -28,19 +33,28 @@ const FOLLOWER: bool = false;
 
 /// The writes and Events of one round.
 struct Round {
-    writes: Vec<Write>,
-    notices: Vec<Notice>,
+    writes: Vec<StatusWrite>,
+    notices: Vec<ProfileEvent>,
 }
 
-fn look(reporter: &mut Reporter, world: &World, profiles: &[Observed], leads: bool) -> Round {
-    let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
+fn look(
+    reporter: &mut StatusReporter,
+    world: &World,
+    profiles: &[ObservedProfile],
+    leads: bool,
+) -> Round {
+    let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
     let notices = reporter.round(profiles, &cells, leads, world.clock);
-    let writes = end(reporter, world, Outcome::Written);
+    let writes = end(reporter, world, StatusWriteOutcome::Written);
     Round { writes, notices }
 }
 
 /// Starts all writes that are due, and ends each with `outcome`, until none is due.
-fn end(reporter: &mut Reporter, world: &World, outcome: Outcome) -> Vec<Write> {
+fn end(
+    reporter: &mut StatusReporter,
+    world: &World,
+    outcome: StatusWriteOutcome,
+) -> Vec<StatusWrite> {
     let mut writes = Vec::new();
     loop {
         let begun = reporter.due(world.clock.mono);
@@ -63,7 +77,7 @@ pub(super) fn warm() -> World {
 #[test]
 fn a_follower_computes_statuses_and_sends_none() {
     let world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let round = look(&mut reporter, &world, &[observed(named("p", "u"), None)], FOLLOWER);
     assert_eq!((round.writes, round.notices), (vec![], vec![]));
     let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
@@ -74,11 +88,11 @@ fn a_follower_computes_statuses_and_sends_none() {
 #[test]
 fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
     let mut world = warm();
-    let mut old = Reporter::default();
+    let mut old = StatusReporter::default();
     let written = look(&mut old, &world, &[observed(named("p", "u"), None)], LEADER).writes;
     let in_cluster = (*written[0].status).clone();
 
-    let mut new = Reporter::default();
+    let mut new = StatusReporter::default();
     world.pass(Duration::from_secs(30));
     world.runs(pods("a"), world.watching());
     let profiles = [observed(named("p", "u"), Some(&in_cluster))];
@@ -88,7 +102,7 @@ fn a_new_leader_writes_what_differs_and_keeps_the_clusters_times() {
         assert_eq!(write.status.conditions, in_cluster.conditions, "nothing has changed since");
     }
     assert_eq!(round.notices, [], "the Event for Ready was sent before");
-    world.runs(pods("a"), world.failing(world.watching(), Reason::Forbidden, Verb::Watch));
+    world.runs(pods("a"), world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch));
     world.pass(Duration::from_secs(1));
     let round = look(&mut new, &world, &profiles, LEADER);
     assert_eq!(state(&round.writes[0].status.conditions, "Ready"), "False/PermissionsMissing");
@@ -101,7 +115,7 @@ fn a_restart_measures_its_own_time_to_warm() {
     let world = warm();
     let status = world.compute(&named("p", "u"), None);
     let foreign = CacheProfileStatus { time_to_warm_milliseconds: Some(99_000), ..status };
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let profiles = [observed(named("p", "u"), Some(&foreign))];
     let round = look(&mut reporter, &world, &profiles, LEADER);
     assert_eq!(round.writes[0].status.time_to_warm_milliseconds, Some(2_000));
@@ -110,7 +124,7 @@ fn a_restart_measures_its_own_time_to_warm() {
 #[test]
 fn a_recreated_profile_has_a_new_status() {
     let world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     assert_eq!(
         look(&mut reporter, &world, &[observed(named("p", "u1"), None)], LEADER).writes.len(),
         1
@@ -122,7 +136,7 @@ fn a_recreated_profile_has_a_new_status() {
 #[test]
 fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
     let mut world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let profiles = [observed(named("p", "u"), None)];
     assert_eq!(look(&mut reporter, &world, &profiles, LEADER).writes.len(), 1);
     world.pass(Duration::from_secs(20));
@@ -135,7 +149,7 @@ fn a_leader_that_regains_the_lease_compares_with_the_status_in_the_cluster() {
 #[test]
 fn an_unchanged_profile_is_written_once() {
     let mut world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let profiles: Vec<_> =
         (0..100).map(|number| observed(named(&format!("p{number}"), "u"), None)).collect();
     let mut writes = 0;
@@ -155,13 +169,13 @@ fn an_unchanged_profile_is_written_once() {
 #[test]
 fn each_kind_of_change_waits_for_its_own_interval() {
     let mut world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let mut writes = |world: &World, generation| {
-        let declared = Declared { generation, ..named("p", "u") };
+        let declared = DeclaredProfile { generation, ..named("p", "u") };
         look(&mut reporter, world, &[observed(declared, None)], LEADER).writes.len()
     };
     assert_eq!(writes(&world, 1), 1);
-    let refused = world.failing(world.watching(), Reason::Forbidden, Verb::Watch);
+    let refused = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
     world.pass(Duration::from_millis(999));
     world.runs(pods("a"), refused);
     assert_eq!(writes(&world, 1), 0, "the last write was within a second");
@@ -189,10 +203,10 @@ fn each_kind_of_change_waits_for_its_own_interval() {
 #[test]
 fn a_change_during_a_write_is_written_after_it() {
     let mut world = warm();
-    let (mut reporter, profiles) = (Reporter::default(), [observed(named("p", "u"), None)]);
+    let (mut reporter, profiles) = (StatusReporter::default(), [observed(named("p", "u"), None)]);
     let cells = |world: &World| {
         let cells = world.cells.clone();
-        move |key: &CellKey| cells.get(key).cloned().unwrap_or_default()
+        move |key: &InformerKey| cells.get(key).cloned().unwrap_or_default()
     };
     reporter.round(&profiles, &cells(&world), LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
@@ -200,21 +214,21 @@ fn a_change_during_a_write_is_written_after_it() {
     reporter.round(&profiles, &cells(&world), LEADER, world.clock);
     assert!(reporter.due(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
-    reporter.done(write, Outcome::Written, world.clock.mono);
+    reporter.done(write, StatusWriteOutcome::Written, world.clock.mono);
     assert_eq!(reporter.due(world.clock.mono).len(), 1, "the watch is silent by now");
 }
 
 #[test]
 fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     let mut world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let cells = world.cells.clone();
-    let cells = |key: &CellKey| cells.get(key).cloned().unwrap_or_default();
+    let cells = |key: &InformerKey| cells.get(key).cloned().unwrap_or_default();
     let profiles = [observed(named("p", "u"), None)];
     reporter.round(&profiles, &cells, LEADER, world.clock);
     let begun = reporter.due(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
-    reporter.done(write, Outcome::Gone, world.clock.mono);
+    reporter.done(write, StatusWriteOutcome::Gone, world.clock.mono);
     world.pass(Duration::from_secs(299));
     assert!(reporter.due(world.clock.mono).is_empty());
     world.pass(Duration::from_secs(1));
@@ -224,7 +238,7 @@ fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
 #[test]
 fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
     let mut world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let cells = world.cells.clone();
     let mut due = |world: &World, uid, outcome| {
         let profiles = [observed(named("p", uid), None)];
@@ -235,38 +249,39 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
             world.clock,
         );
         let former = reporter.due(world.clock.mono);
-        let old = |(write, _): &(Write, _)| Write { uid: "former".into(), ..write.clone() };
+        let old =
+            |(write, _): &(StatusWrite, _)| StatusWrite { uid: "former".into(), ..write.clone() };
         for former in former.iter().map(old) {
-            reporter.done(&former, Outcome::Written, world.clock.mono);
+            reporter.done(&former, StatusWriteOutcome::Written, world.clock.mono);
         }
         for (write, _) in &former {
             reporter.done(write, outcome, world.clock.mono);
         }
         former.len()
     };
-    assert_eq!(due(&world, "old", Outcome::Gone), 1);
+    assert_eq!(due(&world, "old", StatusWriteOutcome::Gone), 1);
     world.pass(Duration::from_secs(100));
-    assert_eq!(due(&world, "old", Outcome::Gone), 0);
-    assert_eq!(due(&world, "new", Outcome::Failed), 1);
+    assert_eq!(due(&world, "old", StatusWriteOutcome::Gone), 0);
+    assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1);
     world.pass(Duration::from_secs(1));
-    assert_eq!(due(&world, "new", Outcome::Failed), 1, "again after a second");
+    assert_eq!(due(&world, "new", StatusWriteOutcome::Failed), 1, "again after a second");
     world.pass(Duration::from_secs(1));
-    assert_eq!(due(&world, "new", Outcome::Written), 0, "then after two");
+    assert_eq!(due(&world, "new", StatusWriteOutcome::Written), 0, "then after two");
     world.pass(Duration::from_secs(1));
-    assert_eq!(due(&world, "new", Outcome::Written), 1);
+    assert_eq!(due(&world, "new", StatusWriteOutcome::Written), 1);
 }
 
 #[test]
 fn slow_writes_of_one_namespace_do_not_delay_others() {
     let world = warm();
-    let mut reporter = Reporter::default();
+    let mut reporter = StatusReporter::default();
     let of = |namespace: &str, number: usize| {
         let name = format!("p{number}").into();
         let profile = ProfileRef { namespace: namespace.into(), name };
-        observed(Declared { profile, ..named("p", "u") }, None)
+        observed(DeclaredProfile { profile, ..named("p", "u") }, None)
     };
     let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
-    let cells = |key: &CellKey| world.cells.get(key).cloned().unwrap_or_default();
+    let cells = |key: &InformerKey| world.cells.get(key).cloned().unwrap_or_default();
     reporter.round(&profiles, &cells, LEADER, world.clock);
     let slow = reporter.due(world.clock.mono);
     assert_eq!(slow.len(), 4, "the limit of one namespace");

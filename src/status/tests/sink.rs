@@ -1,6 +1,6 @@
 //! Tests of the requests that the status writer sends, and of its reaction to responses.
 
-use crate::status::{ApiServer, Notice, Outcome, Write};
+use crate::status::{ProfileEvent, StatusWrite, StatusWriteOutcome, StatusWriter};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
@@ -8,7 +8,7 @@ use kubewarm_api::{
     model::ProfileRef,
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
-use kubewarm_client::Buckets;
+use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{convert::Infallible, sync::Arc};
@@ -28,11 +28,11 @@ struct Asked {
 }
 
 impl Server {
-    fn answering(code: u16) -> (Self, ApiServer) {
+    fn answering(code: u16) -> (Self, StatusWriter) {
         Self::answering_first(code, code)
     }
 
-    fn answering_first(first: u16, then: u16) -> (Self, ApiServer) {
+    fn answering_first(first: u16, then: u16) -> (Self, StatusWriter) {
         let server = Self::default();
         let asked = Arc::clone(&server.asked);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -58,7 +58,7 @@ impl Server {
             }
         });
         let client = Client::new(service, "default");
-        (server, ApiServer::new(&client, "kubewarm-0", Buckets::default()))
+        (server, StatusWriter::new(&client, "kubewarm-0", NamespaceBuckets::default()))
     }
 }
 
@@ -66,13 +66,13 @@ fn profile() -> ProfileRef {
     ProfileRef { namespace: "shop".into(), name: "checkout".into() }
 }
 
-fn write() -> Write {
+fn write() -> StatusWrite {
     let status = CacheProfileStatus { objects: Some(5), ..CacheProfileStatus::default() };
-    Write { profile: profile(), uid: "u-1".into(), status: Arc::new(status) }
+    StatusWrite { profile: profile(), uid: "u-1".into(), status: Arc::new(status) }
 }
 
-fn notice(note: &str) -> Notice {
-    Notice {
+fn notice(note: &str) -> ProfileEvent {
+    ProfileEvent {
         profile: profile(),
         uid: "u-1".into(),
         target: String::new(),
@@ -85,7 +85,7 @@ fn notice(note: &str) -> Notice {
 #[tokio::test]
 async fn a_status_is_applied_with_force() {
     let (server, sink) = Server::answering(200);
-    assert_eq!(sink.publish(&write()).await, Outcome::Written);
+    assert_eq!(sink.publish(&write()).await, StatusWriteOutcome::Written);
     let asked = server.asked.lock()[0].clone();
     assert_eq!(
         asked.line,
@@ -105,14 +105,14 @@ async fn a_status_is_applied_with_force() {
 #[tokio::test]
 async fn only_a_404_ends_the_retries() {
     for (code, outcome) in [
-        (201, Outcome::Written),
-        (404, Outcome::Gone),
-        (403, Outcome::Failed),
-        (409, Outcome::Failed),
-        (422, Outcome::Failed),
-        (429, Outcome::Failed),
-        (500, Outcome::Failed),
-        (503, Outcome::Failed),
+        (201, StatusWriteOutcome::Written),
+        (404, StatusWriteOutcome::Gone),
+        (403, StatusWriteOutcome::Failed),
+        (409, StatusWriteOutcome::Failed),
+        (422, StatusWriteOutcome::Failed),
+        (429, StatusWriteOutcome::Failed),
+        (500, StatusWriteOutcome::Failed),
+        (503, StatusWriteOutcome::Failed),
     ] {
         let (_server, sink) = Server::answering(code);
         assert_eq!(sink.publish(&write()).await, outcome, "{code}");
@@ -122,7 +122,10 @@ async fn only_a_404_ends_the_retries() {
 #[tokio::test]
 async fn a_status_written_to_another_uid_is_not_retried() {
     let (_server, sink) = Server::answering(200);
-    assert_eq!(sink.publish(&Write { uid: "u-0".into(), ..write() }).await, Outcome::Gone);
+    assert_eq!(
+        sink.publish(&StatusWrite { uid: "u-0".into(), ..write() }).await,
+        StatusWriteOutcome::Gone
+    );
 }
 
 #[tokio::test]
@@ -134,7 +137,7 @@ async fn an_oversized_status_omits_the_parts_that_a_command_prints() {
         ..AccessStatus::default()
     };
     let status = CacheProfileStatus { access: Some(access), ..CacheProfileStatus::default() };
-    sink.publish(&Write { status: Arc::new(status), ..write() }).await;
+    sink.publish(&StatusWrite { status: Arc::new(status), ..write() }).await;
     let expected = json!({"access": {"subject": "reader"}});
     assert_eq!(server.asked.lock()[0].body["status"], expected);
 }
@@ -182,7 +185,7 @@ async fn a_namespace_that_refuses_an_event_twice_gets_no_more() {
         sink.tell(&notice("why"), jiff::Timestamp::UNIX_EPOCH).await;
     }
     assert_eq!(server.asked.lock().len(), 2);
-    let elsewhere = Notice {
+    let elsewhere = ProfileEvent {
         profile: ProfileRef { namespace: "other".into(), name: "checkout".into() },
         ..notice("why")
     };

@@ -1,13 +1,13 @@
 //! How large statuses are: every client that lists profiles reads them.
 
 use super::fixtures::{World, declared, key, message, target};
-use crate::status::{Observed, compute};
+use crate::status::{ObservedProfile, compute};
 use kubewarm_api::{
-    manifests::Access,
-    model::{CellKey, Declared, Extent, Identity, Subject, Watched},
+    manifests::ProfilePermissions,
+    model::{DeclaredProfile, Identity, InformerKey, InformerScope, Subject, WatchedNamespaces},
     v1alpha1::CacheProfileStatus,
 };
-use kubewarm_cache::informer::{CellReport, Quantiles, Relist, RelistReason};
+use kubewarm_cache::informer::{InformerReport, LatencyQuantiles, RelistReason, RelistReport};
 use std::{sync::Arc, time::Duration};
 
 const KINDS: [&str; 8] = [
@@ -21,24 +21,26 @@ const KINDS: [&str; 8] = [
     "limitranges",
 ];
 
-fn cell(resource: &str, namespace: &str) -> CellKey {
+fn cell(resource: &str, namespace: &str) -> InformerKey {
     let identity = Identity::ServiceAccount { namespace: "shop".into(), name: "reader".into() };
-    CellKey { identity, ..key(resource, Extent::Namespace(namespace.into())) }
+    InformerKey { identity, ..key(resource, InformerScope::Namespace(namespace.into())) }
 }
 
 /// A profile that reads as an account, with the `targets` of such cells.
-fn profile(targets: impl IntoIterator<Item = (String, Vec<CellKey>)>) -> Declared {
+fn profile(targets: impl IntoIterator<Item = (String, Vec<InformerKey>)>) -> DeclaredProfile {
     let targets = targets.into_iter().map(|(name, cells)| target(&name, &cells)).collect();
-    Declared { service_account: Some("reader".into()), ..declared(targets) }
+    DeclaredProfile { service_account: Some("reader".into()), ..declared(targets) }
 }
 
 /// As kubewarm would write it, with the manifests of all cells.
-fn status(world: &World, profile: &Declared) -> CacheProfileStatus {
+fn status(world: &World, profile: &DeclaredProfile) -> CacheProfileStatus {
     let operator =
         Subject::ServiceAccount { namespace: "kubewarm-system".into(), name: "kubewarm".into() };
-    let access = Access::of_cells(profile, &operator, &Watched::Everywhere).unwrap().status();
+    let access = ProfilePermissions::of_cells(profile, &operator, &WatchedNamespaces::Everywhere)
+        .unwrap()
+        .status();
     let access = Some(Arc::new(access));
-    let observed = Observed { access, ..Observed::new(Arc::new(profile.clone())) };
+    let observed = ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
     compute(&observed, None, world.clock, &|key| world.cells.get(key).cloned().unwrap_or_default())
 }
 
@@ -50,12 +52,12 @@ fn bytes(status: &CacheProfileStatus) -> usize {
 fn a_typical_status_has_less_than_16_kib() {
     let mut world = World::new();
     let quantiles =
-        Some(Quantiles { p50: Duration::from_millis(12), p99: Duration::from_millis(345) });
-    let report = CellReport {
+        Some(LatencyQuantiles { p50: Duration::from_millis(12), p99: Duration::from_millis(345) });
+    let report = InformerReport {
         list_latency: quantiles,
         event_latency: quantiles,
         read_latency: quantiles,
-        last_relist: Some(Relist {
+        last_relist: Some(RelistReport {
             at: world.clock.wall,
             reason: RelistReason::Gone,
             replaced: 3,
@@ -76,7 +78,7 @@ fn a_typical_status_has_less_than_16_kib() {
 #[test]
 fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
     let namespaces: Vec<_> = (0..300).map(|number| format!("team-{number}")).collect();
-    let target = |number: usize| -> (String, Vec<CellKey>) {
+    let target = |number: usize| -> (String, Vec<InformerKey>) {
         let kind = KINDS[number % KINDS.len()];
         let cells = namespaces.iter().map(|namespace| cell(kind, namespace));
         (format!("target-{number}"), cells.collect())

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _};
 use kubewarm_api::v1alpha1::{CacheProfile, CacheProfileStatus};
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use serde_json::{Value, json};
 
 use crate::figures::{Exposition, Kept, cells};
@@ -189,7 +189,8 @@ async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outc
     let operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
     let client =
-        Connection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?.client();
+        ApiServerConnection::load(&ConnectionOptions::of_file(world.cluster.kubeconfig()))?
+            .client();
     let author = Author { client: client.clone() };
     let resident = |name: &str| {
         let spec = "{targets: [{name: settings, resource: configmaps}]}";

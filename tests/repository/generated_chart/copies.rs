@@ -2,7 +2,7 @@
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
-    manifests::{self, HEADER, More},
+    manifests::{self, HEADER, OperatorFeature},
     v1alpha1::CacheProfile,
 };
 use serde_json::{Value, json};
@@ -44,8 +44,11 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
 /// The operator's rules and the CRD's versions.
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
-        let more: &[More] =
-            if watched.is_empty() { &[More::MetricsAuth, More::ReadApi] } else { &[] };
+        let more: &[OperatorFeature] = if watched.is_empty() {
+            &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi]
+        } else {
+            &[]
+        };
         let text = manifests::operator("kubewarm-system", watched, more).expect("it is YAML");
         let all: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
         let of_kind = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;

@@ -10,27 +10,30 @@ pub(crate) use self::exposition::Family;
 use self::exposition::families;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kubewarm::metrics::{AUTHORIZATION_OUTCOMES, BuildInfo, Metrics, ProfileSnapshot, TlsListener};
+use kubewarm::metrics::{
+    AUTHORIZATION_OUTCOMES, BuildInfo, ProcessMetrics, ProfileSnapshot, TlsListener,
+};
 use kubewarm_api::{
     model::{
-        CellKey, DecisionSource, Extent, GroupResource, ManagedFields, MetricOutcome, Mode,
-        ProfileRef, Projection, Reason, Resource, ResourceVersion,
+        DecisionSource, FaultReason, GroupResource, InformerKey, InformerScope,
+        ManagedFieldsPolicy, MetricOutcome, ProfileMode, ProfileRef, Projection, Resource,
+        ResourceVersion,
     },
     v1alpha1::{CONDITION_TYPES, CacheProfileStatus, InformerCounts, TargetStatus},
 };
 use kubewarm_cache::{
     informer::{
-        CellFault, CellReport, ConsistencyResult, EventKind, LIST_OUTCOMES, ListMethod, Phase,
-        RelistReason, Stage, Verb, Warmed, WatchEnd,
+        ConsistencyResult, DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport,
+        LIST_OUTCOMES, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd, Verb,
     },
-    store::Usage,
+    store::StoreUsage,
 };
 use kubewarm_client::LeaseState;
 use kubewarm_serve::{
     callers::{LimitUsage, ReadLimit},
-    certificate::{Certificate, names},
+    certificate::{ServingCertificate, names},
     metrics::{
-        ClientWatchEnd, Handler, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
+        ClientWatchEnd, HandlerLabel, ObservedResponse, ResponseSource, WAIT_OUTCOMES, WaitReason,
     },
 };
 use parking_lot::Mutex;
@@ -61,11 +64,11 @@ const BUILD: BuildInfo = BuildInfo { version: "1.2.3", revision: "abc", rustc: "
 
 #[test]
 fn a_small_input_gives_the_expected_page() {
-    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
     let pods = resource("", "pods");
     let shop = snapshot(&pods, namespace("shop"), synced(1_000));
     let mut waiting = listing();
-    waiting.phase = Phase::Failing;
+    waiting.phase = InformerPhase::Failing;
     (waiting.listed, waiting.expected) = (1, Some(4));
     waiting.fault = Some(fault());
     let mut till = snapshot(&pods, namespace("till"), waiting);
@@ -78,7 +81,7 @@ fn a_small_input_gives_the_expected_page() {
     counted.upstream_list_bytes.inc_by(9_000);
     counted.count_relist(RelistReason::Gone, 1, 2);
     counted.count_request_error(Verb::List, Some(403));
-    counted.count_event(EventKind::Added, Some(Duration::from_millis(2)));
+    counted.count_event(UpstreamEventType::Added, Some(Duration::from_millis(2)));
     metrics.operator().set_leader(&LeaseState::Leader { until: tokio::time::Instant::now() });
     metrics.operator().count_status_write(MetricOutcome::Success);
     assert_golden("tests/data/metrics.txt", &metrics.render().expect("it renders"));
@@ -99,7 +102,7 @@ fn names_and_help_texts_have_one_form() {
 
 #[test]
 fn the_memory_limit_is_told_where_there_is_one() {
-    let metrics = Metrics::new(&BUILD).expect("names and labels are sound");
+    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are sound");
     let name = "kubewarm_store_limit_bytes";
     assert!(!metrics.render().expect("it renders").contains(name), "0 would look exceeded");
     metrics.operator().set_store_limit(1 << 20);
@@ -134,13 +137,13 @@ fn kinds_and_profiles_beyond_the_bound_add_no_series() {
 
 #[test]
 fn the_number_of_series_returns_to_its_start_without_informers() {
-    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
     let cells = Arc::new(Mutex::new(Vec::new()));
     let read = Arc::clone(&cells);
     metrics.observe_informers(move || read.lock().clone()).expect("once");
     let before = metrics.render().expect("it renders");
     let pods = resource("", "pods");
-    cells.lock().push(snapshot(&pods, Extent::AllNamespaces, synced(1_000)));
+    cells.lock().push(snapshot(&pods, InformerScope::AllNamespaces, synced(1_000)));
     measure_everything(&metrics, &pods);
     assert_ne!(metrics.render().expect("it renders"), before);
     cells.lock().clear();
@@ -158,13 +161,13 @@ fn the_page_about_metrics_is_up_to_date() {
 /// of one namespace and one of all namespaces.
 fn full(kinds: usize, profiles: usize) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let metrics = Metrics::new(&BUILD).expect("names and labels are valid");
+    let metrics = ProcessMetrics::new(&BUILD).expect("names and labels are valid");
     let resources: Vec<_> =
         (0..kinds).map(|at| resource("x.io", &format!("kind{at:03}"))).collect();
     let cells: Vec<_> = resources
         .iter()
         .flat_map(|resource| {
-            [namespace("shop"), Extent::AllNamespaces]
+            [namespace("shop"), InformerScope::AllNamespaces]
                 .map(|extent| snapshot(resource, extent, synced(1_000)))
         })
         .collect();
@@ -174,7 +177,8 @@ fn full(kinds: usize, profiles: usize) -> String {
         .expect("once");
     metrics.observe_process(runtime.handle().clone()).expect("once");
     metrics.observe_read_limits(|| ReadLimit::WITH_SLOTS.map(in_use).into()).expect("once");
-    let certificate = Certificate::self_signed(names("kubewarm-0", "ops")).expect("it is made");
+    let certificate =
+        ServingCertificate::self_signed(names("kubewarm-0", "ops")).expect("it is made");
     let certificate = Arc::new(certificate);
     let shown = [TlsListener::Admin, TlsListener::Read].map(|of| (of, Arc::clone(&certificate)));
     metrics.observe_certificates(shown.into()).expect("once");
@@ -195,7 +199,7 @@ const fn in_use(limit: ReadLimit) -> LimitUsage {
 }
 
 /// Each label value of the read API, with three status codes.
-fn read_everything(metrics: &Metrics, resources: &[Resource]) {
+fn read_everything(metrics: &ProcessMetrics, resources: &[Resource]) {
     let took = Duration::from_millis(3);
     let observe = |handler, resource: Option<&Resource>| {
         for (code, outcome, source) in [
@@ -208,12 +212,12 @@ fn read_everything(metrics: &Metrics, resources: &[Resource]) {
         }
         metrics.reads().response_bytes(resource).inc();
     };
-    for handler in [Handler::Discovery, Handler::Forward, Handler::Other] {
+    for handler in [HandlerLabel::Discovery, HandlerLabel::Forward, HandlerLabel::Other] {
         observe(handler, None);
     }
     for resource in resources {
         metrics.reads().admit(resource);
-        for handler in [Handler::Get, Handler::List, Handler::Watch] {
+        for handler in [HandlerLabel::Get, HandlerLabel::List, HandlerLabel::Watch] {
             observe(handler, Some(resource));
         }
         metrics.reads().open_watch(resource).count_events(1);
@@ -244,7 +248,7 @@ fn read_everything(metrics: &Metrics, resources: &[Resource]) {
 }
 
 /// Counts one event for each label value, with three status codes.
-fn measure_everything(metrics: &Metrics, resource: &Resource) {
+fn measure_everything(metrics: &ProcessMetrics, resource: &Resource) {
     let took = Duration::from_millis(30);
     let of = metrics.informers().for_resource(resource);
     for outcome in LIST_OUTCOMES {
@@ -252,9 +256,9 @@ fn measure_everything(metrics: &Metrics, resource: &Resource) {
     }
     of.count_relist(RelistReason::Gone, 1, 1);
     of.upstream_watch_starts.inc();
-    of.observe_watch_end(WatchEnd::Eof, took);
-    of.count_event(EventKind::Added, Some(took));
-    of.count_decode_error(Stage::WatchLine);
+    of.observe_watch_end(UpstreamWatchEnd::Eof, took);
+    of.count_event(UpstreamEventType::Added, Some(took));
+    of.count_decode_error(DecodeStage::WatchLine);
     of.observe_staleness(took);
     for result in [
         ConsistencyResult::Equal,
@@ -286,28 +290,33 @@ fn resource(group: &str, name: &str) -> Resource {
     Resource::new(GroupResource::new(group, name).expect("a name"), "v1").expect("a version")
 }
 
-fn namespace(name: &str) -> Extent {
-    Extent::Namespace(name.into())
+fn namespace(name: &str) -> InformerScope {
+    InformerScope::Namespace(name.into())
 }
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("in range")
 }
 
-fn snapshot(resource: &Resource, extent: Extent, report: CellReport) -> (CellKey, CellReport) {
-    let key = CellKey::all(resource.clone(), extent, Projection::Full(ManagedFields::Drop));
-    let usage = Usage { objects: 3, bytes: 4_096 };
-    (key, CellReport { usage, ..report })
+fn snapshot(
+    resource: &Resource,
+    extent: InformerScope,
+    report: InformerReport,
+) -> (InformerKey, InformerReport) {
+    let key =
+        InformerKey::all(resource.clone(), extent, Projection::Full(ManagedFieldsPolicy::Drop));
+    let usage = StoreUsage { objects: 3, bytes: 4_096 };
+    (key, InformerReport { usage, ..report })
 }
 
-fn listing() -> CellReport {
-    CellReport { phase: Phase::Listing, ..CellReport::queued(at(900)) }
+fn listing() -> InformerReport {
+    InformerReport { phase: InformerPhase::Listing, ..InformerReport::queued(at(900)) }
 }
 
-fn synced(second: i64) -> CellReport {
-    CellReport {
-        phase: Phase::Watching,
-        warmed: Some(Warmed {
+fn synced(second: i64) -> InformerReport {
+    InformerReport {
+        phase: InformerPhase::Watching,
+        warmed: Some(FirstSync {
             started: at(second - 2),
             synced: at(second),
             took: Duration::from_secs(2),
@@ -322,9 +331,9 @@ fn synced(second: i64) -> CellReport {
     }
 }
 
-fn fault() -> CellFault {
-    CellFault {
-        reason: Reason::Forbidden,
+fn fault() -> InformerFault {
+    InformerFault {
+        reason: FaultReason::Forbidden,
         verb: Verb::List,
         message: "no".into(),
         at: at(1_000),
@@ -353,7 +362,7 @@ fn profile(number: usize) -> ProfileSnapshot {
     };
     ProfileSnapshot {
         profile: ProfileRef { namespace: "shop".into(), name: format!("p{number:03}").into() },
-        mode: Mode::Active,
+        mode: ProfileMode::Active,
         status: Arc::new(status),
         missing: BTreeMap::from([((resource("", "pods"), Verb::Watch), 1)]),
     }

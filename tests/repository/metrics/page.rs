@@ -8,14 +8,14 @@ use kubewarm::{
         TargetState, TlsListener,
     },
 };
-use kubewarm_api::model::{DecisionSource, Measure, MetricOutcome, Mode, Verb};
+use kubewarm_api::model::{DecisionSource, LimitKind, MetricOutcome, ProfileMode, Verb};
 use kubewarm_cache::informer::{
-    CONSISTENCY_OUTCOMES, EventKind, LIST_OUTCOMES, ListMethod, OTHER, RESOURCE_LABELS,
-    RelistReason, Stage, WatchEnd, code_label,
+    CONSISTENCY_OUTCOMES, DecodeStage, LIST_OUTCOMES, ListMethod, OTHER, RESOURCE_LABELS,
+    RelistReason, UpstreamEventType, UpstreamWatchEnd, code_label,
 };
 use kubewarm_serve::{
     callers::ReadLimit,
-    metrics::{ClientWatchEnd, Handler, ResponseSource, WAIT_OUTCOMES, WaitReason},
+    metrics::{ClientWatchEnd, HandlerLabel, ResponseSource, WAIT_OUTCOMES, WaitReason},
 };
 use std::{
     collections::BTreeSet,
@@ -213,11 +213,11 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<Check>()),
         ("kubewarm_access_checks_total", "outcome", outcomes(&ACCESS_CHECK_OUTCOMES)),
-        ("kubewarm_limit_rejections_total", "limit", values::<Measure>()),
-        ("kubewarm_read_requests_total", "handler", values::<Handler>()),
+        ("kubewarm_limit_rejections_total", "limit", values::<LimitKind>()),
+        ("kubewarm_read_requests_total", "handler", values::<HandlerLabel>()),
         ("kubewarm_read_requests_total", "outcome", outcomes(&READ_OUTCOMES)),
         ("kubewarm_read_requests_total", "code", codes()),
-        ("kubewarm_read_duration_seconds", "handler", values::<Handler>()),
+        ("kubewarm_read_duration_seconds", "handler", values::<HandlerLabel>()),
         ("kubewarm_read_duration_seconds", "cache", values::<ResponseSource>()),
         ("kubewarm_read_wait_seconds", "reason", values::<WaitReason>()),
         ("kubewarm_read_wait_seconds", "outcome", outcomes(&WAIT_OUTCOMES)),
@@ -229,18 +229,18 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
         ("kubewarm_read_limit", "limit", limits(&ReadLimit::WITH_SLOTS)),
         ("kubewarm_read_limit_rejections_total", "limit", limits(&ReadLimit::REJECTING)),
         ("kubewarm_certificate_expiry_timestamp_seconds", "listener", values::<TlsListener>()),
-        ("kubewarm_profile_info", "mode", values::<Mode>()),
+        ("kubewarm_profile_info", "mode", values::<ProfileMode>()),
         ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
         ("kubewarm_missing_permissions", "verb", verbs()),
         ("kubewarm_warmup_duration_seconds", "strategy", values::<ListMethod>()),
         ("kubewarm_upstream_list_duration_seconds", "outcome", outcomes(&LIST_OUTCOMES)),
         ("kubewarm_upstream_relists_total", "reason", values::<RelistReason>()),
-        ("kubewarm_upstream_watch_ends_total", "reason", values::<WatchEnd>()),
-        ("kubewarm_upstream_watch_events_total", "type", values::<EventKind>()),
+        ("kubewarm_upstream_watch_ends_total", "reason", values::<UpstreamWatchEnd>()),
+        ("kubewarm_upstream_watch_events_total", "type", values::<UpstreamEventType>()),
         ("kubewarm_upstream_request_errors_total", "verb", verbs()),
         ("kubewarm_upstream_request_errors_total", "code", codes()),
-        ("kubewarm_upstream_decode_errors_total", "stage", values::<Stage>()),
+        ("kubewarm_upstream_decode_errors_total", "stage", values::<DecodeStage>()),
         ("kubewarm_consistency_checks_total", "outcome", outcomes(&CONSISTENCY_OUTCOMES)),
     ]
 }

@@ -1,6 +1,6 @@
 //! The CRD of `CacheProfile` as YAML.
 
-use super::{HEADER, Unwritable, yaml};
+use super::{HEADER, ManifestError, yaml};
 use crate::v1alpha1::CacheProfile;
 use kube::CustomResourceExt as _;
 use serde_json::Value;
@@ -9,9 +9,9 @@ use serde_json::Value;
 ///
 /// # Errors
 ///
-/// [`Unwritable`] if serialization fails, which tests exclude.
-pub fn crd_yaml() -> Result<String, Unwritable> {
-    let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(Unwritable::Json)?;
+/// [`ManifestError`] if serialization fails, which tests exclude.
+pub fn crd_yaml() -> Result<String, ManifestError> {
+    let mut crd = serde_json::to_value(CacheProfile::crd()).map_err(ManifestError::Json)?;
     tidy(&mut crd);
     Ok(format!("{HEADER}{}", yaml(&crd)?))
 }

@@ -1,7 +1,7 @@
 //! Permissions that RBAC objects grant, and their difference between a cluster and new manifests.
 //! Does no I/O.
 
-use super::Document;
+use super::RbacObject;
 use crate::model::{ProfileRef, Subject};
 use k8s_openapi::api::rbac::v1::{self, PolicyRule, RoleRef};
 use std::{
@@ -21,14 +21,14 @@ pub struct Grant {
     /// Namespace of the grant; `None`: the whole cluster.
     pub namespace: Option<Arc<str>>,
     /// Permitted resource, URL or role.
-    pub object: Object,
+    pub object: GrantObject,
     /// The verb; empty for `Role` and `Rules`, which include all their verbs.
     pub verb: String,
 }
 
 /// Resource, URL or role of a [`Grant`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Object {
+pub enum GrantObject {
     /// All objects of a resource, or one of them.
     Resource {
         /// The API group; empty for the core group.
@@ -48,7 +48,7 @@ pub enum Object {
 
 /// Difference that applying manifests would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct GrantDiff {
     /// New grants, each with its binding.
     pub gained: BTreeMap<Grant, String>,
     /// Removed grants, each with its current binding.
@@ -60,7 +60,7 @@ pub struct Change {
     pub stuck: Vec<(String, String)>,
 }
 
-impl Change {
+impl GrantDiff {
     /// Whether the cluster already matches the manifests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -72,8 +72,8 @@ impl Change {
 /// Computes the effect of applying `wanted`. `live` must contain the objects of the same names,
 /// older objects of the same profile, and all bindings to their roles.
 #[must_use]
-pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
-    let id = |document: &Document| {
+pub fn compare(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
+    let id = |document: &RbacObject| {
         (document.kind().to_owned(), document.namespace().to_owned(), document.name().to_owned())
     };
     let named: BTreeMap<_, _> = wanted.iter().map(|document| (id(document), document)).collect();
@@ -81,7 +81,7 @@ pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
     let after: Vec<_> = wanted.iter().chain(untouched).cloned().collect();
     let (granted, before, after) = (grants(wanted), grants(live), grants(&after));
 
-    let mut change = Change::default();
+    let mut change = GrantDiff::default();
     for (grant, by) in &after {
         if !before.contains_key(grant) {
             change.gained.insert(grant.clone(), by.clone());
@@ -105,7 +105,7 @@ pub fn compare(wanted: &[Document], live: &[Document]) -> Change {
 /// Returns the grants of `documents`, each with its first binding. A role without a binding grants
 /// nothing; neither does a binding to a missing role of kubewarm.
 #[must_use]
-pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
+pub fn grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
     for binding in documents {
         let Some(role) = binding.binds() else { continue };
@@ -131,20 +131,20 @@ pub fn grants(documents: &[Document]) -> BTreeMap<Grant, String> {
 /// Returns the subject that `documents` permit to mint tokens of the profile's ServiceAccount: the
 /// operator.
 #[must_use]
-pub fn token_minter(profile: &ProfileRef, documents: &[Document]) -> Option<Subject> {
+pub fn token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
     let bindings = documents.iter().filter(|it| it.kind() == "RoleBinding" && it.name() == name);
-    bindings.flat_map(Document::subjects).next().map(subject)
+    bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
 /// Returns the objects and verbs of a bound role, or a single entry if they are more than `most`.
 fn powers(
     role: &RoleRef,
     namespace: &str,
-    among: &[Document],
+    among: &[RbacObject],
     most: usize,
-) -> BTreeSet<(Object, String)> {
-    let is_it = |document: &&Document| {
+) -> BTreeSet<(GrantObject, String)> {
+    let is_it = |document: &&RbacObject| {
         let is_there = document.kind() == "ClusterRole" || document.namespace() == namespace;
         document.binds().is_none()
             && (document.kind(), document.name()) == (&*role.kind, &*role.name)
@@ -156,10 +156,10 @@ fn powers(
         // The role of kubewarm does not exist. Roles with other names are not read from the
         // cluster.
         None if role.name.starts_with(super::rbac::PREFIX) => return BTreeSet::new(),
-        None => return [(Object::Role(title), String::new())].into(),
+        None => return [(GrantObject::Role(title), String::new())].into(),
     };
     if rules.iter().map(size).fold(0, usize::saturating_add) > most {
-        return [(Object::Rules(title), String::new())].into();
+        return [(GrantObject::Rules(title), String::new())].into();
     }
     rules.iter().flat_map(parts).collect()
 }
@@ -173,23 +173,24 @@ fn size(rule: &PolicyRule) -> usize {
 }
 
 /// Splits a rule into objects and verbs.
-fn parts(rule: &PolicyRule) -> Vec<(Object, String)> {
+fn parts(rule: &PolicyRule) -> Vec<(GrantObject, String)> {
     let names: Vec<_> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
         Some(names) => names.iter().cloned().map(Some).collect(),
     };
-    let urls = rule.non_resource_urls.iter().flatten().cloned().map(Object::Url);
+    let urls = rule.non_resource_urls.iter().flatten().cloned().map(GrantObject::Url);
     let mut objects: Vec<_> = urls.collect();
     for group in rule.api_groups.iter().flatten() {
         for resource in rule.resources.iter().flatten() {
-            objects.extend(names.iter().map(|name| Object::Resource {
+            objects.extend(names.iter().map(|name| GrantObject::Resource {
                 group: group.clone(),
                 resource: resource.clone(),
                 name: name.clone(),
             }));
         }
     }
-    let with = |object: Object| rule.verbs.iter().map(move |verb| (object.clone(), verb.clone()));
+    let with =
+        |object: GrantObject| rule.verbs.iter().map(move |verb| (object.clone(), verb.clone()));
     objects.into_iter().flat_map(with).collect()
 }
 
@@ -206,7 +207,7 @@ fn subject(subject: &v1::Subject) -> Subject {
 }
 
 /// Formats a document as `RoleBinding shop/kubewarm:shop:web`.
-fn title(document: &Document) -> String {
+fn title(document: &RbacObject) -> String {
     match document.namespace() {
         "" => format!("{} {}", document.kind(), document.name()),
         namespace => format!("{} {namespace}/{}", document.kind(), document.name()),
@@ -233,21 +234,23 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
 ---
 ";
 
-    fn parse(text: &str) -> Vec<Document> {
-        Document::parse(text).unwrap()
+    fn parse(text: &str) -> Vec<RbacObject> {
+        RbacObject::parse(text).unwrap()
     }
 
-    fn both() -> Vec<Document> {
+    fn both() -> Vec<RbacObject> {
         parse(&format!("{ROLE}{BINDING}"))
     }
 
     fn rows(grants: &BTreeMap<Grant, String>) -> Vec<String> {
         let line = |Grant { subject, namespace, object, verb }: &Grant| {
             let object = match object {
-                Object::Resource { group, resource, name } => {
+                GrantObject::Resource { group, resource, name } => {
                     format!("{resource}.{group}/{}", name.as_deref().unwrap_or("*"))
                 }
-                Object::Url(text) | Object::Role(text) | Object::Rules(text) => text.clone(),
+                GrantObject::Url(text) | GrantObject::Role(text) | GrantObject::Rules(text) => {
+                    text.clone()
+                }
             };
             let namespace = namespace.as_deref().unwrap_or("everywhere");
             format!("{subject} {verb} {object} {namespace}")
@@ -343,9 +346,12 @@ subjects: [{kind: ServiceAccount, name: kubewarm, namespace: ops}]
 
     #[test]
     fn other_kinds_and_invalid_rules_are_rejected() {
-        let error = Document::parse("kind: Pod\n").unwrap_err().to_string();
+        let error = RbacObject::parse("kind: Pod\n").unwrap_err().to_string();
         assert_eq!(error, "it holds a \"Pod\", which is no role or binding");
         let broken = ROLE.replace("verbs: [list, watch]", "verbs: 7");
-        assert!(matches!(Document::parse(&broken), Err(super::super::Unreadable::Fields { .. })));
+        assert!(matches!(
+            RbacObject::parse(&broken),
+            Err(super::super::RbacParseError::Fields { .. })
+        ));
     }
 }

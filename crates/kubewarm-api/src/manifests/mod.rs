@@ -9,13 +9,13 @@ mod operator;
 mod rbac;
 
 pub use self::{
-    access::{Access, is_elevated},
+    access::{ProfilePermissions, is_elevated},
     crd::crd_yaml,
-    grants::{Change, Grant, Object, compare, grants, token_minter},
+    grants::{Grant, GrantDiff, GrantObject, compare, grants, token_minter},
     label::PROFILE_LABEL,
-    needs::FoundNamespaces,
-    operator::{LEASE, More, NAMESPACE, operator},
-    rbac::{Document, Unreadable, role_name},
+    needs::NamespacesBySelector,
+    operator::{LEASE, NAMESPACE, OperatorFeature, operator},
+    rbac::{RbacObject, RbacParseError, role_name},
 };
 
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub const ACCOUNT_POLICY: &str = include_str!("../../../../deploy/account-policy
 
 /// Error of writing a manifest.
 #[derive(Debug, thiserror::Error)]
-pub enum Unwritable {
+pub enum ManifestError {
     /// The role name from namespace, profile and target exceeds 253 bytes.
     #[error(
         "the role's name {0} would have {len} bytes and a Kubernetes name has at most 253; shorten \
@@ -48,6 +48,6 @@ pub enum Unwritable {
     Yaml(#[source] serde_saphyr::SerializeError),
 }
 
-fn yaml<T: Serialize>(document: &T) -> Result<String, Unwritable> {
-    serde_saphyr::to_string(document).map_err(Unwritable::Yaml)
+fn yaml<T: Serialize>(document: &T) -> Result<String, ManifestError> {
+    serde_saphyr::to_string(document).map_err(ManifestError::Yaml)
 }

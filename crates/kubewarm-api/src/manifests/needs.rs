@@ -1,8 +1,8 @@
 //! Permissions that a profile needs, by namespace.
 
 use crate::model::{
-    Declared, Extent, GroupResource, LabelSelector, ProfileRef, Subject, TargetScope,
-    ValidatedProfile, Watched,
+    DeclaredProfile, GroupResource, InformerScope, LabelSelector, ProfileRef, Subject, TargetScope,
+    ValidatedProfile, WatchedNamespaces,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,25 +10,25 @@ use std::{
 };
 
 /// Resources to list and watch in one namespace or in the cluster.
-pub(super) type Kinds = BTreeSet<GroupResource>;
+pub(super) type ResourceSet = BTreeSet<GroupResource>;
 
 /// Namespaces by selector, for selectors that were looked up in the cluster. It has at most one
 /// entry for each target.
-pub type FoundNamespaces = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
+pub type NamespacesBySelector = BTreeMap<LabelSelector, BTreeSet<Arc<str>>>;
 
 /// The minimal permissions that permit kubewarm to list and watch all targets of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(super) struct RequiredPermissions {
     /// Namespace and name of the profile.
     pub(super) profile: ProfileRef,
     /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
     pub(super) account: Option<Arc<str>>,
     /// Resources by namespace, for namespaces that the spec names or implies.
-    pub(super) named: BTreeMap<Arc<str>, Kinds>,
+    pub(super) named: BTreeMap<Arc<str>, ResourceSet>,
     /// Resources in the namespaces that selectors match.
-    pub(super) selected: Vec<Selected>,
+    pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
-    pub(super) everywhere: Kinds,
+    pub(super) everywhere: ResourceSet,
     /// Namespaces to `get` by name, which shows whether a namespace does not exist or RBAC does not
     /// permit access.
     pub(super) looked_up: BTreeSet<Arc<str>>,
@@ -36,7 +36,7 @@ pub(super) struct Needs {
 
 /// Resources that are necessary in every namespace of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Selected {
+pub(super) struct SelectorPermissions {
     /// The first target with this selector, whose name is part of the role's name.
     pub(super) target: Arc<str>,
     /// The namespace selector.
@@ -44,24 +44,24 @@ pub(super) struct Selected {
     /// Namespaces that the selector matches now; `None` without a cluster.
     pub(super) namespaces: Option<BTreeSet<Arc<str>>>,
     /// Resources to list and watch in these namespaces.
-    pub(super) kinds: Kinds,
+    pub(super) kinds: ResourceSet,
 }
 
-impl Needs {
+impl RequiredPermissions {
     fn none(profile: &ProfileRef, account: Option<&Arc<str>>) -> Self {
         Self {
             profile: profile.clone(),
             account: account.cloned(),
             named: BTreeMap::new(),
             selected: Vec::new(),
-            everywhere: Kinds::new(),
+            everywhere: ResourceSet::new(),
             looked_up: BTreeSet::new(),
         }
     }
 
     /// Collects the permissions for the declared informers. A rejected target has no informers and
     /// needs no permissions.
-    pub(super) fn of_cells(declared: &Declared, watched: &Watched) -> Self {
+    pub(super) fn of_cells(declared: &DeclaredProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
             let cells = target.cells.iter();
@@ -82,8 +82,8 @@ impl Needs {
     /// selector come from `found`, and stay `None` if the selector is absent there.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
-        found: &FoundNamespaces,
-        watched: &Watched,
+        found: &NamespacesBySelector,
+        watched: &WatchedNamespaces,
     ) -> Self {
         let mut needs = Self::none(&profile.profile, profile.service_account.as_ref());
         for target in &profile.targets {
@@ -120,8 +120,8 @@ impl Needs {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn add(&mut self, of: &GroupResource, extent: &Extent) {
-        let Extent::Namespace(namespace) = extent else {
+    fn add(&mut self, of: &GroupResource, extent: &InformerScope) {
+        let InformerScope::Namespace(namespace) = extent else {
             self.everywhere.insert(of.clone());
             return;
         };
@@ -144,19 +144,20 @@ impl Needs {
             return;
         }
         let kinds = kinds.into_iter().cloned();
-        let is_same = |it: &&mut Selected| it.labels == *labels && it.namespaces == namespaces;
+        let is_same =
+            |it: &&mut SelectorPermissions| it.labels == *labels && it.namespaces == namespaces;
         if let Some(group) = self.selected.iter_mut().find(is_same) {
             group.kinds.extend(kinds);
         } else {
             let (target, labels, kinds) = (Arc::clone(target), labels.clone(), kinds.collect());
-            self.selected.push(Selected { target, labels, namespaces, kinds });
+            self.selected.push(SelectorPermissions { target, labels, namespaces, kinds });
         }
     }
 
     /// Removes `looked_up` if the operator has no ClusterRole. A Role cannot replace it, because
     /// the API server deletes a Role with its namespace.
-    fn limited(mut self, watched: &Watched) -> Self {
-        if matches!(watched, Watched::Namespaces(_)) {
+    fn limited(mut self, watched: &WatchedNamespaces) -> Self {
+        if matches!(watched, WatchedNamespaces::Namespaces(_)) {
             self.looked_up.clear();
         }
         self

@@ -1,6 +1,6 @@
 //! RBAC objects of the operator itself, for all namespaces or for a list of namespaces.
 
-use super::Unwritable;
+use super::ManifestError;
 use serde_json::{Value, json};
 
 /// Permissions for all namespaces. Every other form is derived from this file.
@@ -19,7 +19,7 @@ const NAME: &str = "kubewarm:operator";
 
 /// Optional features of the operator whose permissions need a ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum More {
+pub enum OperatorFeature {
     /// `kubewarm run --metrics-auth`.
     MetricsAuth,
     /// `kubewarm run --api-addr`.
@@ -31,21 +31,25 @@ pub enum More {
 ///
 /// # Errors
 ///
-/// [`Unwritable`] if a file of `deploy/` is not valid YAML, which tests exclude.
-pub fn operator(namespace: &str, watched: &[String], more: &[More]) -> Result<String, Unwritable> {
+/// [`ManifestError`] if a file of `deploy/` is not valid YAML, which tests exclude.
+pub fn operator(
+    namespace: &str,
+    watched: &[String],
+    more: &[OperatorFeature],
+) -> Result<String, ManifestError> {
     let mut shipped = SHIPPED.to_owned();
     for more in more {
         shipped.push_str("---\n");
         shipped.push_str(match more {
-            More::MetricsAuth => METRICS_AUTH,
-            More::ReadApi => READ_API,
+            OperatorFeature::MetricsAuth => METRICS_AUTH,
+            OperatorFeature::ReadApi => READ_API,
         });
     }
     if watched.is_empty() && namespace == NAMESPACE {
         return Ok(shipped);
     }
-    let shipped: Vec<Value> =
-        serde_saphyr::from_multiple(&shipped).map_err(|error| Unwritable::Shipped(error.into()))?;
+    let shipped: Vec<Value> = serde_saphyr::from_multiple(&shipped)
+        .map_err(|error| ManifestError::Shipped(error.into()))?;
     let mut text = String::new();
     for mut document in shipped {
         move_to(&mut document, namespace);
@@ -124,13 +128,15 @@ mod tests {
     fn features_add_the_permissions_that_they_need() {
         let plain = operator("ops", &[], &[]).unwrap();
         assert!(!plain.contains("tokenreviews"));
-        let all = parse(&operator("ops", &[], &[More::MetricsAuth]).unwrap());
+        let all = parse(&operator("ops", &[], &[OperatorFeature::MetricsAuth]).unwrap());
         let [role, binding] = &all[parse(&plain).len()..] else { panic!("{all:?}") };
         assert_eq!(role["rules"][0]["resources"], json!(["tokenreviews"]));
         assert_eq!(binding["subjects"][0]["namespace"], "ops");
-        let shipped = operator(NAMESPACE, &[], &[More::MetricsAuth]).unwrap();
+        let shipped = operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth]).unwrap();
         assert_eq!(parse(&shipped).len(), all.len());
-        let both = operator(NAMESPACE, &[], &[More::MetricsAuth, More::ReadApi]).unwrap();
+        let both =
+            operator(NAMESPACE, &[], &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi])
+                .unwrap();
         let names = parse(&both).into_iter().map(|it| it["metadata"]["name"].to_string());
         assert_eq!(names.filter(|name| name.contains("read-api")).count(), 2);
     }

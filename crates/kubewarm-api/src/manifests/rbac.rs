@@ -1,9 +1,9 @@
 //! Roles and bindings as typed objects: parsed from YAML, and built for profiles.
 
 use super::{
-    Unwritable,
+    ManifestError,
     label::{PROFILE_LABEL, label_value},
-    needs::{Kinds, Needs},
+    needs::{RequiredPermissions, ResourceSet},
 };
 use crate::{
     model::{GroupResource, ProfileRef, Subject},
@@ -28,7 +28,7 @@ const MAX_NAMES: usize = 64;
 
 /// Manifest of `status.access` that a grant belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tier {
+pub(super) enum ManifestTier {
     /// `manifests`: all grants that are not elevated.
     Plain,
     /// `manifestsElevated`: secrets, and grants outside the namespace of the profile's
@@ -41,7 +41,7 @@ const KINDS: [&str; 4] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBind
 /// A Role, RoleBinding, ClusterRole or ClusterRoleBinding.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Document {
+pub struct RbacObject {
     api_version: String,
     kind: String,
     metadata: ObjectMeta,
@@ -55,7 +55,7 @@ pub struct Document {
 
 /// Error of parsing YAML that must contain only RBAC objects.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum RbacParseError {
     /// The text is not YAML.
     #[error("it is not YAML")]
     Yaml(#[source] serde_saphyr::Error),
@@ -73,24 +73,24 @@ pub enum Unreadable {
     Kind(String),
 }
 
-impl Document {
+impl RbacObject {
     /// Parses all objects of `text` in order.
     ///
     /// # Errors
     ///
-    /// [`Unreadable`] for the first object that is not a valid role or binding.
-    pub fn parse(text: &str) -> Result<Vec<Self>, Unreadable> {
+    /// [`RbacParseError`] for the first object that is not a valid role or binding.
+    pub fn parse(text: &str) -> Result<Vec<Self>, RbacParseError> {
         let all: Vec<serde_json::Value> =
-            serde_saphyr::from_multiple(text).map_err(Unreadable::Yaml)?;
+            serde_saphyr::from_multiple(text).map_err(RbacParseError::Yaml)?;
         all.into_iter().map(Self::of_value).collect()
     }
 
-    fn of_value(value: serde_json::Value) -> Result<Self, Unreadable> {
+    fn of_value(value: serde_json::Value) -> Result<Self, RbacParseError> {
         let kind = value["kind"].as_str().unwrap_or_default().to_owned();
         if !KINDS.contains(&&*kind) {
-            return Err(Unreadable::Kind(kind));
+            return Err(RbacParseError::Kind(kind));
         }
-        serde_json::from_value(value).map_err(|source| Unreadable::Fields { kind, source })
+        serde_json::from_value(value).map_err(|source| RbacParseError::Fields { kind, source })
     }
 
     /// Converts an item of a list of `kind`. Items of a list have no `kind` of their own.
@@ -139,17 +139,17 @@ impl Document {
     }
 
     /// Writes the object as one YAML document without `---`.
-    pub(super) fn yaml(&self) -> Result<String, Unwritable> {
+    pub(super) fn yaml(&self) -> Result<String, ManifestError> {
         // Without block scalars, the serializer quotes every name. A block scalar could contain a
         // line `---`.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-        serde_saphyr::to_string_with_options(self, options).map_err(Unwritable::Yaml)
+        serde_saphyr::to_string_with_options(self, options).map_err(ManifestError::Yaml)
     }
 }
 
 /// Builds one `list` and `watch` rule for each API group of `kinds`, and `get` rules for the
 /// namespaces `looked_up`.
-pub(super) fn rules(kinds: &Kinds, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
+pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
     let mut by_group = BTreeMap::<&str, Vec<String>>::new();
     for kind in kinds {
         by_group.entry(kind.group()).or_default().push(kind.resource().to_owned());
@@ -181,15 +181,15 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
 ///
 /// The plain part also permits `operator` to mint tokens of the profile's ServiceAccount.
 pub(super) fn documents(
-    needs: &Needs,
+    needs: &RequiredPermissions,
     operator: &Subject,
-    tier: Tier,
-) -> Result<Vec<Document>, Unwritable> {
+    tier: ManifestTier,
+) -> Result<Vec<RbacObject>, ManifestError> {
     let reader = needs.reader(operator);
-    let writer = Writer { profile: &needs.profile, subject: &reader };
+    let writer = RbacBuilder { profile: &needs.profile, subject: &reader };
     let name = |target: Option<&str>| {
         let target = target.map(|target| format!(":target:{target}")).unwrap_or_default();
-        let elevated = if tier == Tier::Elevated { ":elevated" } else { "" };
+        let elevated = if tier == ManifestTier::Elevated { ":elevated" } else { "" };
         named(format!("{}{target}{elevated}", role_name(&needs.profile)))
     };
     let mut all = Vec::new();
@@ -200,8 +200,11 @@ pub(super) fn documents(
         }
     }
     let away = needs.leaves_home(None);
-    let looked_up =
-        if away == (tier == Tier::Elevated) { needs.looked_up.clone() } else { BTreeSet::new() };
+    let looked_up = if away == (tier == ManifestTier::Elevated) {
+        needs.looked_up.clone()
+    } else {
+        BTreeSet::new()
+    };
     let everywhere = rules(&tier.of(&needs.everywhere, away), &looked_up);
     if !everywhere.is_empty() {
         all.extend(writer.granted(&name(None)?, None, everywhere));
@@ -217,11 +220,11 @@ pub(super) fn documents(
             all.push(writer.binding(&name, Some(namespace), "ClusterRole"));
         }
     }
-    if let (Some(account), Tier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
+    if let (Some(account), ManifestTier::Plain, false) = (&needs.account, tier, needs.is_empty()) {
         let name = named(token_role_name(&needs.profile))?;
         // `resourceNames` restricts the grant to the tokens of one account.
         let mint = rule("serviceaccounts/token", vec![account.to_string()], "create");
-        let writer = Writer { subject: operator, ..writer };
+        let writer = RbacBuilder { subject: operator, ..writer };
         all.extend(writer.granted(&name, Some(&needs.profile.namespace), vec![mint]));
     }
     Ok(all)
@@ -229,12 +232,12 @@ pub(super) fn documents(
 
 /// Checks the length of a name. The parts of a name contain no `:`, so different parts give
 /// different names.
-fn named(name: String) -> Result<String, Unwritable> {
-    if name.len() > MAX_NAME { Err(Unwritable::NameTooLong(name)) } else { Ok(name) }
+fn named(name: String) -> Result<String, ManifestError> {
+    if name.len() > MAX_NAME { Err(ManifestError::NameTooLong(name)) } else { Ok(name) }
 }
 
 /// Returns all rules of `needs` by namespace, sorted. The empty namespace stands for the cluster.
-pub(super) fn roles(needs: &Needs) -> Vec<v1alpha1::NamespaceRules> {
+pub(super) fn roles(needs: &RequiredPermissions) -> Vec<v1alpha1::NamespaceRules> {
     let mut by_namespace = BTreeMap::<Arc<str>, Vec<PolicyRule>>::new();
     let everywhere = rules(&needs.everywhere, &needs.looked_up);
     if !everywhere.is_empty() {
@@ -264,10 +267,10 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
     }
 }
 
-impl Tier {
+impl ManifestTier {
     /// Returns the resources of `kinds` that belong to this part. `away`: the grant is outside the
     /// namespace of the profile's ServiceAccount.
-    pub(super) fn of(self, kinds: &Kinds, away: bool) -> Kinds {
+    pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
         let elevated = self == Self::Elevated;
         let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
         kinds.iter().filter(here).cloned().collect()
@@ -275,29 +278,29 @@ impl Tier {
 }
 
 /// Builder of the objects of one profile for one subject.
-struct Writer<'a> {
+struct RbacBuilder<'a> {
     profile: &'a ProfileRef,
     subject: &'a Subject,
 }
 
-impl Writer<'_> {
+impl RbacBuilder<'_> {
     /// Builds a role with `rules` and its binding, for a namespace or for the cluster.
     fn granted(
         &self,
         name: &str,
         namespace: Option<&str>,
         rules: Vec<PolicyRule>,
-    ) -> [Document; 2] {
+    ) -> [RbacObject; 2] {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         [self.role(name, namespace, rules), self.binding(name, namespace, kind)]
     }
 
-    fn role(&self, name: &str, namespace: Option<&str>, rules: Vec<PolicyRule>) -> Document {
+    fn role(&self, name: &str, namespace: Option<&str>, rules: Vec<PolicyRule>) -> RbacObject {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-        Document { rules: Some(rules), ..self.document(kind, name, namespace) }
+        RbacObject { rules: Some(rules), ..self.document(kind, name, namespace) }
     }
 
-    fn binding(&self, name: &str, namespace: Option<&str>, kind: &str) -> Document {
+    fn binding(&self, name: &str, namespace: Option<&str>, kind: &str) -> RbacObject {
         let role_ref = Some(RoleRef {
             api_group: Some(RBAC.to_owned()),
             kind: kind.to_owned(),
@@ -305,10 +308,10 @@ impl Writer<'_> {
         });
         let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
         let subjects = Some(vec![self.subject()]);
-        Document { role_ref, subjects, ..self.document(kind, name, namespace) }
+        RbacObject { role_ref, subjects, ..self.document(kind, name, namespace) }
     }
 
-    fn document(&self, kind: &str, name: &str, namespace: Option<&str>) -> Document {
+    fn document(&self, kind: &str, name: &str, namespace: Option<&str>) -> RbacObject {
         let metadata = ObjectMeta {
             name: Some(name.to_owned()),
             namespace: namespace.map(str::to_owned),
@@ -316,7 +319,7 @@ impl Writer<'_> {
             ..ObjectMeta::default()
         };
         let (api_version, kind) = (format!("{RBAC}/v1"), kind.to_owned());
-        Document { api_version, kind, metadata, ..Document::default() }
+        RbacObject { api_version, kind, metadata, ..RbacObject::default() }
     }
 
     fn subject(&self) -> v1::Subject {
@@ -371,7 +374,7 @@ mod tests {
     #[test]
     fn rules_have_at_most_64_resource_names() {
         let names: BTreeSet<_> = (0..130).map(|n| Arc::from(format!("n{n}"))).collect();
-        let counts: Vec<_> = rules(&Kinds::new(), &names)
+        let counts: Vec<_> = rules(&ResourceSet::new(), &names)
             .into_iter()
             .map(|rule| (rule.verbs, rule.resource_names.map(|names| names.len())))
             .collect();

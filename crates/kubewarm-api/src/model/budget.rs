@@ -1,6 +1,6 @@
 //! Memory and object limits of stores, as counters that the stores update while they grow.
 
-use super::{Bound, Limits, Measure};
+use super::{LimitKind, LimitScope, ProfileLimits};
 use parking_lot::Mutex;
 use std::sync::{
     Arc,
@@ -20,25 +20,25 @@ const UNLIMITED: u64 = u64::MAX;
 /// each informer. Two budgets are equal only if they are the same allocation.
 #[derive(Debug)]
 pub struct Budget {
-    bound: Bound,
-    objects: Counter,
-    bytes: Counter,
+    bound: LimitScope,
+    objects: BudgetCounter,
+    bytes: BudgetCounter,
     parent: Option<Arc<Self>>,
 }
 
 #[derive(Debug)]
-struct Counter {
+struct BudgetCounter {
     limit: AtomicU64,
     used: AtomicU64,
 }
 
 /// Objects and memory of one informer. Its store writes them, every task can read them, and each
-/// [`Charge`] counts them against a budget.
+/// [`BudgetCharge`] counts them against a budget.
 #[derive(Debug, Default)]
-pub struct Gauge(Mutex<Usage>);
+pub struct UsageGauge(Mutex<UsageGaugeState>);
 
 #[derive(Debug, Default)]
-struct Usage {
+struct UsageGaugeState {
     objects: u64,
     bytes: u64,
     /// Memory of the informer without its store, in bytes. Profile budgets do not count it.
@@ -53,12 +53,12 @@ struct Usage {
 /// Counts a gauge against a budget and its ancestors until it is dropped. Several charges of one
 /// gauge to one budget count once.
 #[derive(Debug)]
-pub struct Charge {
-    gauge: Arc<Gauge>,
+pub struct BudgetCharge {
+    gauge: Arc<UsageGauge>,
     budget: Arc<Budget>,
 }
 
-impl Counter {
+impl BudgetCounter {
     fn new(limit: Option<u64>) -> Self {
         let limit = AtomicU64::new(limit.unwrap_or(UNLIMITED));
         Self { limit, used: AtomicU64::new(0) }
@@ -90,14 +90,14 @@ impl Counter {
 impl Budget {
     /// Creates a budget with zero usage.
     #[must_use]
-    pub fn new(bound: Bound, limits: Limits, parent: Option<Arc<Self>>) -> Self {
-        let objects = Counter::new(limits.max_objects);
-        Self { bound, objects, bytes: Counter::new(limits.max_bytes), parent }
+    pub fn new(bound: LimitScope, limits: ProfileLimits, parent: Option<Arc<Self>>) -> Self {
+        let objects = BudgetCounter::new(limits.max_objects);
+        Self { bound, objects, bytes: BudgetCounter::new(limits.max_bytes), parent }
     }
 
     /// The level of this budget.
     #[must_use]
-    pub fn bound(&self) -> Bound {
+    pub fn bound(&self) -> LimitScope {
         self.bound
     }
 
@@ -109,18 +109,18 @@ impl Budget {
 
     /// The limit in objects or bytes; `None` is no limit.
     #[must_use]
-    pub fn limit(&self, measure: Measure) -> Option<u64> {
+    pub fn limit(&self, measure: LimitKind) -> Option<u64> {
         self.counter(measure).limit()
     }
 
     /// The current usage in objects or bytes.
     #[must_use]
-    pub fn used(&self, measure: Measure) -> u64 {
+    pub fn used(&self, measure: LimitKind) -> u64 {
         self.counter(measure).used()
     }
 
     /// Replaces the limits. The usage stays.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: ProfileLimits) {
         self.objects.set_limit(limits.max_objects);
         self.bytes.set_limit(limits.max_bytes);
     }
@@ -137,10 +137,10 @@ impl Budget {
         own || self.parent.as_ref().is_some_and(|parent| parent.is_exceeded())
     }
 
-    fn counter(&self, measure: Measure) -> &Counter {
+    fn counter(&self, measure: LimitKind) -> &BudgetCounter {
         match measure {
-            Measure::Objects => &self.objects,
-            Measure::Memory => &self.bytes,
+            LimitKind::Objects => &self.objects,
+            LimitKind::Memory => &self.bytes,
         }
     }
 }
@@ -153,13 +153,13 @@ impl PartialEq for Budget {
 
 impl Eq for Budget {}
 
-impl Usage {
+impl UsageGaugeState {
     /// Returns the part that counts against a limit of `bound`.
-    fn size(&self, bound: Bound, measure: Measure) -> u64 {
+    fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
-            (Measure::Objects, _) => self.objects,
-            (Measure::Memory, Bound::Profile) => self.bytes,
-            (Measure::Memory, Bound::Namespace | Bound::Process) => {
+            (LimitKind::Objects, _) => self.objects,
+            (LimitKind::Memory, LimitScope::Profile) => self.bytes,
+            (LimitKind::Memory, LimitScope::Namespace | LimitScope::Process) => {
                 self.bytes.saturating_add(self.beside)
             }
         }
@@ -167,12 +167,12 @@ impl Usage {
 
     fn add_to(&self, budget: &Budget) {
         budget.objects.change(0, self.objects);
-        budget.bytes.change(0, self.size(budget.bound, Measure::Memory));
+        budget.bytes.change(0, self.size(budget.bound, LimitKind::Memory));
     }
 
     fn remove_from(&self, budget: &Budget) {
         budget.objects.change(self.objects, 0);
-        budget.bytes.change(self.size(budget.bound, Measure::Memory), 0);
+        budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
     /// Recomputes `charged` from `payers`, and updates the budgets that were added or removed.
@@ -193,10 +193,10 @@ impl Usage {
     }
 }
 
-impl Charge {
+impl BudgetCharge {
     /// Counts `gauge` against `budget` from now on.
     #[must_use]
-    pub fn new(gauge: Arc<Gauge>, budget: Arc<Budget>) -> Self {
+    pub fn new(gauge: Arc<UsageGauge>, budget: Arc<Budget>) -> Self {
         let mut usage = gauge.0.lock();
         let pays = usage.payers.contains(&budget);
         usage.payers.push(Arc::clone(&budget));
@@ -209,7 +209,7 @@ impl Charge {
 
     /// The counted usage.
     #[must_use]
-    pub fn gauge(&self) -> &Gauge {
+    pub fn gauge(&self) -> &UsageGauge {
         &self.gauge
     }
 
@@ -220,7 +220,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for BudgetCharge {
     fn drop(&mut self) {
         let mut usage = self.gauge.0.lock();
         if let Some(at) = usage.payers.iter().position(|budget| *budget == self.budget) {
@@ -232,11 +232,11 @@ impl Drop for Charge {
     }
 }
 
-impl Gauge {
+impl UsageGauge {
     /// Creates a gauge for an informer, which also uses [`INFORMER_BYTES`].
     #[must_use]
     pub fn of_informer() -> Self {
-        Self(Mutex::new(Usage { beside: INFORMER_BYTES, ..Usage::default() }))
+        Self(Mutex::new(UsageGaugeState { beside: INFORMER_BYTES, ..UsageGaugeState::default() }))
     }
 
     /// Sets the current size of the store, and updates all charged budgets.
@@ -263,7 +263,7 @@ impl Gauge {
 
     /// Returns the part that counts against a limit of `bound`, in objects or bytes.
     #[must_use]
-    pub fn size(&self, bound: Bound, measure: Measure) -> u64 {
+    pub fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         self.0.lock().size(bound, measure)
     }
 
@@ -289,43 +289,45 @@ impl Gauge {
     }
 }
 
-impl PartialEq for Gauge {
+impl PartialEq for UsageGauge {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for Gauge {}
+impl Eq for UsageGauge {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn limits(max_objects: u64, max_bytes: u64) -> Limits {
-        Limits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
+    fn limits(max_objects: u64, max_bytes: u64) -> ProfileLimits {
+        ProfileLimits { max_objects: Some(max_objects), max_bytes: Some(max_bytes) }
     }
 
     /// A process of 1 MiB, one namespace, and two profiles of 10 and 100 objects.
     fn budgets() -> (Arc<Budget>, Arc<Budget>, [Arc<Budget>; 2]) {
-        let megabyte = Limits { max_objects: None, max_bytes: Some(1 << 20) };
-        let process = Arc::new(Budget::new(Bound::Process, megabyte, None));
+        let megabyte = ProfileLimits { max_objects: None, max_bytes: Some(1 << 20) };
+        let process = Arc::new(Budget::new(LimitScope::Process, megabyte, None));
         let new = |bound, limits, parent| Arc::new(Budget::new(bound, limits, Some(parent)));
-        let namespace = new(Bound::Namespace, Limits::default(), Arc::clone(&process));
-        let profiles = [10, 100]
-            .map(|objects| new(Bound::Profile, limits(objects, 1 << 20), Arc::clone(&namespace)));
+        let namespace = new(LimitScope::Namespace, ProfileLimits::default(), Arc::clone(&process));
+        let profiles = [10, 100].map(|objects| {
+            new(LimitScope::Profile, limits(objects, 1 << 20), Arc::clone(&namespace))
+        });
         (process, namespace, profiles)
     }
 
     fn used(budget: &Budget) -> (u64, u64) {
-        (budget.used(Measure::Objects), budget.used(Measure::Memory))
+        (budget.used(LimitKind::Objects), budget.used(LimitKind::Memory))
     }
 
     #[test]
     fn an_informer_of_two_profiles_counts_once_per_profile_and_once_for_the_namespace() {
         let (process, namespace, [small, large]) = budgets();
-        let gauge = Arc::new(Gauge::of_informer());
+        let gauge = Arc::new(UsageGauge::of_informer());
         gauge.set(3, 1_000);
-        let charge = |budget: &Arc<Budget>| Charge::new(Arc::clone(&gauge), Arc::clone(budget));
+        let charge =
+            |budget: &Arc<Budget>| BudgetCharge::new(Arc::clone(&gauge), Arc::clone(budget));
         let [of_small, of_large, again] = [&small, &large, &large].map(charge);
         gauge.set(5, 2_000);
         assert_eq!([used(&small), used(&large)], [(5, 2_000); 2]);
@@ -342,12 +344,12 @@ mod tests {
     #[test]
     fn an_informer_continues_while_one_profile_is_within_its_limit() {
         let (_, _, [small, large]) = budgets();
-        let gauge = Arc::new(Gauge::default());
+        let gauge = Arc::new(UsageGauge::default());
         assert!(gauge.may_grow() && gauge.is_within_all(), "a gauge without charges has no limit");
         gauge.set(11, 0);
-        let _small = Charge::new(Arc::clone(&gauge), Arc::clone(&small));
+        let _small = BudgetCharge::new(Arc::clone(&gauge), Arc::clone(&small));
         assert!(!gauge.may_grow() && !gauge.is_within_all());
-        let _large = Charge::new(Arc::clone(&gauge), large);
+        let _large = BudgetCharge::new(Arc::clone(&gauge), large);
         assert!(gauge.may_grow() && !gauge.is_within_all());
         small.set_limits(limits(11, 1 << 20));
         assert!(gauge.is_within_all(), "usage equal to the limit is within it");
@@ -356,9 +358,9 @@ mod tests {
     #[test]
     fn no_store_may_grow_while_the_process_limit_is_exceeded() {
         let (_, namespace, [small, _]) = budgets();
-        let (gauge, other) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
-        let _small = Charge::new(Arc::clone(&gauge), small);
-        let _namespace = Charge::new(Arc::clone(&other), namespace);
+        let (gauge, other) = (Arc::new(UsageGauge::default()), Arc::new(UsageGauge::default()));
+        let _small = BudgetCharge::new(Arc::clone(&gauge), small);
+        let _namespace = BudgetCharge::new(Arc::clone(&other), namespace);
         other.set(1, 1 << 20);
         assert!(gauge.may_grow());
         gauge.set(1, 1);

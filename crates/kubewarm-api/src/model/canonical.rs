@@ -13,15 +13,15 @@ use std::{
 /// Informer keys contain selectors of several KiB and are often looked up in maps. A clone only
 /// increments a reference count. Most unequal sets differ in their hash, and most equal sets share
 /// one allocation.
-pub(super) struct Canonical<T>(Option<Arc<Form<T>>>);
+pub(super) struct CanonicalSet<T>(Option<Arc<CanonicalForm<T>>>);
 
-struct Form<T> {
+struct CanonicalForm<T> {
     text: Box<str>,
     hash: u64,
     items: BTreeSet<T>,
 }
 
-impl<T> Canonical<T> {
+impl<T> CanonicalSet<T> {
     /// Iterates over the items in order.
     pub(super) fn items(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|form| &form.items)
@@ -48,7 +48,7 @@ impl<T> Canonical<T> {
     }
 }
 
-impl<T: Ord + fmt::Display> FromIterator<T> for Canonical<T> {
+impl<T: Ord + fmt::Display> FromIterator<T> for CanonicalSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let items: BTreeSet<_> = items.into_iter().collect();
         if items.is_empty() {
@@ -63,49 +63,49 @@ impl<T: Ord + fmt::Display> FromIterator<T> for Canonical<T> {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let hash = hasher.finish();
-        Self(Some(Arc::new(Form { text: text.into(), hash, items })))
+        Self(Some(Arc::new(CanonicalForm { text: text.into(), hash, items })))
     }
 }
 
-impl<T> Clone for Canonical<T> {
+impl<T> Clone for CanonicalSet<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Default for Canonical<T> {
+impl<T> Default for CanonicalSet<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T> PartialEq for Canonical<T> {
+impl<T> PartialEq for CanonicalSet<T> {
     fn eq(&self, other: &Self) -> bool {
         self.is_same(other) || (self.hashed() == other.hashed() && self.text() == other.text())
     }
 }
 
-impl<T> Eq for Canonical<T> {}
+impl<T> Eq for CanonicalSet<T> {}
 
-impl<T> PartialOrd for Canonical<T> {
+impl<T> PartialOrd for CanonicalSet<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Canonical<T> {
+impl<T> Ord for CanonicalSet<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.is_same(other) { Ordering::Equal } else { self.text().cmp(other.text()) }
     }
 }
 
-impl<T> Hash for Canonical<T> {
+impl<T> Hash for CanonicalSet<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hashed());
     }
 }
 
-impl<T> fmt::Debug for Canonical<T> {
+impl<T> fmt::Debug for CanonicalSet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.text(), f)
     }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_clone_shares_the_allocation() {
-        let set: Canonical<u8> = [3, 1, 2, 3].into_iter().collect();
+        let set: CanonicalSet<u8> = [3, 1, 2, 3].into_iter().collect();
         let clone = set.clone();
         assert!(set.is_same(&clone) && set == clone);
         assert_eq!(clone.text(), "1,2,3");
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn equal_sets_with_different_allocations_are_equal_and_have_equal_hashes() {
-        let hash = |set: &Canonical<u8>| {
+        let hash = |set: &CanonicalSet<u8>| {
             let mut hasher = DefaultHasher::new();
             set.hash(&mut hasher);
             hasher.finish()
         };
-        let (one, other): (Canonical<u8>, Canonical<u8>) =
+        let (one, other): (CanonicalSet<u8>, CanonicalSet<u8>) =
             ([2, 1].into_iter().collect(), [1, 2, 2].into_iter().collect());
         assert!(!one.is_same(&other));
         assert_eq!((&one, one.cmp(&other), hash(&one)), (&other, Ordering::Equal, hash(&other)));
-        let (more, none) = ([1, 2, 3].into_iter().collect(), Canonical::default());
+        let (more, none) = ([1, 2, 3].into_iter().collect(), CanonicalSet::default());
         assert!(one != more && one < more && none < one && none != one && none.is_empty());
         assert_eq!(none, [].into_iter().collect());
     }

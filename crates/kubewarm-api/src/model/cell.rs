@@ -1,8 +1,8 @@
 //! Keys and settings of informers. A cell is one informer: a list-and-watch and its store.
 
 use super::{
-    FieldPath, FieldSelector, Gauge, Identity, LabelSelector, ListPolicy, ManagedFields,
-    OnAccessLost, Resource, SecretData, escape,
+    AccessLossPolicy, FieldPath, FieldSelector, Identity, LabelSelector, ListPolicy,
+    ManagedFieldsPolicy, Resource, SecretData, UsageGauge, escape,
 };
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use std::{
 
 /// Namespaces that an informer lists and watches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
-pub enum Extent {
+pub enum InformerScope {
     /// One namespace.
     Namespace(Arc<str>),
     /// All namespaces, of a namespaced resource.
@@ -26,19 +26,19 @@ pub enum Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr)]
 pub enum Projection {
     /// The whole object.
-    Full(ManagedFields),
+    Full(ManagedFieldsPolicy),
     /// Only `metadata`, requested as `PartialObjectMetadata`.
-    Metadata(ManagedFields),
+    Metadata(ManagedFieldsPolicy),
 }
 
 /// Identity of an informer. Profiles of one namespace with equal keys share one informer and store;
 /// profiles of different namespaces never share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CellKey {
+pub struct InformerKey {
     /// Resource to list and watch.
     pub resource: Resource,
     /// Namespaces to list and watch.
-    pub extent: Extent,
+    pub extent: InformerScope,
     /// `labelSelector` of the list and the watch.
     pub labels: LabelSelector,
     /// `fieldSelector` of the list and the watch.
@@ -65,7 +65,7 @@ pub struct ProfileRef {
 
 /// The profile whose list slot an informer uses for its first list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MemberOf {
+pub struct ListSlotOwner {
     /// The profile.
     pub profile: ProfileRef,
     /// Largest number of concurrent first lists of the profile, at least 1.
@@ -79,9 +79,9 @@ pub struct MemberOf {
 /// With several profiles, the active profile with the highest priority decides. For `max_staleness`
 /// and `namespace_check` the strictest value of all active profiles applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tuning {
+pub struct InformerSettings {
     /// Profile whose list slot the informer uses.
-    pub member_of: MemberOf,
+    pub member_of: ListSlotOwner,
     /// Settings for list requests.
     pub lists: ListPolicy,
     /// Time without an event or a bookmark after which the store is stale. The informer probes the
@@ -93,9 +93,9 @@ pub struct Tuning {
     pub namespace_check: NamespaceCheck,
     /// Effect of lost access on the store. `ServeStale` applies if any profile of the informer sets
     /// it.
-    pub on_access_lost: OnAccessLost,
+    pub on_access_lost: AccessLossPolicy,
     /// Objects and memory of the informer, which the budgets of its profiles count.
-    pub gauge: Arc<Gauge>,
+    pub gauge: Arc<UsageGauge>,
 }
 
 /// Whether the informer must check that its namespace exists.
@@ -113,29 +113,29 @@ pub enum NamespaceCheck {
 
 /// A declared informer: key, settings and indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellSpec {
+pub struct InformerSpec {
     /// Identity of the informer.
-    pub key: CellKey,
+    pub key: InformerKey,
     /// Settings that can change while the informer runs.
-    pub tuning: Tuning,
+    pub tuning: InformerSettings,
     /// Indexes that its profiles declare. Labels are always indexed.
     pub indexes: BTreeSet<FieldPath>,
 }
 
-impl CellSpec {
+impl InformerSpec {
     /// Creates an informer of `profile` with the default settings, without consistency checks and
     /// indexes.
     #[must_use]
-    pub fn new(key: CellKey, profile: ProfileRef) -> Self {
+    pub fn new(key: InformerKey, profile: ProfileRef) -> Self {
         Self {
             key,
-            tuning: Tuning {
-                member_of: MemberOf { profile, max_concurrent_lists: 4, priority: 500 },
+            tuning: InformerSettings {
+                member_of: ListSlotOwner { profile, max_concurrent_lists: 4, priority: 500 },
                 lists: ListPolicy::default(),
                 max_staleness: Duration::from_mins(2),
                 consistency_check_period: None,
                 namespace_check: NamespaceCheck::Known,
-                on_access_lost: OnAccessLost::Reject,
+                on_access_lost: AccessLossPolicy::Reject,
                 gauge: Arc::default(),
             },
             indexes: BTreeSet::new(),
@@ -143,7 +143,7 @@ impl CellSpec {
     }
 }
 
-impl Extent {
+impl InformerScope {
     /// The namespace, or `None` for cluster-wide scopes.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
@@ -157,18 +157,18 @@ impl Extent {
 impl Projection {
     /// Whether `metadata.managedFields` is stored.
     #[must_use]
-    pub fn managed_fields(self) -> ManagedFields {
+    pub fn managed_fields(self) -> ManagedFieldsPolicy {
         match self {
             Self::Full(fields) | Self::Metadata(fields) => fields,
         }
     }
 }
 
-impl CellKey {
+impl InformerKey {
     /// Creates the key of an informer that kubewarm itself needs: the operator's identity, no
     /// selectors, no Secret data.
     #[must_use]
-    pub fn all(resource: Resource, extent: Extent, projection: Projection) -> Self {
+    pub fn all(resource: Resource, extent: InformerScope, projection: Projection) -> Self {
         Self {
             resource,
             extent,
@@ -202,7 +202,7 @@ impl CellKey {
     }
 }
 
-impl fmt::Display for Extent {
+impl fmt::Display for InformerScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namespace(name) => write!(f, "namespace {name}"),
@@ -212,7 +212,7 @@ impl fmt::Display for Extent {
     }
 }
 
-impl fmt::Display for CellKey {
+impl fmt::Display for InformerKey {
     /// Writes for example `pods.v1 in namespace shop, labels app=web`, for messages. Control
     /// characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -247,10 +247,10 @@ mod tests {
 
     #[test]
     fn a_key_is_written_on_one_line() {
-        let mut key = CellKey::all(
+        let mut key = InformerKey::all(
             Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            Extent::Namespace("a\n2026 INFO forged".into()),
-            Projection::Metadata(ManagedFields::Drop),
+            InformerScope::Namespace("a\n2026 INFO forged".into()),
+            Projection::Metadata(ManagedFieldsPolicy::Drop),
         );
         let expected = r"pods.v1 in namespace a\n2026 INFO forged, metadata only";
         assert_eq!(key.to_string(), expected);

@@ -4,15 +4,15 @@
 //! profile without started informers would count as synced.
 
 use super::{
-    CellSpec, FieldPath, Index, Limited, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms,
-    Requirement, ResourceInfo, ValidatedProfile,
+    AccessLossPolicy, FieldPath, IndexDefinition, InformerSpec, LimitedTarget, ProfileLimits,
+    ProfileMode, ProfileRef, ReadPolicy, ResourceInfo, TargetRequirement, ValidatedProfile,
 };
 use std::{sync::Arc, time::Duration};
 
 /// State of the admission policy that restricts `spec.serviceAccountName` to accounts that the
 /// author can act as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AuthorCheck {
+pub enum AccountPolicyState {
     /// The policy of `deploy/account-policy.yaml` is in force.
     Enforced,
     /// No policy is in force: an author of a profile can read as every account that kubewarm can
@@ -61,14 +61,14 @@ pub struct Refusal {
 
 /// Informers whose stores answer reads of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serving {
+pub struct ServingTarget {
     /// Generation of the profile that declared these informers.
     pub generation: i64,
     /// Discovery's description of the resource at that generation.
     pub kind: ResourceInfo,
     /// The declared informers when all are synced; until then those informers of the last
     /// generation that was synced.
-    pub cells: Arc<[CellSpec]>,
+    pub cells: Arc<[InformerSpec]>,
 }
 
 /// One target of a profile, resolved against the cluster.
@@ -77,7 +77,7 @@ pub struct DeclaredTarget {
     /// `targets[].name`.
     pub name: Arc<str>,
     /// Whether the condition `Ready` depends on the target.
-    pub requirement: Requirement,
+    pub requirement: TargetRequirement,
     /// `<plural>.<group>` as written in the spec, for messages.
     pub declared_as: Arc<str>,
     /// Discovery's description of the resource, or the reason for its rejection. `None` until
@@ -85,26 +85,26 @@ pub struct DeclaredTarget {
     pub resolved: Option<Result<ResourceInfo, Refusal>>,
     /// The declared informers in order. Empty if the target is rejected, or if its namespace
     /// selector matches no namespace.
-    pub cells: Arc<[CellSpec]>,
+    pub cells: Arc<[InformerSpec]>,
     /// Informer that watches namespaces for a namespace selector. Until it is synced, `cells` is
     /// unknown and the target is not warm.
-    pub namespaces: Option<CellSpec>,
+    pub namespaces: Option<InformerSpec>,
     /// Informers that answer reads; `None` before the first sync.
-    pub serving: Option<Serving>,
+    pub serving: Option<ServingTarget>,
     /// All indexes of the spec by name, which clients can select by. The store need not keep each
     /// index.
-    pub named: Arc<[Index]>,
+    pub named: Arc<[IndexDefinition]>,
     /// Indexes of the target that exceed the index limit of a store, in order. Reads that select by
     /// them scan all objects.
     pub left_out: Arc<[FieldPath]>,
     /// The exceeded limit, if any. For a stopped target, `cells` lists the informers that do not
     /// run.
-    pub limited: Option<Limited>,
+    pub limited: Option<LimitedTarget>,
 }
 
 /// A profile resolved against the cluster: input of the status and of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredProfile {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
     /// `metadata.uid` of the profile. A profile with the same name and another UID starts without
@@ -118,9 +118,9 @@ pub struct Declared {
     /// ServiceAccount of the profile's namespace that reads. `None`: the operator reads.
     pub service_account: Option<Arc<str>>,
     /// Whether the admission policy restricted the author's choice of `service_account`.
-    pub authors: AuthorCheck,
+    pub authors: AccountPolicyState,
     /// `spec.mode`.
-    pub mode: Mode,
+    pub mode: ProfileMode,
     /// Targets in the order of the spec.
     pub targets: Vec<DeclaredTarget>,
     /// `warmup.deadlineSeconds`; `None`: no deadline.
@@ -128,17 +128,17 @@ pub struct Declared {
     /// `freshness.maxStalenessSeconds`.
     pub max_staleness: Duration,
     /// `reads.onAccessLost`.
-    pub on_access_lost: OnAccessLost,
+    pub on_access_lost: AccessLossPolicy,
     /// `reads.consistency` and `reads.coldReadTimeoutSeconds`.
-    pub reads: ReadTerms,
+    pub reads: ReadPolicy,
     /// `spec.limits`.
-    pub limits: Limits,
+    pub limits: ProfileLimits,
     /// Time of acceptance of this generation, or zero if the process started later. Measured from
     /// the start of the process by the monotonic clock.
     pub accepted_at: Duration,
 }
 
-impl Declared {
+impl DeclaredProfile {
     /// Combines `profile` with its resolved targets. `accepted_at` is the start of the process, and
     /// `authors` is unknown.
     #[must_use]
@@ -149,7 +149,7 @@ impl Declared {
             generation: profile.generation,
             refused: None,
             service_account: profile.service_account.clone(),
-            authors: AuthorCheck::Unknown,
+            authors: AccountPolicyState::Unknown,
             mode: profile.mode,
             targets,
             warmup_deadline: profile.warmup_deadline,
@@ -162,18 +162,18 @@ impl Declared {
     }
 }
 
-impl Serving {
+impl ServingTarget {
     /// Whether the serving informers have the same keys as `cells`, in order. Their settings can
     /// differ.
     #[must_use]
-    pub fn is_of(&self, cells: &[CellSpec]) -> bool {
+    pub fn is_of(&self, cells: &[InformerSpec]) -> bool {
         self.cells.iter().map(|cell| &cell.key).eq(cells.iter().map(|cell| &cell.key))
     }
 }
 
 impl DeclaredTarget {
     /// Iterates over the declared informers and the namespace informer.
-    pub fn all_cells(&self) -> impl Iterator<Item = &CellSpec> {
+    pub fn all_cells(&self) -> impl Iterator<Item = &InformerSpec> {
         self.cells.iter().chain(&self.namespaces)
     }
 

@@ -20,7 +20,7 @@ const MAX_MESSAGE: usize = 400;
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
-pub enum Reason {
+pub enum FaultReason {
     /// 403: RBAC does not permit the verb. Only a changed role helps.
     Forbidden,
     /// 401: the API server does not accept the credentials.
@@ -85,20 +85,20 @@ impl Verb {
 /// A failed request: cause, message, HTTP status and `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
-    reason: Reason,
+pub struct RequestFault {
+    reason: FaultReason,
     message: String,
     retry_after: Option<Duration>,
     code: Option<u16>,
 }
 
-impl Fault {
+impl RequestFault {
     /// Creates a fault without an HTTP status.
     ///
     /// Control characters in `message` are escaped, and the message is cut at 400 bytes. It must
     /// come from a `Status`, a transport error or kubewarm, never from the body of an object.
     #[must_use]
-    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub fn new(reason: FaultReason, message: impl Into<String>) -> Self {
         let message: String = message.into();
         let mut message = escape(&message).into_owned();
         if message.len() > MAX_MESSAGE {
@@ -112,7 +112,7 @@ impl Fault {
     /// Creates the fault for a request whose task panicked, which is a bug in kubewarm.
     #[must_use]
     pub fn broke_off() -> Self {
-        Self::new(Reason::Internal, "the question broke off")
+        Self::new(FaultReason::Internal, "the question broke off")
     }
 
     /// Sets the HTTP status code.
@@ -129,7 +129,7 @@ impl Fault {
 
     /// The cause.
     #[must_use]
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> FaultReason {
         self.reason
     }
 
@@ -152,7 +152,7 @@ impl Fault {
     }
 }
 
-impl Reason {
+impl FaultReason {
     /// Whether the API server refused the identity. Objects that were read with this identity must
     /// not be served much longer.
     #[must_use]
@@ -182,19 +182,20 @@ mod tests {
 
     #[test]
     fn reasons_are_unique() {
-        let words: BTreeSet<_> = Reason::VARIANTS.iter().map(|reason| reason.as_str()).collect();
-        assert_eq!(words.len(), Reason::VARIANTS.len());
+        let words: BTreeSet<_> =
+            FaultReason::VARIANTS.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), FaultReason::VARIANTS.len());
     }
 
     #[test]
     fn a_message_is_written_on_one_line() {
-        let fault = Fault::new(Reason::ServerError, "down\n2026 INFO forged\u{1b}[2J");
+        let fault = RequestFault::new(FaultReason::ServerError, "down\n2026 INFO forged\u{1b}[2J");
         assert_eq!(fault.to_string(), r"down\n2026 INFO forged\u{1b}[2J");
     }
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        let fault = Fault::new(Reason::ServerError, "é".repeat(1_000));
+        let fault = RequestFault::new(FaultReason::ServerError, "é".repeat(1_000));
         assert!(fault.message().len() <= MAX_MESSAGE + '…'.len_utf8());
         assert!(fault.message().ends_with("é…"));
     }

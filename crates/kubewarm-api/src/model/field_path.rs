@@ -1,6 +1,6 @@
 //! Field paths of declared indexes, such as `spec.nodeName` or `spec.containers[*].image`.
 
-use super::Invalid;
+use super::ValidationError;
 use std::{fmt, sync::Arc};
 
 /// A valid path from the root of an object, as in `targets[].indexes[].fieldPath`.
@@ -18,11 +18,11 @@ impl FieldPath {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with the path as written.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
+    /// [`ValidationError`] with the path as written.
+    pub fn parse(text: &str) -> Result<Self, ValidationError> {
         let invalid = || {
             let examples = r#""spec.nodeName" or "spec.containers[*].image""#;
-            Invalid::new(format!("{text:?} is not a field path such as {examples}"))
+            ValidationError::new(format!("{text:?} is not a field path such as {examples}"))
         };
         let valid = text.split('.').all(|step| {
             let field = step.strip_suffix("[*]").unwrap_or(step);

@@ -1,7 +1,7 @@
 //! Validated field selectors in a canonical form, so that selectors with equal meaning compare as
 //! equal.
 
-use super::{Invalid, canonical::Canonical};
+use super::{ValidationError, canonical::CanonicalSet};
 use std::{fmt, sync::Arc};
 
 /// Operators and whether they mean equality. Longer operators come first, because `!=` and `==`
@@ -24,7 +24,7 @@ pub struct FieldRequirement {
 /// it supports, and returns 400 for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldSelector {
-    requirements: Canonical<FieldRequirement>,
+    requirements: CanonicalSet<FieldRequirement>,
 }
 
 /// Size limits for the text of a field selector.
@@ -68,7 +68,7 @@ pub enum FieldSelectorError {
         /// Field as in the text.
         field: String,
         /// Error of [`FieldRequirement::new`].
-        invalid: Invalid,
+        invalid: ValidationError,
     },
 }
 
@@ -173,17 +173,17 @@ impl FieldRequirement {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with part `field` for characters except letters, digits, `.`, `_`, `-`, `/`,
+    /// [`ValidationError`] with part `field` for characters except letters, digits, `.`, `_`, `-`, `/`,
     /// `[`, `]`; with part `value` for control characters.
-    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, Invalid> {
+    pub fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
             let message = format!("field {field:?} is not a field path such as \"status.phase\"");
-            return Err(Invalid::part("field", message));
+            return Err(ValidationError::part("field", message));
         }
         if value.contains(char::is_control) {
             let message = format!("field value {value:?} must not contain control characters");
-            return Err(Invalid::part("value", message));
+            return Err(ValidationError::part("value", message));
         }
         Ok(Self { field: field.into(), equals, value: value.into() })
     }

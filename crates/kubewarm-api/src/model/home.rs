@@ -1,20 +1,20 @@
 //! The operator's namespace, the namespaces of its profiles, and the scopes that it must refuse.
 
-use super::{Refusal, RefusalReason, Target, TargetScope, ValidatedProfile};
+use super::{Refusal, RefusalReason, TargetScope, ValidatedProfile, ValidatedTarget};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// The operator's namespace and the namespaces whose profiles it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct OperatorScope {
     /// The operator's namespace. Profiles in it can name other namespaces.
     pub namespace: Arc<str>,
     /// Namespaces whose profiles the operator runs.
-    pub watched: Watched,
+    pub watched: WatchedNamespaces,
 }
 
 /// Namespaces whose profiles the operator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchedNamespaces {
     /// All namespaces. A ClusterRole permits the operator to list profiles in all of them.
     #[default]
     Everywhere,
@@ -22,12 +22,16 @@ pub enum Watched {
     Namespaces(BTreeSet<Arc<str>>),
 }
 
-impl Home {
+impl OperatorScope {
     /// Returns a refusal if the target reads outside the profile's namespace with the operator's
     /// permissions. Profiles in the operator's namespace and profiles with a ServiceAccount are
     /// never refused.
     #[must_use]
-    pub fn scope_refusal(&self, profile: &ValidatedProfile, target: &Target) -> Option<Refusal> {
+    pub fn scope_refusal(
+        &self,
+        profile: &ValidatedProfile,
+        target: &ValidatedTarget,
+    ) -> Option<Refusal> {
         let (own, operator) = (&profile.profile.namespace, &self.namespace);
         let is_own_namespace = match &target.scope {
             TargetScope::OwnNamespace => true,
@@ -49,7 +53,7 @@ impl Home {
     }
 }
 
-impl Watched {
+impl WatchedNamespaces {
     /// Creates the set of these names; an empty list means all namespaces.
     #[must_use]
     pub fn of(names: &[String]) -> Self {
@@ -71,7 +75,7 @@ impl Watched {
     /// Returns a refusal if the target's scope needs a ClusterRole of an operator without one.
     /// Targets that a ServiceAccount reads are not refused, because its permissions apply.
     #[must_use]
-    pub fn refusal(&self, profile: &ValidatedProfile, target: &Target) -> Option<Refusal> {
+    pub fn refusal(&self, profile: &ValidatedProfile, target: &ValidatedTarget) -> Option<Refusal> {
         let scope = match (self, &target.scope) {
             (Self::Everywhere, _)
             | (Self::Namespaces(_), TargetScope::OwnNamespace | TargetScope::Namespaces(_)) => {

@@ -1,7 +1,7 @@
 //! Indexes that a target declares: their names and field paths.
 
 use super::{
-    FieldPath, GroupResource, Invalid, Projection,
+    FieldPath, GroupResource, Projection, ValidationError,
     invalid::{counted, distinct},
     target::label,
 };
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// One declared index of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
+pub struct IndexDefinition {
     /// DNS label, unique within the target. Clients select with the field
     /// `index.kubewarm.io/<name>`.
     pub name: Arc<str>,
@@ -21,15 +21,15 @@ pub struct Index {
 /// Checks the indexes at the JSON path `path` for the target's resource and projection.
 pub(super) fn parse(
     path: &str,
-    indexes: &[v1alpha1::Index],
+    indexes: &[v1alpha1::IndexSpec],
     of: (&GroupResource, Projection),
-) -> Result<Arc<[Index]>, Invalid> {
+) -> Result<Arc<[IndexDefinition]>, ValidationError> {
     counted(path, indexes.len(), 0..=16)?;
-    let parse = |(at, index): (usize, &v1alpha1::Index)| {
+    let parse = |(at, index): (usize, &v1alpha1::IndexSpec)| {
         let path = format!("{path}[{at}]");
         let name = label(&format!("{path}.name"), &index.name)?;
         let path = field_path(&format!("{path}.fieldPath"), &index.field_path, of)?;
-        Ok(Index { name, path })
+        Ok(IndexDefinition { name, path })
     };
     let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
     distinct(path, ".name", indexes.iter().map(|index| (&index.name, &*index.name)))?;
@@ -40,8 +40,9 @@ fn field_path(
     path: &str,
     text: &str,
     (of, projection): (&GroupResource, Projection),
-) -> Result<FieldPath, Invalid> {
-    let checked = FieldPath::parse(text).map_err(|error| Invalid::malformed(path, error))?;
+) -> Result<FieldPath, ValidationError> {
+    let checked =
+        FieldPath::parse(text).map_err(|error| ValidationError::malformed(path, error))?;
     let problem = match projection {
         Projection::Metadata(_) => {
             "with projection Metadata, index paths must start with metadata.; index another field, or set \
@@ -56,5 +57,5 @@ fn field_path(
     if checked.is_metadata() {
         return Ok(checked);
     }
-    Err(Invalid::new(format!("{path} is {text:?}: {problem}")))
+    Err(ValidationError::new(format!("{path} is {text:?}: {problem}")))
 }

@@ -6,13 +6,13 @@ use std::{fmt::Display, ops::RangeInclusive};
 /// ends with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
+pub struct ValidationError {
     /// The invalid part of the value, such as `group` of a resource. Empty for a `CacheProfile`.
     pub part: &'static str,
     message: String,
 }
 
-impl Invalid {
+impl ValidationError {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self { part: "", message: message.into() }
     }
@@ -32,10 +32,11 @@ pub(super) fn in_range<N: TryFrom<i32>>(
     path: &str,
     found: i32,
     range: RangeInclusive<i32>,
-) -> Result<N, Invalid> {
+) -> Result<N, ValidationError> {
     let within = N::try_from(found).ok().filter(|_| range.contains(&found));
     let (min, max) = range.into_inner();
-    within.ok_or_else(|| Invalid::new(format!("{path} is {found}; set it to {min} to {max}")))
+    within
+        .ok_or_else(|| ValidationError::new(format!("{path} is {found}; set it to {min} to {max}")))
 }
 
 /// Checks the number of entries of a list or a map.
@@ -43,20 +44,23 @@ pub(super) fn counted(
     path: &str,
     found: usize,
     range: RangeInclusive<usize>,
-) -> Result<(), Invalid> {
+) -> Result<(), ValidationError> {
     if range.contains(&found) {
         return Ok(());
     }
     let (min, max) = range.into_inner();
-    Err(Invalid::new(format!("{path} has {found} entries; give it {min} to {max}")))
+    Err(ValidationError::new(format!("{path} has {found} entries; give it {min} to {max}")))
 }
 
 /// Checks the length of a text, in bytes.
-pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), Invalid> {
+pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), ValidationError> {
     if text.len() <= max {
         return Ok(());
     }
-    Err(Invalid::new(format!("{path} has {} bytes; shorten it to at most {max}", text.len())))
+    Err(ValidationError::new(format!(
+        "{path} has {} bytes; shorten it to at most {max}",
+        text.len()
+    )))
 }
 
 /// Checks that the keys of the list at `path` are unique. Each entry is a key and the text that the
@@ -65,11 +69,11 @@ pub(super) fn distinct<'a, K: PartialEq>(
     path: &str,
     field: &str,
     entries: impl IntoIterator<Item = (K, &'a str)>,
-) -> Result<(), Invalid> {
+) -> Result<(), ValidationError> {
     let mut seen = Vec::new();
     for (at, (key, value)) in entries.into_iter().enumerate() {
         if let Some(earlier) = seen.iter().position(|it| *it == key) {
-            return Err(Invalid::new(format!(
+            return Err(ValidationError::new(format!(
                 "{path}[{at}]{field}: {value:?} is already in {path}[{earlier}]{field}; rename or remove one"
             )));
         }

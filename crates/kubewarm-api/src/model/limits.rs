@@ -1,13 +1,13 @@
 //! Object and memory limits of profiles, namespaces and the process, and the targets that exceed
 //! them.
 
-use super::{Invalid, parse_quantity};
+use super::{ValidationError, parse_quantity};
 use crate::v1alpha1::{self, mebibytes};
 use std::{fmt, time::Duration};
 
 /// Validated `spec.limits`; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProfileLimits {
     /// `spec.limits.maxObjects`, at least 1.
     pub max_objects: Option<u64>,
     /// `spec.limits.maxMemory` in bytes.
@@ -16,7 +16,7 @@ pub struct Limits {
 
 /// Level that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Bound {
+pub enum LimitScope {
     /// All targets of one profile, limited by `spec.limits`.
     Profile,
     /// All profiles of one namespace.
@@ -30,7 +30,7 @@ pub enum Bound {
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::AsRefStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
-pub enum Measure {
+pub enum LimitKind {
     /// Number of objects.
     Objects,
     /// Memory in bytes.
@@ -40,11 +40,11 @@ pub enum Measure {
 
 /// An exceeded limit, and the usage of the target that stopped for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overrun {
+pub struct LimitOverrun {
     /// Level of the limit.
-    pub bound: Bound,
+    pub bound: LimitScope,
     /// Quantity that the limit counts.
-    pub measure: Measure,
+    pub measure: LimitKind,
     /// The limit, in objects or bytes.
     pub limit: u64,
     /// Usage of the target when it exceeded the limit, in objects or bytes.
@@ -59,35 +59,35 @@ pub struct Overrun {
 
 /// A target that exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitedTarget {
     /// The exceeded limit.
-    pub overrun: Overrun,
+    pub overrun: LimitOverrun,
     /// Latest time of the next try, measured from the start of the process. Free memory or an edit
     /// of the profile can start it earlier. `None`: the target runs as a try.
     pub retry_at: Option<Duration>,
 }
 
-impl Limits {
+impl ProfileLimits {
     /// Checks `spec.limits`.
     ///
     /// # Errors
     ///
-    /// [`Invalid`] for a count below 1, or for text that is not a positive quantity.
-    pub(super) fn parse(limits: Option<&v1alpha1::Limits>) -> Result<Self, Invalid> {
-        let Some(v1alpha1::Limits { max_objects, max_memory }) = limits else {
+    /// [`ValidationError`] for a count below 1, or for text that is not a positive quantity.
+    pub(super) fn parse(limits: Option<&v1alpha1::LimitsSpec>) -> Result<Self, ValidationError> {
+        let Some(v1alpha1::LimitsSpec { max_objects, max_memory }) = limits else {
             return Ok(Self::default());
         };
         let positive = |count: &i64| {
             u64::try_from(*count).ok().filter(|&count| count > 0).ok_or_else(|| {
                 let problem = format!("{count} is not a count from 1 on");
-                Invalid::malformed("spec.limits.maxObjects", problem)
+                ValidationError::malformed("spec.limits.maxObjects", problem)
             })
         };
         let quantity = |memory: &v1alpha1::Quantity| {
             let text = memory.to_string();
             parse_quantity(&text).filter(|&bytes| bytes > 0).ok_or_else(|| {
                 let problem = format!("{text:?} is not a quantity such as \"200Mi\"");
-                Invalid::malformed("spec.limits.maxMemory", problem)
+                ValidationError::malformed("spec.limits.maxMemory", problem)
             })
         };
         Ok(Self {
@@ -103,7 +103,7 @@ impl Limits {
     }
 }
 
-impl Limited {
+impl LimitedTarget {
     /// Whether the target's informers are stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -111,7 +111,7 @@ impl Limited {
     }
 }
 
-impl Measure {
+impl LimitKind {
     /// The condition's `reason`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -131,7 +131,7 @@ impl Measure {
     }
 }
 
-impl fmt::Display for Overrun {
+impl fmt::Display for LimitOverrun {
     /// Writes the usage and the limit, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;

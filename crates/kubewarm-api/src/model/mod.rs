@@ -28,35 +28,41 @@ mod target;
 mod version;
 
 pub use self::{
-    budget::{Budget, Charge, Gauge, INFORMER_BYTES},
-    cell::{CellKey, CellSpec, Extent, MemberOf, NamespaceCheck, ProfileRef, Projection, Tuning},
+    budget::{Budget, BudgetCharge, INFORMER_BYTES, UsageGauge},
+    cell::{
+        InformerKey, InformerScope, InformerSettings, InformerSpec, ListSlotOwner, NamespaceCheck,
+        ProfileRef, Projection,
+    },
     decision::DecisionSource,
     declared::{
-        AuthorCheck, Declared, DeclaredTarget, Refusal, RefusalReason, Serving, same_cells,
+        AccountPolicyState, DeclaredProfile, DeclaredTarget, Refusal, RefusalReason, ServingTarget,
+        same_cells,
     },
     escape::{escape, is_unsafe},
-    fault::{Fault, Reason, Verb},
+    fault::{FaultReason, RequestFault, Verb},
     field_path::FieldPath,
     field_selector::{FieldRequirement, FieldSelector, FieldSelectorError, FieldSelectorLimits},
-    home::{Home, Watched},
+    home::{OperatorScope, WatchedNamespaces},
     identity::Identity,
-    index::Index,
-    invalid::Invalid,
-    limits::{Bound, Limited, Limits, Measure, Overrun},
+    index::IndexDefinition,
+    invalid::ValidationError,
+    limits::{LimitKind, LimitOverrun, LimitScope, LimitedTarget, ProfileLimits},
     list_policy::{ListPolicy, ListStrategy},
     object::{
-        Delta, DeltaSink, Item, Named, ObjectKey, Outcome, Reread, Tombstone, Uid, namespace_order,
+        DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectIdentity, ObjectKey, ReplacePolicy,
+        Tombstone, Uid, namespace_order,
     },
     outcome::MetricOutcome,
     profile::ValidatedProfile,
     quantity::parse_quantity,
-    read_terms::ReadTerms,
+    read_terms::ReadPolicy,
     resource::{GroupResource, Resource, ResourceInfo, is_dns_label, is_dns_subdomain},
     selector::{LabelComparison, LabelRequirement, LabelSelector},
     subject::Subject,
-    target::{Target, TargetScope},
+    target::{TargetScope, ValidatedTarget},
     version::ResourceVersion,
 };
 pub use crate::v1alpha1::{
-    Completeness, Consistency, ManagedFields, Mode, OnAccessLost, Operator, Requirement, SecretData,
+    AccessLossPolicy, LabelSelectorOperator, ManagedFieldsPolicy, ProfileMode, ReadConsistency,
+    RulesCompleteness, SecretData, TargetRequirement,
 };

@@ -46,7 +46,7 @@ enum UidRepr {
 
 /// One decoded object, borrowed from the bytes of a response.
 #[derive(Clone)]
-pub struct Item<'a> {
+pub struct DecodedObject<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// `metadata.name`, never empty.
@@ -60,7 +60,7 @@ pub struct Item<'a> {
     pub body: &'a [u8],
 }
 
-impl fmt::Debug for Item<'_> {
+impl fmt::Debug for DecodedObject<'_> {
     /// Omits the body, which can contain a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, name, uid, version, body } = self;
@@ -82,7 +82,7 @@ pub struct Tombstone<'a> {
 
 /// Name, UID and version of one stored object, without its body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Named<'a> {
+pub struct ObjectIdentity<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
     /// `metadata.name`.
@@ -95,7 +95,7 @@ pub struct Named<'a> {
 
 /// Whether a list can return other bytes for an object at the same resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reread {
+pub enum ReplacePolicy {
     /// It cannot: the store skips an object whose version is unchanged.
     Changed,
     /// It can, for example after an edit of a CRD (defaults, conversion): the store replaces every
@@ -114,9 +114,9 @@ pub enum Reread {
 #[derive(Clone, Debug)]
 pub enum Delta<'a> {
     /// A full list begins. The store continues to serve the previous objects.
-    ListStarted(Reread),
+    ListStarted(ReplacePolicy),
     /// The object exists with this content.
-    Upsert(Item<'a>),
+    Upsert(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
     /// The full list is complete, and was current at this version.
@@ -131,7 +131,7 @@ pub enum Delta<'a> {
 
 /// Effect of a [`Delta`] on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeltaOutcome {
     /// The store has a new object.
     Added,
     /// The store has a newer version of a known object.
@@ -159,7 +159,7 @@ pub enum Outcome {
 /// Receiver of deltas in order: a store, or a wrapper of a store.
 pub trait DeltaSink: Send + 'static {
     /// Applies one delta. It must not block, because it runs on the informer's task.
-    fn apply(&mut self, delta: Delta<'_>) -> Outcome;
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome;
 }
 
 impl Uid {

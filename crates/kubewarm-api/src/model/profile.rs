@@ -1,7 +1,8 @@
 //! Validation of a `CacheProfile` without a cluster.
 
 use super::{
-    Identity, Invalid, Limits, Mode, OnAccessLost, ProfileRef, ReadTerms, Target,
+    AccessLossPolicy, Identity, ProfileLimits, ProfileMode, ProfileRef, ReadPolicy,
+    ValidatedTarget, ValidationError,
     invalid::{counted, distinct, in_range},
     resource::{is_dns_label, is_dns_subdomain},
     target,
@@ -27,9 +28,9 @@ pub struct ValidatedProfile {
     /// reads.
     pub service_account: Option<Arc<str>>,
     /// `spec.mode`.
-    pub mode: Mode,
+    pub mode: ProfileMode,
     /// `spec.targets`, 1 to 32, in the order of the spec.
-    pub targets: Vec<Target>,
+    pub targets: Vec<ValidatedTarget>,
     /// `spec.warmup.deadlineSeconds`, 1 s to 1 day. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
     /// `spec.warmup.maxConcurrentLists`, 1 to 64.
@@ -39,11 +40,11 @@ pub struct ValidatedProfile {
     /// `spec.freshness.consistencyCheckPeriodSeconds`, 1 s to 1 day. `None`: no checks.
     pub consistency_check_period: Option<Duration>,
     /// `spec.reads.onAccessLost`.
-    pub on_access_lost: OnAccessLost,
+    pub on_access_lost: AccessLossPolicy,
     /// `spec.reads.consistency` and `coldReadTimeoutSeconds`.
-    pub reads: ReadTerms,
+    pub reads: ReadPolicy,
     /// `spec.limits`.
-    pub limits: Limits,
+    pub limits: ProfileLimits,
 }
 
 impl ValidatedProfile {
@@ -52,13 +53,14 @@ impl ValidatedProfile {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] for the first invalid field.
-    pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, Invalid> {
+    /// [`ValidationError`] for the first invalid field.
+    pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, ValidationError> {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=32)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let scope = target::scope("spec.scope", &profile.spec.scope)?;
-        let parse = |(at, target)| Target::parse(&format!("spec.targets[{at}]"), target, &scope);
+        let parse =
+            |(at, target)| ValidatedTarget::parse(&format!("spec.targets[{at}]"), target, &scope);
         let account = profile.spec.service_account_name.as_deref();
         let (deadline, lists) = (warmup.deadline_seconds, warmup.max_concurrent_lists);
         let check_period = freshness.consistency_check_period_seconds.map(|found| {
@@ -85,7 +87,7 @@ impl ValidatedProfile {
             consistency_check_period: check_period.transpose()?,
             on_access_lost: reads.on_access_lost,
             reads: read_terms(reads)?,
-            limits: Limits::parse(profile.spec.limits.as_ref())?,
+            limits: ProfileLimits::parse(profile.spec.limits.as_ref())?,
         })
     }
 
@@ -102,18 +104,19 @@ impl ValidatedProfile {
     }
 }
 
-fn read_terms(reads: &v1alpha1::ReadSettings) -> Result<ReadTerms, Invalid> {
+fn read_terms(reads: &v1alpha1::ReadSettings) -> Result<ReadPolicy, ValidationError> {
     let timeout = reads.cold_read_timeout_seconds;
-    Ok(ReadTerms {
+    Ok(ReadPolicy {
         consistency: reads.consistency,
         cold_read_timeout: seconds("spec.reads.coldReadTimeoutSeconds", timeout, 0..=60)?,
     })
 }
 
-fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, Invalid> {
+fn profile_ref(meta: &ObjectMeta) -> Result<ProfileRef, ValidationError> {
     let present = |path: &str, value: &Option<String>, expected| {
         let value = value.clone().filter(|name| !name.is_empty());
-        value.ok_or_else(|| Invalid::new(format!("{path} is missing; set it to {expected}")))
+        value
+            .ok_or_else(|| ValidationError::new(format!("{path} is missing; set it to {expected}")))
     };
     let name = present("metadata.name", &meta.name, "the profile's name")?;
     let home = "the namespace that the profile is to live in";
@@ -128,14 +131,18 @@ fn named(
     path: &str,
     (name, is_valid): (&str, fn(&str) -> bool),
     example: &str,
-) -> Result<Arc<str>, Invalid> {
+) -> Result<Arc<str>, ValidationError> {
     if is_valid(name) {
         return Ok(name.into());
     }
-    Err(Invalid::malformed(path, format!("{name:?} is not a name such as {example:?}")))
+    Err(ValidationError::malformed(path, format!("{name:?} is not a name such as {example:?}")))
 }
 
-fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duration, Invalid> {
+fn seconds(
+    path: &str,
+    found: i32,
+    range: RangeInclusive<i32>,
+) -> Result<Duration, ValidationError> {
     in_range(path, found, range).map(Duration::from_secs)
 }
 
@@ -143,11 +150,11 @@ fn seconds(path: &str, found: i32, range: RangeInclusive<i32>) -> Result<Duratio
 mod tests {
     use super::*;
     use crate::model::{
-        Consistency, FieldPath, Index, ManagedFields, Projection, Requirement, SecretData,
-        TargetScope,
+        FieldPath, IndexDefinition, ManagedFieldsPolicy, Projection, ReadConsistency, SecretData,
+        TargetRequirement, TargetScope,
     };
 
-    fn parse(spec: &str) -> Result<ValidatedProfile, Invalid> {
+    fn parse(spec: &str) -> Result<ValidatedProfile, ValidationError> {
         let head = "apiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\n";
         let meta = "metadata: {name: web, namespace: shop, uid: u-1, generation: 3}\n";
         let profile: v1alpha1::CacheProfile =
@@ -160,15 +167,15 @@ mod tests {
         let profile = parse("{targets: [{name: pods, resource: pods}]}").unwrap();
         assert_eq!(profile.profile.to_string(), "shop/web");
         assert_eq!((&*profile.uid, profile.generation), ("u-1", 3));
-        assert_eq!(profile.mode, Mode::Active);
+        assert_eq!(profile.mode, ProfileMode::Active);
         assert_eq!(profile.max_staleness, Duration::from_mins(2));
-        assert_eq!(profile.on_access_lost, OnAccessLost::Reject);
+        assert_eq!(profile.on_access_lost, AccessLossPolicy::Reject);
         assert_eq!((profile.warmup_deadline, profile.max_concurrent_lists), (None, 4));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
-        assert_eq!((target.priority, target.requirement), (500, Requirement::Required));
+        assert_eq!((target.priority, target.requirement), (500, TargetRequirement::Required));
         assert_eq!(target.scope, TargetScope::OwnNamespace);
-        assert_eq!(target.projection, Projection::Full(ManagedFields::Drop));
+        assert_eq!(target.projection, Projection::Full(ManagedFieldsPolicy::Drop));
         assert!(target.labels.is_empty() && target.fields.is_empty() && target.indexes.is_empty());
     }
 
@@ -188,10 +195,10 @@ mod tests {
               indexes: [{name: owner, fieldPath: 'metadata.ownerReferences[*].uid'}]}]}",
         )
         .unwrap();
-        assert_eq!(profile.mode, Mode::Paused);
+        assert_eq!(profile.mode, ProfileMode::Paused);
         assert_eq!(profile.warmup_deadline, Some(Duration::from_mins(1)));
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
-        assert_eq!(profile.on_access_lost, OnAccessLost::ServeStale);
+        assert_eq!(profile.on_access_lost, AccessLossPolicy::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
         assert_eq!(target.of.to_string(), "deployments.apps");
         assert_eq!(target.version.as_deref(), Some("v1"));
@@ -199,11 +206,11 @@ mod tests {
         assert_eq!(target.scope, TargetScope::Namespaces(names));
         assert_eq!(target.labels.to_string(), "app in (web),tier");
         assert_eq!(target.fields.to_string(), "status.phase!=Done");
-        assert_eq!(target.projection, Projection::Metadata(ManagedFields::Keep));
+        assert_eq!(target.projection, Projection::Metadata(ManagedFieldsPolicy::Keep));
         // `secretData` applies only to secrets. For other resources it must not separate informers.
         assert_eq!(target.secret_data, SecretData::Deny);
         let path = FieldPath::parse("metadata.ownerReferences[*].uid").unwrap();
-        assert_eq!(*target.indexes, [Index { name: "owner".into(), path }]);
+        assert_eq!(*target.indexes, [IndexDefinition { name: "owner".into(), path }]);
     }
 
     #[test]
@@ -250,17 +257,17 @@ mod tests {
         let profile =
             |reads| parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"));
         let terms = |reads| profile(reads).unwrap().reads;
-        let of = |consistency, seconds| ReadTerms {
+        let of = |consistency, seconds| ReadPolicy {
             consistency,
             cold_read_timeout: Duration::from_secs(seconds),
         };
-        assert_eq!(terms("{}"), of(Consistency::Bounded, 5));
+        assert_eq!(terms("{}"), of(ReadConsistency::Bounded, 5));
         assert_eq!(
             terms("{consistency: Strict, coldReadTimeoutSeconds: 60}"),
-            of(Consistency::Strict, 60)
+            of(ReadConsistency::Strict, 60)
         );
         let reject = "{consistency: Eventual, coldReadTimeoutSeconds: 0}";
-        assert_eq!(terms(reject), of(Consistency::Eventual, 0));
+        assert_eq!(terms(reject), of(ReadConsistency::Eventual, 0));
         let error = profile("{coldReadTimeoutSeconds: 61}").unwrap_err().to_string();
         assert!(error.starts_with("spec.reads.coldReadTimeoutSeconds"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Names of API resources, validated so that they are safe in a URL path.
 
-use super::Invalid;
+use super::ValidationError;
 use std::{fmt, sync::Arc};
 
 /// Group and plural name of a resource, as in a target and in RBAC rules.
@@ -42,10 +42,10 @@ impl GroupResource {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with the name as written. Its part is `group` or `resource`.
-    pub fn new(group: &str, resource: &str) -> Result<Self, Invalid> {
+    /// [`ValidationError`] with the name as written. Its part is `group` or `resource`.
+    pub fn new(group: &str, resource: &str) -> Result<Self, ValidationError> {
         if !group.is_empty() && !is_dns_subdomain(group) {
-            return Err(Invalid::part(
+            return Err(ValidationError::part(
                 "group",
                 format!(
                     "group {group:?} is not a DNS subdomain such as \"apps\" or \"cert-manager.io\""
@@ -53,7 +53,7 @@ impl GroupResource {
             ));
         }
         if !is_dns_label(resource) {
-            return Err(Invalid::part(
+            return Err(ValidationError::part(
                 "resource",
                 format!(
                     "resource {resource:?} is not a plural name such as \"deployments\"; subresources \
@@ -88,10 +88,10 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with part `version`.
-    pub fn new(of: GroupResource, version: &str) -> Result<Self, Invalid> {
+    /// [`ValidationError`] with part `version`.
+    pub fn new(of: GroupResource, version: &str) -> Result<Self, ValidationError> {
         if !is_dns_label(version) {
-            return Err(Invalid::part(
+            return Err(ValidationError::part(
                 "version",
                 format!("version {version:?} is not a DNS label such as \"v1\""),
             ));

@@ -1,14 +1,16 @@
 //! Validated label selectors in a canonical form, so that selectors with equal meaning compare as
 //! equal.
 
-use super::{Invalid, Operator, canonical::Canonical, resource::is_dns_subdomain};
+use super::{
+    LabelSelectorOperator, ValidationError, canonical::CanonicalSet, resource::is_dns_subdomain,
+};
 use std::{cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
 /// One valid requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelRequirement {
     key: Arc<str>,
-    operator: Operator,
+    operator: LabelSelectorOperator,
     values: BTreeSet<Arc<str>>,
 }
 
@@ -25,8 +27,8 @@ pub struct LabelComparison {
 /// A label selector; the empty selector matches every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
-    requirements: Canonical<LabelRequirement>,
-    comparisons: Canonical<LabelComparison>,
+    requirements: CanonicalSet<LabelRequirement>,
+    comparisons: CanonicalSet<LabelComparison>,
 }
 
 impl LabelRequirement {
@@ -34,12 +36,12 @@ impl LabelRequirement {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] if the API server would reject them. Its part is `key` or `values`.
+    /// [`ValidationError`] if the API server would reject them. Its part is `key` or `values`.
     pub fn new<'a>(
         key: &str,
-        operator: Operator,
+        operator: LabelSelectorOperator,
         values: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
         }
@@ -47,19 +49,22 @@ impl LabelRequirement {
         if let Some(bad) = values.iter().find(|value| !is_label_value(value)) {
             let rule = "must be empty or at most 63 letters, digits, '-', '_' or '.', beginning and \
                         ending with a letter or digit";
-            return Err(Invalid::part("values", format!("label value {bad:?} {rule}")));
+            return Err(ValidationError::part("values", format!("label value {bad:?} {rule}")));
         }
         match operator {
-            Operator::In | Operator::NotIn if values.is_empty() => {
+            LabelSelectorOperator::In | LabelSelectorOperator::NotIn if values.is_empty() => {
                 let message = format!("operator {operator} needs at least one value");
-                Err(Invalid::part("values", message))
+                Err(ValidationError::part("values", message))
             }
-            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                Err(Invalid::part("values", format!("operator {operator} takes no values")))
+            LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist
+                if !values.is_empty() =>
+            {
+                Err(ValidationError::part("values", format!("operator {operator} takes no values")))
             }
-            Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => {
-                Ok(Self { key: key.into(), operator, values })
-            }
+            LabelSelectorOperator::In
+            | LabelSelectorOperator::NotIn
+            | LabelSelectorOperator::Exists
+            | LabelSelectorOperator::DoesNotExist => Ok(Self { key: key.into(), operator, values }),
         }
     }
 
@@ -71,7 +76,7 @@ impl LabelRequirement {
 
     /// The comparison with `values`.
     #[must_use]
-    pub fn operator(&self) -> Operator {
+    pub fn operator(&self) -> LabelSelectorOperator {
         self.operator
     }
 
@@ -86,10 +91,10 @@ impl LabelRequirement {
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.contains(value));
         match self.operator {
-            Operator::In => listed,
-            Operator::NotIn => !listed,
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
+            LabelSelectorOperator::In => listed,
+            LabelSelectorOperator::NotIn => !listed,
+            LabelSelectorOperator::Exists => value.is_some(),
+            LabelSelectorOperator::DoesNotExist => value.is_none(),
         }
     }
 }
@@ -99,8 +104,8 @@ impl LabelComparison {
     ///
     /// # Errors
     ///
-    /// [`Invalid`] with part `key`.
-    pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, Invalid> {
+    /// [`ValidationError`] with part `key`.
+    pub fn new(key: &str, order: Ordering, bound: i64) -> Result<Self, ValidationError> {
         if !is_label_key(key) {
             return Err(invalid_key(key));
         }
@@ -126,7 +131,10 @@ impl LabelSelector {
     /// Creates a selector of all `requirements`; duplicates count once.
     #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
-        Self { requirements: requirements.into_iter().collect(), comparisons: Canonical::default() }
+        Self {
+            requirements: requirements.into_iter().collect(),
+            comparisons: CanonicalSet::default(),
+        }
     }
 
     /// Replaces the comparisons with `comparisons`; duplicates count once.
@@ -157,10 +165,10 @@ impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         match self.operator {
-            Operator::Exists => f.write_str(key),
-            Operator::DoesNotExist => write!(f, "!{key}"),
-            Operator::In | Operator::NotIn => {
-                let word = if self.operator == Operator::In { "in" } else { "notin" };
+            LabelSelectorOperator::Exists => f.write_str(key),
+            LabelSelectorOperator::DoesNotExist => write!(f, "!{key}"),
+            LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
+                let word = if self.operator == LabelSelectorOperator::In { "in" } else { "notin" };
                 write!(f, "{key} {word} (")?;
                 join(f, self.values.iter())?;
                 f.write_str(")")
@@ -197,10 +205,10 @@ fn join<T: fmt::Display>(
     Ok(())
 }
 
-fn invalid_key(key: &str) -> Invalid {
+fn invalid_key(key: &str) -> ValidationError {
     let rule = "must be [prefix/]name: a DNS subdomain, a slash, and at most 63 letters, digits, '-', '_' or \
                 '.', beginning and ending with a letter or digit";
-    Invalid::part("key", format!("label key {key:?} {rule}"))
+    ValidationError::part("key", format!("label key {key:?} {rule}"))
 }
 
 /// `validation.IsQualifiedName` of apimachinery.
@@ -229,9 +237,10 @@ mod tests {
 
     #[test]
     fn order_and_duplicates_do_not_change_a_selector() {
-        let a = LabelRequirement::new("app", Operator::In, ["web", "api"]).unwrap();
-        let b = LabelRequirement::new("app", Operator::In, ["api", "web", "api"]).unwrap();
-        let tier = LabelRequirement::new("x.io/tier", Operator::Exists, []).unwrap();
+        let a = LabelRequirement::new("app", LabelSelectorOperator::In, ["web", "api"]).unwrap();
+        let b =
+            LabelRequirement::new("app", LabelSelectorOperator::In, ["api", "web", "api"]).unwrap();
+        let tier = LabelRequirement::new("x.io/tier", LabelSelectorOperator::Exists, []).unwrap();
         let one = LabelSelector::new([a, tier.clone()]);
         let other = LabelSelector::new([tier, b]);
         assert_eq!(one, other);
@@ -241,13 +250,19 @@ mod tests {
     #[test]
     fn keys_and_values_that_the_api_server_rejects_are_rejected() {
         for key in ["", "/a", "a/", "a b", "A B", "-a", "x/y/z", "UP.io/a", "a,b", "a=b"] {
-            assert!(LabelRequirement::new(key, Operator::Exists, []).is_err(), "key {key:?}");
+            assert!(
+                LabelRequirement::new(key, LabelSelectorOperator::Exists, []).is_err(),
+                "key {key:?}"
+            );
         }
         for value in ["-", "a b", "a,b", "a/b", &"a".repeat(64)] {
-            assert!(LabelRequirement::new("a", Operator::In, [value]).is_err(), "value {value:?}");
+            assert!(
+                LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err(),
+                "value {value:?}"
+            );
         }
-        assert!(LabelRequirement::new("a", Operator::NotIn, []).is_err());
-        assert!(LabelRequirement::new("a", Operator::Exists, ["b"]).is_err());
+        assert!(LabelRequirement::new("a", LabelSelectorOperator::NotIn, []).is_err());
+        assert!(LabelRequirement::new("a", LabelSelectorOperator::Exists, ["b"]).is_err());
     }
 
     #[test]
@@ -263,7 +278,7 @@ mod tests {
         ] {
             assert_eq!([above.matches(value), below.matches(value)], expected, "{value:?}");
         }
-        let app = LabelRequirement::new("app", Operator::Exists, []).unwrap();
+        let app = LabelRequirement::new("app", LabelSelectorOperator::Exists, []).unwrap();
         let selector = LabelSelector::new([app]).with_comparisons([above.clone(), below, above]);
         assert_eq!(selector.to_string(), "app,n<5,n>5");
         assert!(LabelComparison::new("-n", Ordering::Less, 5).is_err());
@@ -271,9 +286,9 @@ mod tests {
 
     #[test]
     fn requirements_match_as_in_kubernetes() {
-        let not_in = LabelRequirement::new("a", Operator::NotIn, ["x"]).unwrap();
+        let not_in = LabelRequirement::new("a", LabelSelectorOperator::NotIn, ["x"]).unwrap();
         assert!(not_in.matches(None) && not_in.matches(Some("y")) && !not_in.matches(Some("x")));
-        let absent = LabelRequirement::new("a", Operator::DoesNotExist, []).unwrap();
+        let absent = LabelRequirement::new("a", LabelSelectorOperator::DoesNotExist, []).unwrap();
         assert!(absent.matches(None) && !absent.matches(Some("")));
     }
 }

@@ -1,8 +1,9 @@
 //! Validation of one entry of `spec.targets`.
 
 use super::{
-    Extent, FieldSelector, FieldSelectorLimits, GroupResource, Index, Invalid, LabelRequirement,
-    LabelSelector, Operator, Projection, Requirement, Resource, SecretData, index,
+    FieldSelector, FieldSelectorLimits, GroupResource, IndexDefinition, InformerScope,
+    LabelRequirement, LabelSelector, LabelSelectorOperator, Projection, Resource, SecretData,
+    TargetRequirement, ValidationError, index,
     invalid::{counted, distinct, in_range, short},
     resource::is_dns_label,
 };
@@ -20,7 +21,7 @@ const FIELD_SELECTOR: FieldSelectorLimits =
 
 /// One valid entry of `spec.targets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ValidatedTarget {
     /// DNS label, unique within the profile.
     pub name: Arc<str>,
     /// Resource to list and watch.
@@ -30,7 +31,7 @@ pub struct Target {
     /// Namespaces to list and watch.
     pub scope: TargetScope,
     /// Whether the condition `Ready` depends on the target.
-    pub requirement: Requirement,
+    pub requirement: TargetRequirement,
     /// Order of the first lists within the profile, 0 to 1000; higher values first.
     pub priority: u16,
     /// `secretData` of a target for secrets. Always [`SecretData::Deny`] for other resources, so
@@ -44,7 +45,7 @@ pub struct Target {
     /// Part of each object.
     pub projection: Projection,
     /// The indexes, at most 16, with unique names, in the order of the spec.
-    pub indexes: Arc<[Index]>,
+    pub indexes: Arc<[IndexDefinition]>,
 }
 
 /// Valid scope of a target.
@@ -66,24 +67,26 @@ impl TargetScope {
     /// Returns the scopes of the informers for a profile in namespace `own`. Returns `None` for a
     /// namespace selector, which only the cluster can resolve.
     #[must_use]
-    pub fn extents(&self, own: &Arc<str>) -> Option<Vec<Extent>> {
+    pub fn extents(&self, own: &Arc<str>) -> Option<Vec<InformerScope>> {
         Some(match self {
-            Self::OwnNamespace => vec![Extent::Namespace(Arc::clone(own))],
-            Self::Namespaces(names) => names.iter().cloned().map(Extent::Namespace).collect(),
+            Self::OwnNamespace => vec![InformerScope::Namespace(Arc::clone(own))],
+            Self::Namespaces(names) => {
+                names.iter().cloned().map(InformerScope::Namespace).collect()
+            }
             Self::NamespaceSelector(_) => return None,
-            Self::AllNamespaces => vec![Extent::AllNamespaces],
-            Self::Cluster => vec![Extent::Cluster],
+            Self::AllNamespaces => vec![InformerScope::AllNamespaces],
+            Self::Cluster => vec![InformerScope::Cluster],
         })
     }
 }
 
-impl Target {
+impl ValidatedTarget {
     /// Checks the target at the JSON path `path`. A target without a scope gets `default_scope`.
     pub(super) fn parse(
         path: &str,
-        target: &v1alpha1::Target,
+        target: &v1alpha1::TargetSpec,
         default_scope: &TargetScope,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, ValidationError> {
         let at = |field: &str| format!("{path}.{field}");
         let name = label(&at("name"), &target.name)?;
         let (of, version) = resource(path, target)?;
@@ -108,7 +111,7 @@ impl Target {
             && matches!(projection, Projection::Full(_))
             && secret_data == SecretData::Deny
         {
-            return Err(Invalid::new(format!(
+            return Err(ValidationError::new(format!(
                 "{path}: secrets are cached as metadata only unless secretData is Allow; set \
                  projection.type to Metadata, or secretData to Allow"
             )));
@@ -131,30 +134,35 @@ impl Target {
     }
 }
 
-pub(super) fn label(path: &str, text: &str) -> Result<Arc<str>, Invalid> {
+pub(super) fn label(path: &str, text: &str) -> Result<Arc<str>, ValidationError> {
     if is_dns_label(text) {
         return Ok(text.into());
     }
     let expected = "at most 63 lower case letters, digits and inner hyphens";
-    Err(Invalid::malformed(path, format!("{text:?} is not a DNS label ({expected})")))
+    Err(ValidationError::malformed(path, format!("{text:?} is not a DNS label ({expected})")))
 }
 
 fn resource(
     path: &str,
-    target: &v1alpha1::Target,
-) -> Result<(GroupResource, Option<Arc<str>>), Invalid> {
-    let at = |error: Invalid| Invalid::malformed(&format!("{path}.{}", error.part), error);
+    target: &v1alpha1::TargetSpec,
+) -> Result<(GroupResource, Option<Arc<str>>), ValidationError> {
+    let at = |error: ValidationError| {
+        ValidationError::malformed(&format!("{path}.{}", error.part), error)
+    };
     let of = GroupResource::new(&target.group, &target.resource).map_err(at)?;
     let version = target.version.as_ref().map(|version| Resource::new(of.clone(), version));
     let version = version.transpose().map_err(at)?.map(|it| it.version().into());
     Ok((of, version))
 }
 
-pub(super) fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, Invalid> {
+pub(super) fn scope(
+    path: &str,
+    scope: &v1alpha1::ScopeSpec,
+) -> Result<TargetScope, ValidationError> {
     use v1alpha1::ScopeType;
-    let v1alpha1::Scope { type_, namespaces, namespace_selector } = scope;
+    let v1alpha1::ScopeSpec { type_, namespaces, namespace_selector } = scope;
     let member = |field: &str, type_: &str, advice: &str| {
-        Err(Invalid::new(format!(
+        Err(ValidationError::new(format!(
             "{path}.{field} is required for, and only for, type {type_}; {advice}"
         )))
     };
@@ -193,33 +201,33 @@ pub(super) fn scope(path: &str, scope: &v1alpha1::Scope) -> Result<TargetScope, 
 
 fn label_selector(
     path: &str,
-    selector: &v1alpha1::LabelSelector,
-) -> Result<LabelSelector, Invalid> {
-    let v1alpha1::LabelSelector { match_labels, match_expressions } = selector;
+    selector: &v1alpha1::LabelSelectorSpec,
+) -> Result<LabelSelector, ValidationError> {
+    let v1alpha1::LabelSelectorSpec { match_labels, match_expressions } = selector;
     let labels = format!("{path}.matchLabels");
     counted(&labels, match_labels.len(), 0..=16)?;
     counted(&format!("{path}.matchExpressions"), match_expressions.len(), 0..=16)?;
     let mut requirements = Vec::new();
     for (key, value) in match_labels {
-        let requirement = LabelRequirement::new(key, Operator::In, [value.as_str()]);
-        requirements.push(requirement.map_err(|error| Invalid::malformed(&labels, error))?);
+        let requirement = LabelRequirement::new(key, LabelSelectorOperator::In, [value.as_str()]);
+        requirements.push(requirement.map_err(|error| ValidationError::malformed(&labels, error))?);
     }
     for (at, term) in match_expressions.iter().enumerate() {
         let path = format!("{path}.matchExpressions[{at}]");
         counted(&format!("{path}.values"), term.values.len(), 0..=32)?;
         let values = term.values.iter().map(String::as_str);
         let requirement = LabelRequirement::new(&term.key, term.operator, values);
-        requirements.push(requirement.map_err(|error| Invalid::malformed(&path, error))?);
+        requirements.push(requirement.map_err(|error| ValidationError::malformed(&path, error))?);
     }
     sendable(path, LabelSelector::new(requirements))
 }
 
-fn field_selector(path: &str, text: &str) -> Result<FieldSelector, Invalid> {
+fn field_selector(path: &str, text: &str) -> Result<FieldSelector, ValidationError> {
     short(path, text, MAX_FIELD_SELECTOR)?;
     let selector = FieldSelector::parse(text, FIELD_SELECTOR);
-    let selector = selector.map_err(|error| Invalid::malformed(path, error))?;
+    let selector = selector.map_err(|error| ValidationError::malformed(path, error))?;
     if selector.is_empty() {
-        return Err(Invalid::new(format!(
+        return Err(ValidationError::new(format!(
             "{path} has no requirement; give it 1 to 8, or remove it"
         )));
     }
@@ -227,12 +235,12 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, Invalid> {
 }
 
 /// Checks the length of a label selector as the informer sends it.
-fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, Invalid> {
+fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, ValidationError> {
     let found = selector.to_string().len();
     if found <= MAX_LABEL_SELECTOR {
         return Ok(selector);
     }
-    Err(Invalid::new(format!(
+    Err(ValidationError::new(format!(
         "{path} comes to {found} bytes in a request; shorten it to at most {MAX_LABEL_SELECTOR}"
     )))
 }

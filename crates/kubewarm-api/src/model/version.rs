@@ -9,11 +9,11 @@ use std::{cmp::Ordering, fmt};
 /// version that is not decimal is opaque: it can be equal to another version, but neither older nor
 /// newer. [`PartialOrd`] then returns `None`, and kubewarm skips each check that needs an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ResourceVersion(Repr);
+pub struct ResourceVersion(VersionRepr);
 
 /// Versions below 2^64, as etcd assigns them, need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Repr {
+enum VersionRepr {
     Number(u64),
     Text(Box<str>),
 }
@@ -29,8 +29,8 @@ impl ResourceVersion {
         // Rust parses `+1` and `01` as numbers, but would write them as `1`.
         let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
         Some(Self(match text.parse() {
-            Ok(number) if canonical => Repr::Number(number),
-            _ => Repr::Text(text.into()),
+            Ok(number) if canonical => VersionRepr::Number(number),
+            _ => VersionRepr::Text(text.into()),
         }))
     }
 
@@ -38,15 +38,15 @@ impl ResourceVersion {
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self.0 {
-            Repr::Number(number) => Some(number),
-            Repr::Text(_) => None,
+            VersionRepr::Number(number) => Some(number),
+            VersionRepr::Text(_) => None,
         }
     }
 
     /// Whether the version is not decimal, so it has no order.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
-        matches!(&self.0, Repr::Text(text) if !is_decimal(text))
+        matches!(&self.0, VersionRepr::Text(text) if !is_decimal(text))
     }
 
     /// Whether `self` is older than `other`; `false` if they have no order.
@@ -58,14 +58,14 @@ impl ResourceVersion {
 
 impl From<u64> for ResourceVersion {
     fn from(number: u64) -> Self {
-        Self(Repr::Number(number))
+        Self(VersionRepr::Number(number))
     }
 }
 
 impl PartialOrd for ResourceVersion {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         match (&self.0, &other.0) {
-            (Repr::Number(a), Repr::Number(b)) => Some(a.cmp(b)),
+            (VersionRepr::Number(a), VersionRepr::Number(b)) => Some(a.cmp(b)),
             _ if self == other => Some(Ordering::Equal),
             _ if self.is_opaque() || other.is_opaque() => None,
             _ => {
@@ -86,8 +86,8 @@ impl Serialize for ResourceVersion {
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Repr::Number(number) => write!(f, "{number}"),
-            Repr::Text(text) => f.write_str(text),
+            VersionRepr::Number(number) => write!(f, "{number}"),
+            VersionRepr::Text(text) => f.write_str(text),
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct AccessStatus {
     /// Completeness of `excess`. `Incomplete` where an authorizer, such as a webhook, cannot list its
     /// rules, and where `excess` is cut. Absent while the rules are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub excess_completeness: Option<Completeness>,
+    pub excess_completeness: Option<RulesCompleteness>,
 
     /// YAML that grants the permissions, for `kubectl apply -f -`: roles and bindings, except those in
     /// `manifestsElevated`. With `spec.serviceAccountName` it has the Role that lets kubewarm request
@@ -63,7 +63,7 @@ pub struct AccessStatus {
 /// Whether a list of permissions is all there is.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
-pub enum Completeness {
+pub enum RulesCompleteness {
     /// Every authorizer listed what it allows.
     Complete,
     /// The list may lack permissions, or have refused ones, because webhooks list no rules.

@@ -19,7 +19,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Limits {
+pub struct LimitsSpec {
     /// Largest number of objects in all targets together, at least 1. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

@@ -10,21 +10,22 @@ mod status;
 mod target;
 
 pub use self::{
-    access::{AccessStatus, Completeness, NamespaceRules, PolicyRule},
-    limits::{Limits, Quantity},
+    access::{AccessStatus, NamespaceRules, PolicyRule, RulesCompleteness},
+    limits::{LimitsSpec, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        CacheProfile, CacheProfileSpec, Consistency, Freshness, Mode, OnAccessLost, ReadSettings,
-        Warmup,
+        AccessLossPolicy, CacheProfile, CacheProfileSpec, FreshnessSettings, ProfileMode,
+        ReadConsistency, ReadSettings, WarmupSettings,
     },
     schema::CONDITION_TYPES,
     status::{
-        CacheProfileStatus, InformerCounts, LatencyStatus, Problem, QuantilesStatus, RelistStatus,
-        ResolvedScope, ResolvedStatus, TargetStatus,
+        CacheProfileStatus, DiscoveryStatus, InformerCounts, LatencyStatus, QuantilesStatus,
+        RelistStatus, ResourceScope, TargetProblem, TargetStatus,
     },
     target::{
-        Index, LabelSelector, LabelSelectorTerm, ManagedFields, Operator, Projection,
-        ProjectionType, Requirement, Scope, ScopeType, SecretData, Target,
+        IndexSpec, LabelSelectorOperator, LabelSelectorRequirement, LabelSelectorSpec,
+        ManagedFieldsPolicy, ProjectionSpec, ProjectionType, ScopeSpec, ScopeType, SecretData,
+        TargetRequirement, TargetSpec,
     },
 };
 

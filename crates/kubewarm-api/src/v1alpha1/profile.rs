@@ -2,7 +2,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 #![expect(clippy::duplicated_attributes, reason = "print columns share types and priorities")]
 
-use super::{Limits, Scope, Target, schema, status::CacheProfileStatus};
+use super::{LimitsSpec, ScopeSpec, TargetSpec, schema, status::CacheProfileStatus};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -107,30 +107,30 @@ pub struct CacheProfileSpec {
     /// `Plan`: kubewarm stores no objects, and estimates the cost from a sample in `status.plan`.
     /// `Paused`: kubewarm opens no watch and serves the stored objects, which become stale.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: ProfileMode,
 
     /// Namespaces to list and watch, for targets without their own scope. Default: type
     /// `OwnNamespace`. Without a ServiceAccount, a profile outside the operator's namespace can
     /// name only its own namespace.
     #[serde(default)]
-    pub scope: Scope,
+    pub scope: ScopeSpec,
 
     /// Resources to keep warm, 1 to 32 entries with unique names. An edited target serves its old
     /// objects until its new list is complete, unless the account changed or Secret data is no
     /// longer allowed.
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetSpec>,
 
     /// Settings for the first list of each target.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
-    pub warmup: Warmup,
+    pub warmup: WarmupSettings,
 
     /// Settings for freshness and consistency checks.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
-    pub freshness: Freshness,
+    pub freshness: FreshnessSettings,
 
     /// Settings for reads of the profile's objects.
     #[serde(default)]
@@ -142,7 +142,7 @@ pub struct CacheProfileSpec {
     /// kubewarm drops them if both do not fit. Default: only the limits of the namespace and the
     /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
+    pub limits: Option<LimitsSpec>,
 }
 
 /// Value of `spec.mode`.
@@ -160,7 +160,7 @@ pub struct CacheProfileSpec {
     strum::VariantArray,
 )]
 #[schemars(inline)]
-pub enum Mode {
+pub enum ProfileMode {
     /// kubewarm lists and watches the targets.
     #[default]
     Active,
@@ -174,7 +174,7 @@ pub enum Mode {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Warmup {
+pub struct WarmupSettings {
     /// Deadline for warming all required targets, in seconds after kubewarm accepts the spec, 1 to
     /// 86400. The condition `WarmupDeadlineMet` reports the result. Default: no deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +192,7 @@ pub struct Warmup {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Freshness {
+pub struct FreshnessSettings {
     /// Staleness limit, in seconds, 10 to 3600. After this time without an event or bookmark,
     /// kubewarm probes the watch, and reconnects it if it is behind. Until then, the condition
     /// `Fresh` is not `True`. Default: 120.
@@ -218,7 +218,7 @@ pub struct ReadSettings {
     /// `Strict`: not older than the request; each read waits for a shared request to the API
     /// server. `Eventual`: the stored objects, however old. With several profiles, the strictest
     /// value applies.
-    pub consistency: Consistency,
+    pub consistency: ReadConsistency,
 
     /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. Then kubewarm
     /// returns 429. With several profiles, the shortest timeout applies. Default: 5.
@@ -229,7 +229,7 @@ pub struct ReadSettings {
     /// `ServeStale`: kubewarm serves the stored objects, which become stale. After 10 minutes
     /// without verified access, kubewarm rejects reads in both cases, and keeps the objects. When
     /// access returns, kubewarm warms the target again.
-    pub on_access_lost: OnAccessLost,
+    pub on_access_lost: AccessLossPolicy,
 }
 
 /// Value of `spec.reads.consistency`, ordered by strictness: `Eventual` < `Bounded` < `Strict`.
@@ -237,7 +237,7 @@ pub struct ReadSettings {
     Clone, Copy, Debug, Default, Eq, PartialEq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 #[schemars(inline)]
-pub enum Consistency {
+pub enum ReadConsistency {
     /// Objects are current within `freshness.maxStalenessSeconds`.
     #[default]
     Bounded = 1,
@@ -250,7 +250,7 @@ pub enum Consistency {
 /// Value of `spec.reads.onAccessLost`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
-pub enum OnAccessLost {
+pub enum AccessLossPolicy {
     /// kubewarm drops the objects and rejects reads.
     #[default]
     Reject,
@@ -258,7 +258,7 @@ pub enum OnAccessLost {
     ServeStale,
 }
 
-impl Default for Warmup {
+impl Default for WarmupSettings {
     fn default() -> Self {
         Self { deadline_seconds: None, max_concurrent_lists: 4 }
     }
@@ -267,14 +267,14 @@ impl Default for Warmup {
 impl Default for ReadSettings {
     fn default() -> Self {
         Self {
-            consistency: Consistency::Bounded,
+            consistency: ReadConsistency::Bounded,
             cold_read_timeout_seconds: 5,
-            on_access_lost: OnAccessLost::Reject,
+            on_access_lost: AccessLossPolicy::Reject,
         }
     }
 }
 
-impl Default for Freshness {
+impl Default for FreshnessSettings {
     fn default() -> Self {
         Self { max_staleness_seconds: 120, consistency_check_period_seconds: None }
     }

@@ -110,11 +110,11 @@ pub struct TargetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["namespace".into(), "reason".into(), "object".into()]))]
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TargetProblem>,
 
     /// Discovery's facts about the kind. Absent while the API server does not serve the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<ResolvedStatus>,
+    pub resolved: Option<DiscoveryStatus>,
 
     /// Number of the target's informers, by state. An informer is one list and one watch, in one
     /// namespace or across the cluster.
@@ -134,7 +134,7 @@ pub struct TargetStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Problem {
+pub struct TargetProblem {
     /// Namespace; empty for a watch across all namespaces or of a cluster-scoped kind.
     #[schemars(length(max = 63))]
     pub namespace: String,
@@ -161,7 +161,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct ResolvedStatus {
+pub struct DiscoveryStatus {
     /// Version in use: the target's own, else the API server's preferred version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
@@ -174,7 +174,7 @@ pub struct ResolvedStatus {
 
     /// Scope of the kind: `Namespaced` if its objects are in namespaces, else `Cluster`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<ResolvedScope>,
+    pub scope: Option<ResourceScope>,
 
     /// Number of namespaces that the target reads now. Absent unless its scope names or selects
     /// namespaces.
@@ -186,7 +186,7 @@ pub struct ResolvedStatus {
 /// Where objects of a kind live.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
-pub enum ResolvedScope {
+pub enum ResourceScope {
     /// In namespaces.
     Namespaced,
     /// In none.

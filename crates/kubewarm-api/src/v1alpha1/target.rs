@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
     validation = Rule::new("self.projection.type != 'Metadata' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
         .message("with projection Metadata, index paths must start with metadata.")
 )]
-pub struct Target {
+pub struct TargetSpec {
     /// Name of the target in status and messages, unique within the profile: a DNS label of at most
     /// 63 characters, such as `orders`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
@@ -47,12 +47,12 @@ pub struct Target {
 
     /// Namespaces to list and watch. Default: `spec.scope`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
+    pub scope: Option<ScopeSpec>,
 
     /// Effect on the profile's condition `Ready`. `Required` (the default): `Ready` depends on the
     /// target. `Optional`: the target does not change `Ready`.
     #[serde(default)]
-    pub requirement: Requirement,
+    pub requirement: TargetRequirement,
 
     /// Order of first lists within the profile, 0 to 1000; higher values first. Default: 500.
     #[serde(default = "default_priority")]
@@ -66,7 +66,7 @@ pub struct Target {
 
     /// Labels of the objects; the API server filters. Default: all objects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<LabelSelector>,
+    pub label_selector: Option<LabelSelectorSpec>,
 
     /// Field selector as in `kubectl --field-selector`, such as `status.phase!=Succeeded`: 1 to 8
     /// requirements, at most 2048 bytes. The API server filters, and accepts only some fields of
@@ -77,14 +77,14 @@ pub struct Target {
 
     /// Part of each object to store.
     #[serde(default)]
-    pub projection: Projection,
+    pub projection: ProjectionSpec,
 
     /// Indexes of fields, 1 to 16. Clients select with
     /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub indexes: Vec<Index>,
+    pub indexes: Vec<IndexSpec>,
 }
 
 /// Value of `spec.scope` and `spec.targets[].scope`.
@@ -97,7 +97,7 @@ pub struct Target {
     validation = Rule::new("(self.type == 'NamespaceSelector') == has(self.namespaceSelector)")
         .message("namespaceSelector is required for, and only for, type NamespaceSelector")
 )]
-pub struct Scope {
+pub struct ScopeSpec {
     /// Kind of scope. `OwnNamespace`: the profile's namespace. `Namespaces`: the entries of
     /// `namespaces`. `NamespaceSelector`: namespaces whose labels match `namespaceSelector`, also
     /// later ones. `AllNamespaces`: all namespaces, by one watch. `Cluster`: for cluster-scoped
@@ -119,7 +119,7 @@ pub struct Scope {
     /// watch. Empty: all namespaces. A target whose selector matches no namespace is warm without
     /// objects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace_selector: Option<LabelSelector>,
+    pub namespace_selector: Option<LabelSelectorSpec>,
 }
 
 /// Value of `scope.type`.
@@ -142,7 +142,7 @@ pub enum ScopeType {
 /// Value of `spec.targets[].requirement`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
-pub enum Requirement {
+pub enum TargetRequirement {
     /// The condition `Ready` depends on the target.
     #[default]
     Required,
@@ -178,7 +178,7 @@ pub enum SecretData {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd, extend("x-kubernetes-map-type" = "atomic"))]
-pub struct LabelSelector {
+pub struct LabelSelectorSpec {
     /// Required labels and their values, at most 16.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
@@ -191,21 +191,21 @@ pub struct LabelSelector {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub match_expressions: Vec<LabelSelectorTerm>,
+    pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
 /// Requirement on one label.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::for_crd)]
-pub struct LabelSelectorTerm {
+pub struct LabelSelectorRequirement {
     /// Key of the label, `[prefix/]name`, at most 317 characters.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
 
     /// Comparison. `In`: the value is one of `values`. `NotIn`: the value is not one of `values`,
     /// or the label is absent. `Exists`: the label is present. `DoesNotExist`: the label is absent.
-    pub operator: Operator,
+    pub operator: LabelSelectorOperator,
 
     /// Values, at most 32; required for `In` and `NotIn`, otherwise not allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -230,7 +230,7 @@ pub struct LabelSelectorTerm {
     strum::Display,
 )]
 #[schemars(inline)]
-pub enum Operator {
+pub enum LabelSelectorOperator {
     /// The value is in the list.
     In,
     /// The value is not in the list, or the label is absent.
@@ -245,7 +245,7 @@ pub enum Operator {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Projection {
+pub struct ProjectionSpec {
     /// Stored part. `Full` (the default): the whole object. `Metadata`: only `metadata`, which
     /// kubewarm requests as `PartialObjectMetadata`; it needs less memory and traffic.
     #[serde(rename = "type")]
@@ -253,7 +253,7 @@ pub struct Projection {
 
     /// Treatment of `metadata.managedFields`. `Drop` (the default): kubewarm does not store them;
     /// they are often a third of an object. `Keep`: kubewarm stores them.
-    pub managed_fields: ManagedFields,
+    pub managed_fields: ManagedFieldsPolicy,
 }
 
 /// Value of `projection.type`.
@@ -283,7 +283,7 @@ pub enum ProjectionType {
     Serialize,
 )]
 #[schemars(inline)]
-pub enum ManagedFields {
+pub enum ManagedFieldsPolicy {
     /// kubewarm removes `metadata.managedFields` before it stores an object.
     #[default]
     Drop,
@@ -295,7 +295,7 @@ pub enum ManagedFields {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct Index {
+pub struct IndexSpec {
     /// Name of the index, unique within the target: a DNS label of at most 63 characters. Clients
     /// select with `index.kubewarm.io/<name>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]

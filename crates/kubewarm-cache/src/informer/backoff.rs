@@ -9,13 +9,13 @@ const MAX_TOLD: Duration = Duration::from_mins(2);
 
 /// The number of consecutive failures, from which the delay follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Backoff {
+pub(super) struct RetryBackoff {
     /// The first delay.
     unit: Duration,
     failures: u32,
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// Starts without failures. The first delay is `unit`, one second in production.
     pub(super) fn new(unit: Duration) -> Self {
         Self { unit, failures: 0 }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_thirty_seconds() {
-        let mut backoff = Backoff::new(Duration::from_secs(1));
+        let mut backoff = RetryBackoff::new(Duration::from_secs(1));
         let waits: Vec<_> = (0..8).map(|_| backoff.failed(None, 0.0).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(backoff.failures(), 8);
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn retry_after_is_respected_up_to_two_minutes() {
         let wait = |told, spread| {
-            Backoff::new(Duration::from_secs(1))
+            RetryBackoff::new(Duration::from_secs(1))
                 .failed(Some(Duration::from_secs(told)), spread)
                 .as_millis()
         };

@@ -1,13 +1,14 @@
 //! One informer: the orders that it receives, its status and its store.
 
 use super::{
-    CellReport, Changes, Phase, RelistReason, gate::Gate, list_watch::ListWatch, state::Step,
-    status::Status,
+    ChangeNotifier, InformerPhase, InformerReport, RelistReason, gate::AccessGate,
+    list_watch::ListWatch, state::TaskState, status::InformerStatus,
 };
-use crate::store::Reader;
+use crate::store::StoreReader;
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    CellKey, CellSpec, Delta, DeltaSink, Fault, Mode, OnAccessLost, Outcome, Reason, Tuning, Verb,
+    AccessLossPolicy, Delta, DeltaOutcome, DeltaSink, FaultReason, InformerKey, InformerSettings,
+    InformerSpec, ProfileMode, RequestFault, Verb,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{sync::Arc, time::Duration};
@@ -21,20 +22,20 @@ use tokio_util::sync::CancellationToken;
 /// the status and the store.
 ///
 /// Code that needs both borrows `control` before it locks the status.
-pub(super) struct Informer {
-    pub(super) key: CellKey,
+pub(super) struct SharedInformer {
+    pub(super) key: InformerKey,
     /// The requests to the API server, or the reason why kubewarm sends none for this key.
-    pub(super) list_watch: Result<ListWatch, Fault>,
-    pub(super) control: watch::Sender<Control>,
-    status: Mutex<Status>,
+    pub(super) list_watch: Result<ListWatch, RequestFault>,
+    pub(super) control: watch::Sender<InformerControl>,
+    status: Mutex<InformerStatus>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
-    pub(super) reader: Reader,
+    pub(super) reader: StoreReader,
     /// Requests a probe from the watch, on behalf of a freshness check. The request stays pending
     /// until a watch is open.
     pub(super) probe: Notify,
     /// Ends the task permanently. A change of `control` only ends its current run.
     pub(super) stop: CancellationToken,
-    changes: Changes,
+    changes: ChangeNotifier,
 }
 
 /// The orders for an informer's task.
@@ -42,15 +43,15 @@ pub(super) struct Informer {
 /// When `ends` changes, the current run of the task ends and the next run begins. `ends` is a
 /// counter, so the task also detects a change that happened before it waits.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(super) struct InformerControl {
     /// Written by the controller.
-    pub(super) spec: CellSpec,
+    pub(super) spec: InformerSpec,
     /// Written by the controller.
-    pub(super) mode: Mode,
+    pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
     /// Whether the informer has access. Written by the access verifier.
-    pub(super) gate: Gate,
+    pub(super) gate: AccessGate,
     /// Number of orders so far that ended a run: pauses, relists and losses of access.
     pub(super) ends: u64,
     /// The latest ordered relist: the value of `ends` after the order, and the reason.
@@ -60,7 +61,7 @@ pub(super) struct Control {
 /// The results of an informer's own list and watch requests. The access verifier uses them as
 /// evidence of access, in addition to access checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnAccess {
+pub struct ListWatchAccess {
     /// Start of the current refusal; the earlier one if both verbs are refused. `None` while
     /// neither is.
     pub refused_since: Option<Timestamp>,
@@ -75,21 +76,21 @@ pub struct OwnAccess {
     pub is_open: bool,
 }
 
-impl Informer {
+impl SharedInformer {
     /// Creates a paused informer with an empty store. `client` must send requests with the
     /// informer's identity.
     pub(super) fn new(
-        spec: &CellSpec,
+        spec: &InformerSpec,
         client: &Arc<kube::Client>,
         sink: Box<dyn DeltaSink>,
-        reader: Reader,
-        changes: Changes,
+        reader: StoreReader,
+        changes: ChangeNotifier,
     ) -> Self {
-        let control = Control {
+        let control = InformerControl {
             spec: spec.clone(),
-            mode: Mode::Paused,
+            mode: ProfileMode::Paused,
             since: Timestamp::now(),
-            gate: Gate::default(),
+            gate: AccessGate::default(),
             ends: 0,
             relist: None,
         };
@@ -97,7 +98,7 @@ impl Informer {
             key: spec.key.clone(),
             list_watch: ListWatch::new(client, &spec.key),
             control: watch::Sender::new(control),
-            status: Mutex::new(Status::new()),
+            status: Mutex::new(InformerStatus::new()),
             sink: Mutex::new(sink),
             reader,
             probe: Notify::new(),
@@ -107,19 +108,19 @@ impl Informer {
     }
 
     /// Locks the status. Release the lock before any `await`.
-    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+    pub(super) fn status(&self) -> MutexGuard<'_, InformerStatus> {
         self.status.lock()
     }
 
-    pub(super) fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> ProfileMode {
         self.control.borrow().mode
     }
 
     /// Starts the informer with `spec`, or resumes it.
-    pub(super) fn resume(&self, spec: &CellSpec) {
+    pub(super) fn resume(&self, spec: &InformerSpec) {
         self.control.send_modify(|control| {
             control.spec.clone_from(spec);
-            (control.mode, control.since) = (Mode::Active, Timestamp::now());
+            (control.mode, control.since) = (ProfileMode::Active, Timestamp::now());
         });
         self.changes.notify();
     }
@@ -127,9 +128,9 @@ impl Informer {
     /// Ends the watch. The store keeps its objects.
     pub(super) fn pause(&self) {
         self.control.send_if_modified(|control| {
-            let was_active = control.mode == Mode::Active;
+            let was_active = control.mode == ProfileMode::Active;
             if was_active {
-                (control.mode, control.since) = (Mode::Paused, Timestamp::now());
+                (control.mode, control.since) = (ProfileMode::Paused, Timestamp::now());
                 control.ends += 1;
             }
             was_active
@@ -138,7 +139,7 @@ impl Informer {
     }
 
     /// Replaces the settings. The watch continues; only a change of tuning wakes the task.
-    pub(super) fn retune(&self, spec: &CellSpec) {
+    pub(super) fn retune(&self, spec: &InformerSpec) {
         self.control.send_if_modified(|control| {
             let is_news = control.spec.tuning != spec.tuning;
             control.spec.clone_from(spec);
@@ -155,7 +156,7 @@ impl Informer {
             // object again.
             status.is_synced() && status.owed().is_none()
         };
-        if self.mode() == Mode::Active && can_relist {
+        if self.mode() == ProfileMode::Active && can_relist {
             self.control.send_modify(|control| {
                 control.ends += 1;
                 control.relist = Some((control.ends, why));
@@ -165,8 +166,8 @@ impl Informer {
 
     /// A complete snapshot, including the size of the store and the latencies of the last five
     /// minutes.
-    pub(super) fn report(&self) -> CellReport {
-        let report = CellReport { usage: self.reader.usage(), ..self.glance() };
+    pub(super) fn report(&self) -> InformerReport {
+        let report = InformerReport { usage: self.reader.usage(), ..self.glance() };
         self.status().detailed(report)
     }
 
@@ -175,7 +176,7 @@ impl Informer {
     ///
     /// The snapshot starts from the task's status. A loss of access replaces its phase, and a
     /// paused mode replaces both.
-    pub(super) fn glance(&self) -> CellReport {
+    pub(super) fn glance(&self) -> InformerReport {
         let control = self.control.borrow();
         let (mut report, listed_in) = {
             let status = self.status();
@@ -184,17 +185,17 @@ impl Informer {
         report.lost = control.gate.loss(listed_in);
         report.losses = control.gate.losses;
         if let Some(fault) = control.gate.fault() {
-            (report.phase, report.since) = (Phase::Fenced, fault.since);
+            (report.phase, report.since) = (InformerPhase::Fenced, fault.since);
             report.fault = Some(fault.clone());
         }
-        if control.mode != Mode::Active {
-            (report.phase, report.since) = (Phase::Paused, control.since);
+        if control.mode != ProfileMode::Active {
+            (report.phase, report.since) = (InformerPhase::Paused, control.since);
         }
         report
     }
 
-    /// See `OwnAccess`.
-    pub(super) fn own_access(&self) -> OwnAccess {
+    /// See `ListWatchAccess`.
+    pub(super) fn own_access(&self) -> ListWatchAccess {
         let control = self.control.borrow();
         let gate = &control.gate;
         let status = self.status();
@@ -204,7 +205,7 @@ impl Informer {
         let refused = answers.into_iter().filter_map(|answers| answers.refused);
         let refused = refused.filter(|(_, at)| gate.is_since_return(*at));
         let has_fault = gate.is_closed() || status.report.fault.is_some();
-        OwnAccess {
+        ListWatchAccess {
             refused_since: refused.map(|(since, _)| since).min(),
             verified_at: sent.into_iter().flatten().max(),
             allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
@@ -215,7 +216,7 @@ impl Informer {
 
     /// Records a loss of access. Reads are blocked at once unless a profile sets `ServeStale`. The
     /// task then ends its run and purges the store if it must.
-    pub(super) fn lose(&self, verb: Verb, fault: &Fault) {
+    pub(super) fn lose(&self, verb: Verb, fault: &RequestFault) {
         let listed_in = self.status().listed_in();
         let mut is_news = false;
         self.control.send_modify(|control| {
@@ -224,7 +225,7 @@ impl Informer {
         });
         self.changes.notify();
         if is_news {
-            let is_kept = fault.reason() == Reason::Unverified || self.serves_stale();
+            let is_kept = fault.reason() == FaultReason::Unverified || self.serves_stale();
             tracing::warn!(
                 cell = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost: fenced"
             );
@@ -238,16 +239,16 @@ impl Informer {
     }
 
     /// Reads one value of the current tuning. The closure runs under the lock of `control`.
-    pub(super) fn tuning<T>(&self, of: impl FnOnce(&Tuning) -> T) -> T {
+    pub(super) fn tuning<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
         of(&self.control.borrow().spec.tuning)
     }
 
     fn serves_stale(&self) -> bool {
-        self.tuning(|tuning| tuning.on_access_lost) == OnAccessLost::ServeStale
+        self.tuning(|tuning| tuning.on_access_lost) == AccessLossPolicy::ServeStale
     }
 
     /// Changes the task's step. An illegal step is a bug: it is logged and not applied.
-    pub(super) fn enter(&self, step: Step) {
+    pub(super) fn enter(&self, step: TaskState) {
         let mut status = self.status();
         let from = status.step();
         if status.enter(step) {
@@ -260,12 +261,12 @@ impl Informer {
     }
 
     /// Records a failed attempt and the delay before the next one.
-    pub(super) fn failed(&self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
+    pub(super) fn failed(&self, verb: Verb, fault: &RequestFault, attempts: u32, delay: Duration) {
         self.status().fault(verb, fault, attempts, delay);
-        self.enter(Step::Backoff);
+        self.enter(TaskState::Backoff);
     }
 
-    pub(super) fn apply(&self, delta: Delta<'_>) -> Outcome {
+    pub(super) fn apply(&self, delta: Delta<'_>) -> DeltaOutcome {
         self.sink.lock().apply(delta)
     }
 
@@ -273,8 +274,8 @@ impl Informer {
     /// `ServeStale`. It also purges an incomplete list if access is lost.
     ///
     /// Only `supervise` calls it, and only between two runs of the task.
-    pub(super) fn settle(&self, gate: &Gate) {
-        self.enter(Step::Queued);
+    pub(super) fn settle(&self, gate: &AccessGate) {
+        self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();
         let is_of_before = listed_in.is_some_and(|epoch| epoch != gate.epoch);
         let is_partial = listed_in.is_none() && self.reader.objects() > 0;

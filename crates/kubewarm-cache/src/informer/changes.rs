@@ -5,9 +5,9 @@ use tokio::sync::watch;
 /// Notifies the controller, the access verifier and waiting reads that an informer changed its
 /// phase, or that namespaces changed. It does not name the informer. Clones share the signal.
 #[derive(Clone, Debug, Default)]
-pub struct Changes(watch::Sender<()>);
+pub struct ChangeNotifier(watch::Sender<()>);
 
-impl Changes {
+impl ChangeNotifier {
     /// Returns a receiver for every later change. Changes in quick succession can arrive as one.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {

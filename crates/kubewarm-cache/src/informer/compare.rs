@@ -4,12 +4,14 @@
 //! The list has the exact version of the store, so changes during the check make no difference.
 //! Only names, UIDs and versions are compared.
 
-use super::{digest::NameDigest, endpoint::Part, stream::End, task::Task};
+use super::{
+    digest::ObjectSetDigest, endpoint::ListPart, stream::WatchStreamEnd, task::InformerTask,
+};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
-use kubewarm_api::model::{Fault, MetricOutcome, Reason};
+use kubewarm_api::model::{FaultReason, MetricOutcome, RequestFault};
 use std::{future::pending, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
@@ -30,7 +32,7 @@ pub enum ConsistencyResult {
 /// Time limit for each page of the list.
 const PAGE: Duration = Duration::from_mins(1);
 
-impl Task {
+impl InformerTask {
     /// Waits until the next consistency check is due; never ends if the profile disables the
     /// checks. Cancel safe.
     pub(super) fn comparison_due(&self) -> impl Future<Output = ()> + use<> {
@@ -51,7 +53,7 @@ impl Task {
     /// Each request draws on the spare part of the namespace's rate limit.
     pub(super) fn compare(&mut self) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
         self.compared_at = Instant::now();
-        let (held, version) = NameDigest::new().of_table(&self.informer.reader);
+        let (held, version) = ObjectSetDigest::new().of_table(&self.informer.reader);
         let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
         let at = version.filter(|version| is_whole && !version.is_opaque());
         let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
@@ -69,7 +71,7 @@ impl Task {
                 while let Err(open_at) = shared.buckets.draw_spare(&namespace, Instant::now()) {
                     sleep_until(open_at).await;
                 }
-                let part = Part::Page { limit, token: &token };
+                let part = ListPart::Page { limit, token: &token };
                 let page = match listed.add_page(&list_watch, Some(&at), part, PAGE).await {
                     Ok(page) => page,
                     Err(fault) => return ConsistencyResult::failed(&fault),
@@ -93,7 +95,7 @@ impl Task {
 
     /// Records the result of a consistency check. Returns the end of the watch if the store
     /// differs.
-    pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<End> {
+    pub(super) fn compared(&self, comparison: ConsistencyResult) -> Option<WatchStreamEnd> {
         self.metrics.count_consistency_check(comparison);
         if comparison != ConsistencyResult::Different {
             return None;
@@ -103,7 +105,7 @@ impl Task {
             version = self.version().map(|version| version.to_string()),
             "the table is not what the API server has at its version: listing anew"
         );
-        Some(End::Inconsistent)
+        Some(WatchStreamEnd::Inconsistent)
     }
 }
 
@@ -117,9 +119,9 @@ impl ConsistencyResult {
         }
     }
 
-    fn failed(fault: &Fault) -> Self {
+    fn failed(fault: &RequestFault) -> Self {
         // The API server no longer keeps that version, or never could list it.
-        if matches!(fault.reason(), Reason::Gone | Reason::Unsupported) {
+        if matches!(fault.reason(), FaultReason::Gone | FaultReason::Unsupported) {
             return Self::Skipped;
         }
         tracing::debug!(%fault, "nothing to compare with");

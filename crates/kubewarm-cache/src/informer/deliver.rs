@@ -1,31 +1,31 @@
 //! Applies the events of a watch to the store in order, and rejects invalid ones.
 
 use super::{
-    EventKind, Stage, Undecodable,
-    event::{Bookmark, Event},
+    DecodeStage, UndecodableObject, UpstreamEventType,
+    event::{Bookmark, UpstreamEvent},
     list::oversized,
     peek::tombstone,
-    split::Piece,
-    stream::{End, Stream},
-    task::Task,
+    split::SplitItem,
+    stream::{WatchStream, WatchStreamEnd},
+    task::InformerTask,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, Outcome, ResourceVersion};
+use kubewarm_api::model::{Delta, DeltaOutcome, ResourceVersion};
 use kubewarm_client::fault;
 use tokio::time::Instant;
 
-impl Task {
+impl InformerTask {
     /// Splits the next event off the received bytes and applies it. Returns the reason if the watch
     /// must end.
-    pub(super) fn cut(&mut self, stream: &mut Stream) -> Option<End> {
+    pub(super) fn cut(&mut self, stream: &mut WatchStream) -> Option<WatchStreamEnd> {
         let chunk = stream.rest.clone();
         let (consumed, piece) = stream.lines.feed(&chunk);
         stream.rest = chunk.slice(consumed.min(chunk.len())..);
         let (line, whole) = match piece? {
-            Piece::Whole(line) => (line, true),
-            Piece::Oversized(head) => (head, false),
+            SplitItem::Whole(line) => (line, true),
+            SplitItem::Oversized(head) => (head, false),
         };
-        let event = if whole { Event::parse(line) } else { Event::of_head(line) };
+        let event = if whole { UpstreamEvent::parse(line) } else { UpstreamEvent::of_head(line) };
         match event {
             Some(event) => {
                 let end = self.take(event, whole, stream.heard);
@@ -35,42 +35,49 @@ impl Task {
             }
             // Some servers end a watch with a `Status` that is not wrapped in an event.
             None if whole && line.starts_with(br#"{"kind":"Status""#) => {
-                Some(End::Told(fault::of_event(line)))
+                Some(WatchStreamEnd::Told(fault::of_event(line)))
             }
-            None if whole => Some(self.nonsense(Stage::WatchLine, "a line that is no event")),
-            None => Some(self.nonsense(Stage::WatchLine, &oversized(line).problem)),
+            None if whole => Some(self.nonsense(DecodeStage::WatchLine, "a line that is no event")),
+            None => Some(self.nonsense(DecodeStage::WatchLine, &oversized(line).problem)),
         }
     }
 
     /// Counts an undecodable event that names no object, and ends the watch.
-    fn nonsense(&self, stage: Stage, problem: &str) -> End {
+    fn nonsense(&self, stage: DecodeStage, problem: &str) -> WatchStreamEnd {
         self.metrics.count_decode_error(stage);
-        End::Nonsense(problem.to_owned())
+        WatchStreamEnd::Nonsense(problem.to_owned())
     }
 
-    fn take(&mut self, event: Event<'_>, whole: bool, received: Instant) -> Option<End> {
+    fn take(
+        &mut self,
+        event: UpstreamEvent<'_>,
+        whole: bool,
+        received: Instant,
+    ) -> Option<WatchStreamEnd> {
         match event.kind {
-            EventKind::Error => {
+            UpstreamEventType::Error => {
                 self.metrics.count_event(event.kind, None);
-                Some(End::Told(fault::of_event(event.object)))
+                Some(WatchStreamEnd::Told(fault::of_event(event.object)))
             }
-            EventKind::Bookmark => self.take_bookmark(event),
-            EventKind::Added | EventKind::Modified if !whole => {
+            UpstreamEventType::Bookmark => self.take_bookmark(event),
+            UpstreamEventType::Added | UpstreamEventType::Modified if !whole => {
                 let rejected = oversized(event.object);
                 self.give_up(event, rejected, received)
             }
-            EventKind::Added | EventKind::Modified => self.take_upsert(event, received),
-            EventKind::Deleted => self.take_removal(event, received),
+            UpstreamEventType::Added | UpstreamEventType::Modified => {
+                self.take_upsert(event, received)
+            }
+            UpstreamEventType::Deleted => self.take_removal(event, received),
         }
     }
 
-    fn take_bookmark(&mut self, event: Event<'_>) -> Option<End> {
+    fn take_bookmark(&mut self, event: UpstreamEvent<'_>) -> Option<WatchStreamEnd> {
         self.metrics.count_event(event.kind, None);
         let Some(Bookmark { version, .. }) = Bookmark::parse(event.object) else {
-            return Some(End::Nonsense("a bookmark without a version".to_owned()));
+            return Some(WatchStreamEnd::Nonsense("a bookmark without a version".to_owned()));
         };
         if self.version().is_some_and(|known| version.is_older_than(&known)) {
-            return Some(End::WentBack);
+            return Some(WatchStreamEnd::WentBack);
         }
         self.informer.apply(Delta::Progress(version.clone()));
         {
@@ -83,7 +90,11 @@ impl Task {
         None
     }
 
-    fn take_upsert(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
+    fn take_upsert(
+        &mut self,
+        event: UpstreamEvent<'_>,
+        received: Instant,
+    ) -> Option<WatchStreamEnd> {
         let item = match self.decoder.decode(event.object) {
             Ok(item) => item,
             Err(rejected) => return self.give_up(event, rejected, received),
@@ -93,7 +104,7 @@ impl Task {
             // The object is not in the store. The event is either new, or a replay for an object
             // that was deleted since.
             if !self.informer.reader.holds(&item.namespace, &item.name) {
-                return Some(End::Disordered);
+                return Some(WatchStreamEnd::Disordered);
             }
             self.informer.apply(Delta::Upsert(item));
             self.metrics.count_event(event.kind, Some(received.elapsed()));
@@ -105,9 +116,13 @@ impl Task {
         None
     }
 
-    fn take_removal(&mut self, event: Event<'_>, received: Instant) -> Option<End> {
+    fn take_removal(
+        &mut self,
+        event: UpstreamEvent<'_>,
+        received: Instant,
+    ) -> Option<WatchStreamEnd> {
         let Some(gone) = tombstone(event.object) else {
-            return Some(self.nonsense(Stage::WatchObject, "the deletion names no object"));
+            return Some(self.nonsense(DecodeStage::WatchObject, "the deletion names no object"));
         };
         self.informer.status().decodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
@@ -120,8 +135,8 @@ impl Task {
     /// it reads this store itself.
     fn moved(
         &mut self,
-        kind: EventKind,
-        outcome: Outcome,
+        kind: UpstreamEventType,
+        outcome: DeltaOutcome,
         version: Option<ResourceVersion>,
         received: Instant,
     ) {
@@ -135,7 +150,7 @@ impl Task {
             self.healthy();
         }
         self.metrics.count_event(kind, Some(lag));
-        if self.is_followed && outcome != Outcome::Outdated {
+        if self.is_followed && outcome != DeltaOutcome::Outdated {
             self.shared.changes.notify();
         }
     }
@@ -147,20 +162,20 @@ impl Task {
     /// no readable name, the watch ends and a relist follows.
     fn give_up(
         &mut self,
-        event: Event<'_>,
-        rejected: Undecodable,
+        event: UpstreamEvent<'_>,
+        rejected: UndecodableObject,
         received: Instant,
-    ) -> Option<End> {
+    ) -> Option<WatchStreamEnd> {
         let Some(gone) = tombstone(event.object) else {
-            return Some(self.nonsense(Stage::WatchObject, &rejected.problem));
+            return Some(self.nonsense(DecodeStage::WatchObject, &rejected.problem));
         };
         let version = gone.version.clone();
         let was_held = self.informer.reader.holds(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
-        if was_held && outcome == Outcome::Outdated {
-            self.metrics.count_decode_error(Stage::WatchObject);
+        if was_held && outcome == DeltaOutcome::Outdated {
+            self.metrics.count_decode_error(DecodeStage::WatchObject);
         } else {
-            self.reject(rejected, Stage::WatchObject);
+            self.reject(rejected, DecodeStage::WatchObject);
         }
         self.moved(event.kind, outcome, version, received);
         None

@@ -2,14 +2,14 @@
 //! with the same UIDs and versions.
 
 use super::{
-    endpoint::Part,
+    endpoint::ListPart,
     list_watch::ListWatch,
-    metadata::{ListMeta, MetadataOnly, ObjectMeta},
-    split::{MAX_OBJECT, Piece},
+    metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
+    split::{MAX_OBJECT, SplitItem},
     upstream,
 };
-use crate::store::Reader;
-use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion};
+use crate::store::StoreReader;
+use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion};
 use std::{
     hash::{BuildHasher as _, RandomState},
     time::Duration,
@@ -21,13 +21,13 @@ use tokio::time::Instant;
 /// Each comparison uses new random hash keys. Different contents have equal digests with a
 /// probability of 2^-64; equal contents always have equal digests.
 #[derive(Clone, Debug)]
-pub(super) struct NameDigest {
+pub(super) struct ObjectSetDigest {
     keys: RandomState,
     objects: u64,
     sum: u64,
 }
 
-impl NameDigest {
+impl ObjectSetDigest {
     /// An empty digest with new hash keys.
     pub(super) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
@@ -40,7 +40,7 @@ impl NameDigest {
 
     /// The digest of a store with the same hash keys, and the version of the store. Takes 0.2 µs
     /// per object under the store's lock.
-    pub(super) fn of_table(&self, table: &Reader) -> (Self, Option<ResourceVersion>) {
+    pub(super) fn of_table(&self, table: &StoreReader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
         let version = table.visit(|named| digest.add(&named));
         (digest, version)
@@ -55,16 +55,17 @@ impl NameDigest {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
 
-    fn add(&mut self, named: &Named<'_>) {
+    fn add(&mut self, named: &ObjectIdentity<'_>) {
         self.objects += 1;
         self.sum = self.sum.wrapping_add(self.keys.hash_one(named));
     }
 
-    fn add_json(&mut self, json: &[u8]) -> Result<(), Fault> {
-        let read = serde_json::from_slice::<MetadataOnly<ObjectMeta<'_>>>(json).ok();
+    fn add_json(&mut self, json: &[u8]) -> Result<(), RequestFault> {
+        let read = serde_json::from_slice::<PartialMetadata<ObjectMetadata<'_>>>(json).ok();
         let named = read.filter(|object| !object.metadata.name.is_empty());
-        let MetadataOnly { metadata } = named
-            .ok_or_else(|| Fault::new(Reason::Malformed, "an object of the list has no name"))?;
+        let PartialMetadata { metadata } = named.ok_or_else(|| {
+            RequestFault::new(FaultReason::Malformed, "an object of the list has no name")
+        })?;
         self.add(&metadata.named());
         Ok(())
     }
@@ -76,22 +77,22 @@ impl NameDigest {
     ///
     /// # Errors
     ///
-    /// The errors of [`upstream::open`]; [`Reason::Malformed`] for an incomplete list;
-    /// [`Reason::TimedOut`] if the list does not end `within` that time.
+    /// The errors of [`upstream::open`]; [`FaultReason::Malformed`] for an incomplete list;
+    /// [`FaultReason::TimedOut`] if the list does not end `within` that time.
     pub(super) async fn add_page(
         &mut self,
         of: &ListWatch,
         at: Option<&ResourceVersion>,
-        part: Part<'_>,
+        part: ListPart<'_>,
         within: Duration,
-    ) -> Result<ListMeta, Fault> {
+    ) -> Result<ListMetadata, RequestFault> {
         let until = Instant::now() + within;
         let chunks = of.open(within, |endpoint| endpoint.names(at, part)).await?;
         upstream::items(chunks, until, |piece| match piece {
-            Piece::Whole(json) => self.add_json(json),
-            Piece::Oversized(_) => {
+            SplitItem::Whole(json) => self.add_json(json),
+            SplitItem::Oversized(_) => {
                 let message = format!("metadata of more than {} MiB", MAX_OBJECT >> 20);
-                Err(Fault::new(Reason::TooLarge, message))
+                Err(RequestFault::new(FaultReason::TooLarge, message))
             }
         })
         .await
@@ -102,7 +103,7 @@ impl NameDigest {
 mod tests {
     use super::*;
 
-    fn of(keys: &NameDigest, objects: &[(&str, &str, &str, &str)]) -> NameDigest {
+    fn of(keys: &ObjectSetDigest, objects: &[(&str, &str, &str, &str)]) -> ObjectSetDigest {
         let mut digest = keys.empty();
         for (namespace, name, uid, version) in objects {
             let json = format!(
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn digests_differ_for_different_objects_but_not_for_a_different_order() {
-        let keys = NameDigest::new();
+        let keys = ObjectSetDigest::new();
         let base = [("a", "x", "u1", "3"), ("b", "y", "u2", "4")];
         let digest = of(&keys, &base);
         assert!(digest.matches(&of(&keys, &[base[1], base[0]])));

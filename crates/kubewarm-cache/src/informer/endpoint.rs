@@ -2,7 +2,8 @@
 
 use http::{Request, header};
 use kubewarm_api::model::{
-    CellKey, Extent, Fault, ManagedFields, Projection, Reason, ResourceVersion, is_dns_label,
+    FaultReason, InformerKey, InformerScope, ManagedFieldsPolicy, Projection, RequestFault,
+    ResourceVersion, is_dns_label,
 };
 use std::{fmt::Write as _, time::Duration};
 
@@ -12,7 +13,7 @@ const NAMES: &str =
 
 /// The requests of one informer. Path, selectors and representation never change.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct InformerEndpoint {
     path: String,
     /// `labelSelector` and `fieldSelector`, percent-encoded, each with a leading `&`.
     selectors: String,
@@ -23,7 +24,7 @@ pub(super) struct Endpoint {
 
 /// The part of a list to request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum ListPart<'a> {
     /// The whole list in one response.
     Whole,
     /// A page of `limit` objects.
@@ -35,7 +36,7 @@ pub(super) enum Part<'a> {
     },
 }
 
-impl Part<'_> {
+impl ListPart<'_> {
     /// The query parameters, each with a leading `&`.
     fn query(self) -> String {
         match self {
@@ -49,29 +50,29 @@ impl Part<'_> {
     }
 }
 
-impl Endpoint {
+impl InformerEndpoint {
     /// # Errors
     ///
-    /// [`Reason::Forbidden`] for a key that must not be requested:
+    /// [`FaultReason::Forbidden`] for a key that must not be requested:
     ///
     /// - The payload of Secrets without `secretData: Allow`.
     /// - A namespace whose name would change the path.
     ///
     /// The schema and the parser refuse both already. This check repeats it after the resource is
     /// resolved.
-    pub(super) fn new(key: &CellKey) -> Result<Self, Fault> {
-        let forbidden = |message: String| Err(Fault::new(Reason::Forbidden, message));
+    pub(super) fn new(key: &InformerKey) -> Result<Self, RequestFault> {
+        let forbidden = |message: String| Err(RequestFault::new(FaultReason::Forbidden, message));
         if key.is_guarded() {
             let message = "secrets are fetched as metadata only unless secretData is Allow";
             return forbidden(message.to_owned());
         }
         let (root, plural) = (key.resource.api_path(), key.resource.resource());
         let path = match &key.extent {
-            Extent::Namespace(name) if !is_dns_label(name) => {
+            InformerScope::Namespace(name) if !is_dns_label(name) => {
                 return forbidden(format!("{name:?} is not the name of a namespace"));
             }
-            Extent::Namespace(name) => format!("{root}/namespaces/{name}/{plural}"),
-            Extent::AllNamespaces | Extent::Cluster => format!("{root}/{plural}"),
+            InformerScope::Namespace(name) => format!("{root}/namespaces/{name}/{plural}"),
+            InformerScope::AllNamespaces | InformerScope::Cluster => format!("{root}/{plural}"),
         };
         let mut selectors = String::new();
         for (name, value) in
@@ -84,8 +85,8 @@ impl Endpoint {
         }
         let drop = match key.projection.managed_fields() {
             // Kubernetes 1.37 supports this parameter; older servers ignore it.
-            ManagedFields::Drop => ";drop=metadata.managedFields",
-            ManagedFields::Keep => "",
+            ManagedFieldsPolicy::Drop => ";drop=metadata.managedFields",
+            ManagedFieldsPolicy::Keep => "",
         };
         let accept = |kind: &str| match key.projection {
             Projection::Full(_) => format!("application/json{drop}"),
@@ -113,7 +114,7 @@ impl Endpoint {
     ///
     /// It has no `resourceVersion`, which makes it a consistent read. Since 1.31, the API server
     /// can answer it from its watch cache.
-    pub(super) fn list(&self, part: Part<'_>) -> Request<Vec<u8>> {
+    pub(super) fn list(&self, part: ListPart<'_>) -> Request<Vec<u8>> {
         self.get(&part.query(), &self.accept_list)
     }
 
@@ -125,9 +126,13 @@ impl Endpoint {
 
     /// Builds a list request for metadata only. The first page has exactly the version `at`;
     /// without `at`, it is a consistent read.
-    pub(super) fn names(&self, at: Option<&ResourceVersion>, part: Part<'_>) -> Request<Vec<u8>> {
+    pub(super) fn names(
+        &self,
+        at: Option<&ResourceVersion>,
+        part: ListPart<'_>,
+    ) -> Request<Vec<u8>> {
         let mut query = part.query();
-        if let (Some(at), Part::Whole | Part::Page { token: "", .. }) = (at, part) {
+        if let (Some(at), ListPart::Whole | ListPart::Page { token: "", .. }) = (at, part) {
             let at = encoded(at);
             let _infallible = write!(query, "&resourceVersion={at}&resourceVersionMatch=Exact");
         }
@@ -183,31 +188,31 @@ fn encoded(version: &ResourceVersion) -> String {
 mod tests {
     use super::*;
     use kubewarm_api::model::{
-        FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector, Operator,
-        Resource, SecretData,
+        FieldRequirement, FieldSelector, GroupResource, LabelRequirement, LabelSelector,
+        LabelSelectorOperator, Resource, SecretData,
     };
 
-    fn key(group: &str, resource: &str, projection: Projection) -> CellKey {
-        CellKey::all(
+    fn key(group: &str, resource: &str, projection: Projection) -> InformerKey {
+        InformerKey::all(
             Resource::new(GroupResource::new(group, resource).unwrap(), "v1").unwrap(),
-            Extent::Namespace("shop".into()),
+            InformerScope::Namespace("shop".into()),
             projection,
         )
     }
 
     #[test]
     fn the_payload_of_secrets_is_requested_only_with_sensitive_data_allow() {
-        let mut secrets = key("", "secrets", Projection::Full(ManagedFields::Drop));
-        assert!(Endpoint::new(&secrets).is_err());
+        let mut secrets = key("", "secrets", Projection::Full(ManagedFieldsPolicy::Drop));
+        assert!(InformerEndpoint::new(&secrets).is_err());
         secrets.secret_data = SecretData::Allow;
-        let payload = Endpoint::new(&secrets).unwrap();
+        let payload = InformerEndpoint::new(&secrets).unwrap();
         // A peek requests only metadata even then.
         assert!(!payload.one().headers()[header::ACCEPT].to_str().unwrap().contains(','));
-        let metadata = key("", "secrets", Projection::Metadata(ManagedFields::Drop));
-        let endpoint = Endpoint::new(&metadata).unwrap();
+        let metadata = key("", "secrets", Projection::Metadata(ManagedFieldsPolicy::Drop));
+        let endpoint = InformerEndpoint::new(&metadata).unwrap();
         let (from, second) = (ResourceVersion::from(7), Duration::from_secs(1));
-        let page = |token| Part::Page { limit: 9, token };
-        let parts = [Part::Whole, page(""), page("a")];
+        let page = |token| ListPart::Page { limit: 9, token };
+        let parts = [ListPart::Whole, page(""), page("a")];
         let lists = parts.map(|part| endpoint.list(part));
         let others = [
             endpoint.one(),
@@ -224,31 +229,38 @@ mod tests {
         }
         // A resource with the same name in another group is not a Secret.
         assert!(
-            Endpoint::new(&key("x.io", "secrets", Projection::Full(ManagedFields::Drop))).is_ok()
+            InformerEndpoint::new(&key(
+                "x.io",
+                "secrets",
+                Projection::Full(ManagedFieldsPolicy::Drop)
+            ))
+            .is_ok()
         );
     }
 
     #[test]
     fn a_namespace_cannot_change_the_path() {
-        let mut pods = key("", "pods", Projection::Full(ManagedFields::Drop));
+        let mut pods = key("", "pods", Projection::Full(ManagedFieldsPolicy::Drop));
         for name in ["", "a/../b", "..", "a?watch=1", "A", "a%2Fb"] {
-            pods.extent = Extent::Namespace(name.into());
-            let fault = Endpoint::new(&pods).unwrap_err();
-            assert_eq!(fault.reason(), Reason::Forbidden);
+            pods.extent = InformerScope::Namespace(name.into());
+            let fault = InformerEndpoint::new(&pods).unwrap_err();
+            assert_eq!(fault.reason(), FaultReason::Forbidden);
             assert_eq!(fault.message(), format!("{name:?} is not the name of a namespace"));
         }
     }
 
     #[test]
     fn selectors_cannot_add_parameters() {
-        let mut pods = key("", "pods", Projection::Full(ManagedFields::Keep));
+        let mut pods = key("", "pods", Projection::Full(ManagedFieldsPolicy::Keep));
         pods.labels =
-            LabelSelector::new([LabelRequirement::new("a", Operator::In, ["b", "c"]).unwrap()]);
+            LabelSelector::new([
+                LabelRequirement::new("a", LabelSelectorOperator::In, ["b", "c"]).unwrap()
+            ]);
         pods.fields =
             FieldSelector::new([
                 FieldRequirement::new("status.phase", false, "x&watch=1#").unwrap()
             ]);
-        let uri = Endpoint::new(&pods).unwrap().list(Part::Whole).uri().to_string();
+        let uri = InformerEndpoint::new(&pods).unwrap().list(ListPart::Whole).uri().to_string();
         assert_eq!(
             uri,
             "/api/v1/namespaces/shop/pods?labelSelector=a+in+%28b%2Cc%29\
@@ -260,11 +272,12 @@ mod tests {
     #[test]
     fn every_list_is_a_consistent_read() {
         let endpoint =
-            Endpoint::new(&key("apps", "x", Projection::Full(ManagedFields::Drop))).unwrap();
+            InformerEndpoint::new(&key("apps", "x", Projection::Full(ManagedFieldsPolicy::Drop)))
+                .unwrap();
         let parts = [
-            Part::Whole,
-            Part::Page { limit: 2, token: "" },
-            Part::Page { limit: 2, token: "a+b/=" },
+            ListPart::Whole,
+            ListPart::Page { limit: 2, token: "" },
+            ListPart::Page { limit: 2, token: "a+b/=" },
         ];
         let queries = parts.map(|part| endpoint.list(part).uri().query().map(str::to_owned));
         let expected = [None, Some("limit=2"), Some("limit=2&continue=a%2Bb%2F%3D")];

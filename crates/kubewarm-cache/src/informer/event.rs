@@ -1,8 +1,8 @@
 //! Parses one line of a watch: the type of the event and the bytes of its object.
 
 use super::{
-    EventKind,
-    metadata::{MetadataOnly, ObjectMeta},
+    UpstreamEventType,
+    metadata::{ObjectMetadata, PartialMetadata},
 };
 use kubewarm_api::model::ResourceVersion;
 use serde::{Deserialize, Deserializer};
@@ -11,9 +11,9 @@ use std::fmt;
 
 /// A parsed watch event. The object is not parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) struct Event<'a> {
+pub(super) struct UpstreamEvent<'a> {
     #[serde(rename = "type")]
-    pub(super) kind: EventKind,
+    pub(super) kind: UpstreamEventType,
     #[serde(borrow, deserialize_with = "raw")]
     pub(super) object: &'a [u8],
 }
@@ -27,22 +27,22 @@ pub(super) struct Bookmark {
 
 /// The start of a line as the API server writes it. A match saves parsing the object to find its
 /// end.
-const HEADS: [(EventKind, &[u8]); 5] = [
-    (EventKind::Added, br#"{"type":"ADDED","object":"#),
-    (EventKind::Modified, br#"{"type":"MODIFIED","object":"#),
-    (EventKind::Deleted, br#"{"type":"DELETED","object":"#),
-    (EventKind::Bookmark, br#"{"type":"BOOKMARK","object":"#),
-    (EventKind::Error, br#"{"type":"ERROR","object":"#),
+const HEADS: [(UpstreamEventType, &[u8]); 5] = [
+    (UpstreamEventType::Added, br#"{"type":"ADDED","object":"#),
+    (UpstreamEventType::Modified, br#"{"type":"MODIFIED","object":"#),
+    (UpstreamEventType::Deleted, br#"{"type":"DELETED","object":"#),
+    (UpstreamEventType::Bookmark, br#"{"type":"BOOKMARK","object":"#),
+    (UpstreamEventType::Error, br#"{"type":"ERROR","object":"#),
 ];
 
-impl fmt::Debug for Event<'_> {
+impl fmt::Debug for UpstreamEvent<'_> {
     /// Prints the size only, because the content can be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.kind, self.object.len())
     }
 }
 
-impl<'a> Event<'a> {
+impl<'a> UpstreamEvent<'a> {
     /// Parses a complete line. `None` if it is not an event.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         if let Some(event) = Self::of_head(line) {
@@ -71,7 +71,8 @@ impl Bookmark {
     /// Parses a bookmark and ignores fields other than `metadata`. Bookmarks of typed resources
     /// also have empty required fields.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
-        let MetadataOnly::<ObjectMeta<'_>> { metadata } = serde_json::from_slice(object).ok()?;
+        let PartialMetadata::<ObjectMetadata<'_>> { metadata } =
+            serde_json::from_slice(object).ok()?;
         let end = metadata.annotations().ok()?.initial_events_end;
         Some(Self { version: metadata.version()?, ends_initial: end.as_deref() == Some("true") })
     }
@@ -83,11 +84,11 @@ mod tests {
 
     #[test]
     fn members_may_come_in_any_order() {
-        let usual = Event::parse(br#"{"type":"ADDED","object":{"a":{}}}"#).unwrap();
-        let other = Event::parse(br#"{ "object" : {"a":{}}, "type":"ADDED" }"#).unwrap();
+        let usual = UpstreamEvent::parse(br#"{"type":"ADDED","object":{"a":{}}}"#).unwrap();
+        let other = UpstreamEvent::parse(br#"{ "object" : {"a":{}}, "type":"ADDED" }"#).unwrap();
         assert_eq!(usual, other);
         assert_eq!(usual.object, br#"{"a":{}}"#);
-        let extra = Event::parse(br#"{"type":"ADDED","object":{"a":{}} , "x":1}"#).unwrap();
+        let extra = UpstreamEvent::parse(br#"{"type":"ADDED","object":{"a":{}} , "x":1}"#).unwrap();
         assert_eq!(extra.object, br#"{"a":{}}"#);
     }
 
@@ -100,7 +101,7 @@ mod tests {
             b"{\"type\":\"ADDED\",\"obj",
             b"<html>",
         ] {
-            assert!(Event::parse(line).is_none(), "{}", String::from_utf8_lossy(line));
+            assert!(UpstreamEvent::parse(line).is_none(), "{}", String::from_utf8_lossy(line));
         }
     }
 

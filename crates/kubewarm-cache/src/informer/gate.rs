@@ -1,16 +1,16 @@
 //! Whether an informer can send requests and serve reads, as determined by the access verifier.
 
-use super::{CellFault, Loss};
+use super::{AccessLoss, InformerFault};
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, Reason, Verb};
+use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 use tokio::time::Instant;
 
 /// The access state of one informer. The access verifier writes it. The informer's task and the
 /// readers of its store obey it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct AccessGate {
     /// Why the informer is blocked; `None` while access is confirmed.
-    closed: Option<CellFault>,
+    closed: Option<InformerFault>,
     /// Number of losses of access so far.
     pub(super) losses: u64,
     /// Number of refusals by the API server so far.
@@ -19,7 +19,7 @@ pub(super) struct Gate {
     /// listed again. A profile with `ServeStale` can still read it.
     pub(super) epoch: u64,
     /// When the last loss of access began.
-    loss: Option<Loss>,
+    loss: Option<AccessLoss>,
     /// When the verifier last reported a loss, and when it last ended one.
     closed_at: Option<Instant>,
     opened_at: Option<Instant>,
@@ -28,18 +28,18 @@ pub(super) struct Gate {
     pub(super) returns: u64,
 }
 
-impl Gate {
+impl AccessGate {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    pub(super) fn fault(&self) -> Option<&CellFault> {
+    pub(super) fn fault(&self) -> Option<&InformerFault> {
         self.closed.as_ref()
     }
 
     /// The loss of access that blocks a store listed in epoch `listed_in`; `None` if no loss blocks
     /// it.
-    pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<Loss> {
+    pub(super) fn loss(&self, listed_in: Option<u64>) -> Option<AccessLoss> {
         let is_of_before = listed_in.is_some_and(|epoch| epoch != self.epoch);
         self.loss.filter(|_| self.is_closed() || is_of_before)
     }
@@ -59,22 +59,27 @@ impl Gate {
     /// Records a loss of access and returns whether the loss is new.
     ///
     /// Either the API server refused access, or the last confirmation is too old
-    /// ([`Reason::Unverified`]). Only a refusal starts a new epoch. `listed_in` is the epoch of the
+    /// ([`FaultReason::Unverified`]). Only a refusal starts a new epoch. `listed_in` is the epoch of the
     /// store, if the store is complete.
-    pub(super) fn close(&mut self, verb: Verb, fault: &Fault, listed_in: Option<u64>) -> bool {
-        let is_refused = fault.reason() != Reason::Unverified;
-        let was_refused = self.closed.as_ref().map(|old| old.reason != Reason::Unverified);
+    pub(super) fn close(
+        &mut self,
+        verb: Verb,
+        fault: &RequestFault,
+        listed_in: Option<u64>,
+    ) -> bool {
+        let is_refused = fault.reason() != FaultReason::Unverified;
+        let was_refused = self.closed.as_ref().map(|old| old.reason != FaultReason::Unverified);
         let is_news = was_refused.is_none_or(|was_refused| is_refused && !was_refused);
         let now = Timestamp::now();
         if is_news {
             let goes_on = self.loss(listed_in);
-            self.loss = goes_on.or_else(|| Some(Loss { at: Instant::now(), time: now }));
+            self.loss = goes_on.or_else(|| Some(AccessLoss { at: Instant::now(), time: now }));
             self.losses += 1;
             self.epoch += u64::from(is_refused);
         }
         self.closed_at = Some(Instant::now());
         let same = self.closed.as_ref().filter(|old| old.reason == fault.reason());
-        self.closed = Some(CellFault {
+        self.closed = Some(InformerFault {
             reason: fault.reason(),
             verb,
             message: fault.message().into(),
@@ -99,34 +104,34 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn close(gate: &mut Gate, reason: Reason, listed_in: Option<u64>) -> bool {
-        gate.close(Verb::List, &Fault::new(reason, "no"), listed_in)
+    fn close(gate: &mut AccessGate, reason: FaultReason, listed_in: Option<u64>) -> bool {
+        gate.close(Verb::List, &RequestFault::new(reason, "no"), listed_in)
     }
 
     #[test]
     fn a_store_listed_before_a_refusal_stays_blocked_after_access_returns() {
-        let mut gate = Gate::default();
-        assert!(close(&mut gate, Reason::Forbidden, Some(0)));
-        assert!(!close(&mut gate, Reason::Unauthorized, Some(0)), "not a second loss");
+        let mut gate = AccessGate::default();
+        assert!(close(&mut gate, FaultReason::Forbidden, Some(0)));
+        assert!(!close(&mut gate, FaultReason::Unauthorized, Some(0)), "not a second loss");
         assert_eq!((gate.losses, gate.epoch), (1, 1));
         let first = gate.loss(Some(0)).unwrap();
         gate.open();
         assert_eq!(gate.loss(Some(0)), Some(first), "listed before the loss");
         assert!(gate.loss(Some(1)).is_none() && gate.loss(None).is_none());
         // Access is lost again before the relist. The loss dates from the first one.
-        close(&mut gate, Reason::Unverified, Some(0));
+        close(&mut gate, FaultReason::Unverified, Some(0));
         assert_eq!((gate.loss(Some(0)), gate.losses, gate.epoch), (Some(first), 2, 1));
     }
 
     #[test]
     fn an_unverified_informer_unblocks_without_a_list_and_a_later_refusal_is_a_new_loss() {
-        let mut gate = Gate::default();
-        assert!(close(&mut gate, Reason::Unverified, Some(0)));
+        let mut gate = AccessGate::default();
+        assert!(close(&mut gate, FaultReason::Unverified, Some(0)));
         assert!(gate.is_closed() && gate.loss(Some(0)).is_some());
         gate.open();
         assert!(!gate.is_closed() && gate.loss(Some(0)).is_none());
-        close(&mut gate, Reason::Unverified, Some(0));
-        assert!(close(&mut gate, Reason::Forbidden, Some(0)));
+        close(&mut gate, FaultReason::Unverified, Some(0));
+        assert!(close(&mut gate, FaultReason::Forbidden, Some(0)));
         assert_eq!((gate.losses, gate.epoch), (3, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Computes the median and the 99th percentile of the latencies of the last five minutes.
 
-use super::Quantiles;
+use super::LatencyQuantiles;
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
@@ -23,16 +23,16 @@ const FIRST: u32 = 8;
 /// Quantiles are rounded up to at most √2 times the true value, and never exceed the largest
 /// recorded value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LatencyWindow(VecDeque<Slice>);
+pub(super) struct LatencyWindow(VecDeque<LatencySlice>);
 
 #[derive(Clone, Copy, Debug)]
-struct Slice {
+struct LatencySlice {
     begun: Instant,
     largest_micros: u32,
     counts: [u32; BUCKETS],
 }
 
-impl Slice {
+impl LatencySlice {
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.begun)
     }
@@ -43,7 +43,7 @@ impl LatencyWindow {
     pub(super) fn record(&mut self, now: Instant, took: Duration) {
         if self.0.back().is_none_or(|newest| newest.age(now) >= SLICE) {
             self.0.retain(|slice| slice.age(now) < WINDOW);
-            self.0.push_back(Slice { begun: now, largest_micros: 0, counts: [0; BUCKETS] });
+            self.0.push_back(LatencySlice { begun: now, largest_micros: 0, counts: [0; BUCKETS] });
         }
         let Some(slice) = self.0.back_mut() else { return };
         let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
@@ -58,7 +58,7 @@ impl LatencyWindow {
     /// # Cost
     ///
     /// 200 additions.
-    pub(super) fn quantiles(&self, now: Instant) -> Option<Quantiles> {
+    pub(super) fn quantiles(&self, now: Instant) -> Option<LatencyQuantiles> {
         let mut sums = [0_u64; BUCKETS];
         let mut largest = 0;
         for slice in self.0.iter().filter(|slice| slice.age(now) < WINDOW) {
@@ -80,7 +80,7 @@ impl LatencyWindow {
             let bound = reached.map_or(u64::MAX, upper_micros);
             Duration::from_micros(bound.min(u64::from(largest)))
         };
-        Some(Quantiles {
+        Some(LatencyQuantiles {
             p50: at_rank(total.div_ceil(2)),
             p99: at_rank(total.saturating_mul(99).div_ceil(100)),
         })
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn an_empty_window_has_no_quantiles() {
         assert_eq!(LatencyWindow::default().quantiles(Instant::now()), None);
-        assert!(size_of::<Slice>() <= 200);
+        assert!(size_of::<LatencySlice>() <= 200);
     }
 
     #[test]
@@ -122,7 +122,10 @@ mod tests {
         let now = Instant::now();
         let mut window = LatencyWindow::default();
         (0..10).for_each(|_| window.record(now, millis(3)));
-        assert_eq!(window.quantiles(now), Some(Quantiles { p50: millis(3), p99: millis(3) }));
+        assert_eq!(
+            window.quantiles(now),
+            Some(LatencyQuantiles { p50: millis(3), p99: millis(3) })
+        );
     }
 
     #[test]

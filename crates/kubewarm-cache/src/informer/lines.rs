@@ -1,7 +1,7 @@
 //! Splits a watch response into lines while the bytes arrive. The size limits are those in
 //! `split.rs`.
 
-use super::split::{HEAD, Piece, keep};
+use super::split::{HEAD, SplitItem, keep};
 use memchr::memchr;
 
 pub(super) struct LineSplitter {
@@ -25,7 +25,7 @@ impl LineSplitter {
     ///
     /// Returns the number of consumed bytes, and the line without its line end, if one ended. Empty
     /// lines are skipped. Call it again with the rest of the chunk.
-    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<Piece<'a>>) {
+    pub(super) fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> (usize, Option<SplitItem<'a>>) {
         if self.handed_out {
             // Thousands of watches are open, so a large line must not leave a large buffer behind.
             if self.partial.capacity() > HEAD {
@@ -43,14 +43,14 @@ impl LineSplitter {
         let consumed = end + 1;
         if self.partial.is_empty() && line.len() <= self.cap {
             let line = line.trim_ascii();
-            return (consumed, (!line.is_empty()).then_some(Piece::Whole(line)));
+            return (consumed, (!line.is_empty()).then_some(SplitItem::Whole(line)));
         }
         self.keep(line);
         self.handed_out = true;
         let piece = if self.skipped > 0 {
-            Piece::Oversized(&self.partial)
+            SplitItem::Oversized(&self.partial)
         } else {
-            Piece::Whole(self.partial.trim_ascii())
+            SplitItem::Whole(self.partial.trim_ascii())
         };
         (consumed, Some(piece))
     }
@@ -79,8 +79,8 @@ mod tests {
                 while !rest.is_empty() {
                     let (consumed, piece) = splitter.feed(rest);
                     match piece {
-                        Some(Piece::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
-                        Some(Piece::Oversized(head)) => found.push(format!("+{}", head.len())),
+                        Some(SplitItem::Whole(line)) => found.push(String::from_utf8_lossy(line).into_owned()),
+                        Some(SplitItem::Oversized(head)) => found.push(format!("+{}", head.len())),
                         None => {}
                     }
                     rest = &rest[consumed..];

@@ -1,52 +1,56 @@
 //! Lists an informer's objects into its store: whole, as a stream or in pages.
 
 use super::{
-    ListMethod, Relist, RelistReason, Stage, Undecodable, Verb,
-    endpoint::Part,
-    metadata::ListMeta,
-    split::{ListSplitter, MAX_OBJECT, Piece},
-    state::Step,
-    stream::Stream,
-    task::{Failure, Next, Task},
+    DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
+    endpoint::ListPart,
+    metadata::ListMetadata,
+    split::{ListSplitter, MAX_OBJECT, SplitItem},
+    state::TaskState,
+    stream::WatchStream,
+    task::{InformerTask, TaskAction, TaskFailure},
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    Delta, Fault, MetricOutcome, Outcome, Reason, Reread, ResourceVersion, Tuning,
+    Delta, DeltaOutcome, FaultReason, InformerSettings, MetricOutcome, ReplacePolicy, RequestFault,
+    ResourceVersion,
 };
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 /// A list whose objects are in the store. Objects that it did not contain are still there, too.
-pub(super) struct Listed {
+pub(super) struct AppliedList {
     pub(super) version: ResourceVersion,
     /// The open watch that a streaming list continues as.
-    pub(super) stream: Option<Stream>,
+    pub(super) stream: Option<WatchStream>,
 }
 
 #[derive(Debug)]
-pub(super) enum NotListed {
+pub(super) enum ListError {
     /// A request failed, or its response was unusable.
-    Fault(Fault),
+    Fault(RequestFault),
     /// The list is older than the store: resource versions went back.
     RolledBack,
 }
 
-impl From<Fault> for NotListed {
-    fn from(fault: Fault) -> Self {
+impl From<RequestFault> for ListError {
+    fn from(fault: RequestFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl Task {
+impl InformerTask {
     /// Waits for a list slot, lists, and returns the next activity.
-    pub(super) async fn list(&mut self, why: Option<RelistReason>) -> Result<Next, Failure> {
-        let failed = |fault| Failure { fault, verb: Verb::List, then: Next::List(why) };
+    pub(super) async fn list(
+        &mut self,
+        why: Option<RelistReason>,
+    ) -> Result<TaskAction, TaskFailure> {
+        let failed = |fault| TaskFailure { fault, verb: Verb::List, then: TaskAction::List(why) };
         let is_synced = self.informer.status().is_synced();
         if is_synced {
-            self.informer.enter(Step::Queued);
+            self.informer.enter(TaskState::Queued);
         }
-        let tuning = self.informer.tuning(Tuning::clone);
+        let tuning = self.informer.tuning(InformerSettings::clone);
         let shared = Arc::clone(&self.shared);
         // This can send a request for the server's version. It runs without a slot, so a slow
         // server does not delay other lists.
@@ -55,12 +59,12 @@ impl Task {
             .order(&shared.operator, &self.informer.key, tuning.lists.strategy)
             .await;
         let slot = shared.lists.acquire(&tuning.member_of).await;
-        self.informer.enter(Step::Listing);
+        self.informer.enter(TaskState::Listing);
         let reread = match why {
             Some(
                 RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
-            ) => Reread::Everything,
-            _ => Reread::Changed,
+            ) => ReplacePolicy::Everything,
+            _ => ReplacePolicy::Changed,
         };
 
         if self.broken_lists >= 2 {
@@ -74,15 +78,16 @@ impl Task {
             let listed = self.list_by(way, reread).await;
             match listed {
                 Ok(listed) => break (way, listed, asked_at),
-                Err(NotListed::Fault(fault))
+                Err(ListError::Fault(fault))
                     if is_for_want_of(way, &fault) && ways.peek().is_some() =>
                 {
                     tracing::info!(cell = %self.informer.key, ?way, %fault, "falling back to another way to list");
                     shared.strategies.avoid(&self.informer.key, way);
                 }
-                Err(NotListed::RolledBack) => return Ok(self.roll_back()),
-                Err(NotListed::Fault(fault)) => {
-                    let broke = matches!(fault.reason(), Reason::Unreachable | Reason::Malformed);
+                Err(ListError::RolledBack) => return Ok(self.roll_back()),
+                Err(ListError::Fault(fault)) => {
+                    let broke =
+                        matches!(fault.reason(), FaultReason::Unreachable | FaultReason::Malformed);
                     self.broken_lists = if broke { self.broken_lists.saturating_add(1) } else { 0 };
                     return Err(failed(fault));
                 }
@@ -91,16 +96,16 @@ impl Task {
         drop(slot);
         self.broken_lists = 0;
 
-        let Listed { version, stream } = listed;
+        let AppliedList { version, stream } = listed;
         let swept = self.informer.apply(Delta::ListDone(version.clone()));
-        let removed = if let Outcome::Swept { removed } = swept { removed } else { 0 };
+        let removed = if let DeltaOutcome::Swept { removed } = swept { removed } else { 0 };
         if self.informer.reader.objects() == 0
             && let Some(fault) = self.absent_namespace(asked_at).await
         {
             return Err(failed(fault));
         }
         self.finish_list((why, removed), strategy, &version, asked_at);
-        Ok(stream.map_or(Next::Watch, |stream| Next::Follow(Box::new(stream))))
+        Ok(stream.map_or(TaskAction::Watch, |stream| TaskAction::Follow(Box::new(stream))))
     }
 
     fn finish_list(
@@ -128,7 +133,7 @@ impl Task {
         if let Some(reason) = why {
             self.metrics.count_relist(reason, replaced, removed);
             let relist =
-                Relist { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
+                RelistReport { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
             self.informer.status().report.last_relist = Some(relist);
             tracing::info!(
                 cell = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
@@ -136,7 +141,11 @@ impl Task {
         }
     }
 
-    async fn list_by(&mut self, way: ListMethod, reread: Reread) -> Result<Listed, NotListed> {
+    async fn list_by(
+        &mut self,
+        way: ListMethod,
+        reread: ReplacePolicy,
+    ) -> Result<AppliedList, ListError> {
         self.rejected = 0;
         {
             let mut status = self.informer.status();
@@ -152,29 +161,29 @@ impl Task {
         }
     }
 
-    async fn list_whole(&mut self) -> Result<Listed, NotListed> {
-        let meta = self.page(Part::Whole).await?;
-        Ok(Listed { version: meta.version()?, stream: None })
+    async fn list_whole(&mut self) -> Result<AppliedList, ListError> {
+        let meta = self.page(ListPart::Whole).await?;
+        Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
     /// client-go does: a newer token would mix two versions in one store.
-    async fn list_pages(&mut self, reread: Reread) -> Result<Listed, NotListed> {
+    async fn list_pages(&mut self, reread: ReplacePolicy) -> Result<AppliedList, ListError> {
         let limit = self.informer.tuning(|tuning| tuning.lists.page_size);
-        let mut meta = self.page(Part::Page { limit, token: "" }).await?;
+        let mut meta = self.page(ListPart::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
             let mut broken = 0;
             meta = loop {
-                match self.page(Part::Page { limit, token: &token }).await {
+                match self.page(ListPart::Page { limit, token: &token }).await {
                     Ok(meta) => break meta,
-                    Err(NotListed::Fault(fault)) if fault.reason() == Reason::Gone => {
+                    Err(ListError::Fault(fault)) if fault.reason() == FaultReason::Gone => {
                         self.informer.apply(Delta::ListStarted(reread));
                         return self.list_whole().await;
                     }
                     // Fetch the same page again. Repeating an upsert is harmless.
-                    Err(NotListed::Fault(fault))
-                        if fault.reason() == Reason::Malformed && broken < 2 =>
+                    Err(ListError::Fault(fault))
+                        if fault.reason() == FaultReason::Malformed && broken < 2 =>
                     {
                         broken += 1;
                     }
@@ -183,14 +192,14 @@ impl Task {
             };
             if meta.token == token {
                 let message = "a page points to itself as the next";
-                return Err(Fault::new(Reason::Malformed, message).into());
+                return Err(RequestFault::new(FaultReason::Malformed, message).into());
             }
         }
-        Ok(Listed { version: meta.version()?, stream: None })
+        Ok(AppliedList { version: meta.version()?, stream: None })
     }
 
     /// Requests one part of a list, and applies its objects as they arrive.
-    async fn page(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
+    async fn page(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
         let started = Instant::now();
         let received = self.receive(part).await;
         self.count_list(&received, started);
@@ -198,7 +207,7 @@ impl Task {
     }
 
     /// Records the duration and the outcome of a list, or of one page.
-    pub(super) fn count_list<T>(&self, received: &Result<T, NotListed>, started: Instant) {
+    pub(super) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
             self.informer.status().list_took(took);
@@ -209,7 +218,7 @@ impl Task {
         self.metrics.count_list(outcome, took);
     }
 
-    async fn receive(&mut self, part: Part<'_>) -> Result<ListMeta, NotListed> {
+    async fn receive(&mut self, part: ListPart<'_>) -> Result<ListMetadata, ListError> {
         let timing = self.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;
@@ -235,7 +244,7 @@ impl Task {
             while !rest.is_empty() {
                 if !checked && splitter.in_items() {
                     checked = true;
-                    self.refuse_older(&ListMeta::of(&splitter)?)?;
+                    self.refuse_older(&ListMetadata::of(&splitter)?)?;
                 }
                 let (consumed, piece) = splitter.feed(rest)?;
                 if let Some(piece) = piece {
@@ -253,7 +262,7 @@ impl Task {
         if !splitter.is_complete() {
             return Err(self.truncated().into());
         }
-        let meta = ListMeta::of(&splitter)?;
+        let meta = ListMetadata::of(&splitter)?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
             let mut status = self.informer.status();
@@ -263,19 +272,19 @@ impl Task {
         Ok(meta)
     }
 
-    fn take_item(&mut self, piece: &Piece<'_>) {
+    fn take_item(&mut self, piece: &SplitItem<'_>) {
         match piece {
-            Piece::Whole(json) => self.take_listed(json, Stage::ListItem),
-            Piece::Oversized(head) => self.reject(oversized(head), Stage::ListItem),
+            SplitItem::Whole(json) => self.take_listed(json, DecodeStage::ListItem),
+            SplitItem::Oversized(head) => self.reject(oversized(head), DecodeStage::ListItem),
         }
     }
 
     /// Applies one object of the current list.
-    pub(super) fn take_listed(&mut self, json: &[u8], stage: Stage) {
+    pub(super) fn take_listed(&mut self, json: &[u8], stage: DecodeStage) {
         match self.decoder.decode(json) {
             Ok(item) => {
                 let outcome = self.informer.apply(Delta::Upsert(item));
-                self.replaced += u64::from(outcome == Outcome::Replaced);
+                self.replaced += u64::from(outcome == DeltaOutcome::Replaced);
             }
             Err(rejected) => self.reject(rejected, stage),
         }
@@ -284,7 +293,7 @@ impl Task {
     /// Refuses a list whose version is older than the store's, as soon as that version is known.
     /// The API server sends it before the items of built-in kinds, and after the items of custom
     /// resources.
-    fn refuse_older(&self, meta: &ListMeta) -> Result<(), NotListed> {
+    fn refuse_older(&self, meta: &ListMetadata) -> Result<(), ListError> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
             None => Ok(()),
@@ -293,37 +302,40 @@ impl Task {
 
     /// Refuses a list that is older than the store. Every list is a consistent read, so an older
     /// one shows that resource versions went back.
-    pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), NotListed> {
+    pub(super) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), ListError> {
         match self.informer.status().version() {
-            Some(known) if listed.is_older_than(known) => Err(NotListed::RolledBack),
+            Some(known) if listed.is_older_than(known) => Err(ListError::RolledBack),
             Some(_) | None => Ok(()),
         }
     }
 
-    fn truncated(&self) -> Fault {
-        self.metrics.count_decode_error(Stage::List);
-        Fault::new(Reason::Malformed, "the list ended before it was complete")
+    fn truncated(&self) -> RequestFault {
+        self.metrics.count_decode_error(DecodeStage::List);
+        RequestFault::new(FaultReason::Malformed, "the list ended before it was complete")
     }
 }
 
 /// Whether a fault means that this strategy does not work for the resource. Other faults would
 /// affect every strategy.
-fn is_for_want_of(way: ListMethod, fault: &Fault) -> bool {
+fn is_for_want_of(way: ListMethod, fault: &RequestFault) -> bool {
     match way {
-        ListMethod::List => matches!(fault.reason(), Reason::TimedOut | Reason::TooLarge),
+        ListMethod::List => matches!(fault.reason(), FaultReason::TimedOut | FaultReason::TooLarge),
         ListMethod::WatchList => matches!(
             fault.reason(),
-            Reason::TimedOut | Reason::TooLarge | Reason::Unsupported | Reason::ClosedAtOnce
+            FaultReason::TimedOut
+                | FaultReason::TooLarge
+                | FaultReason::Unsupported
+                | FaultReason::ClosedAtOnce
         ),
         ListMethod::PagedList => false,
     }
 }
 
-fn too_slow() -> Fault {
-    Fault::new(Reason::TimedOut, "the list brought too few bytes to count as progress")
+fn too_slow() -> RequestFault {
+    RequestFault::new(FaultReason::TimedOut, "the list brought too few bytes to count as progress")
 }
 
 /// Describes an object above the size limit. Its name comes from the first bytes.
-pub(super) fn oversized(head: &[u8]) -> Undecodable {
-    Undecodable::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
+pub(super) fn oversized(head: &[u8]) -> UndecodableObject {
+    UndecodableObject::new(head, format!("it is larger than {} MiB", MAX_OBJECT >> 20))
 }

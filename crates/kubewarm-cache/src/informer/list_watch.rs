@@ -4,18 +4,18 @@
 //! and `probe` return a parsed result.
 
 use super::{
-    EventKind,
-    endpoint::Endpoint,
-    event::{Bookmark, Event},
+    UpstreamEventType,
+    endpoint::InformerEndpoint,
+    event::{Bookmark, UpstreamEvent},
     lines::LineSplitter,
-    metadata::ListMeta,
+    metadata::ListMetadata,
     peek::tombstone,
-    split::{MAX_OBJECT, Piece},
-    upstream::{self, Chunks},
+    split::{MAX_OBJECT, SplitItem},
+    upstream::{self, BodyChunks},
 };
 use futures::StreamExt as _;
 use http::Request;
-use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
+use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
 use kubewarm_client::fault;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -28,12 +28,12 @@ const MAX_PEEK: usize = 8 << 20;
 #[derive(Clone)]
 pub(super) struct ListWatch {
     pub(super) client: Arc<kube::Client>,
-    endpoint: Endpoint,
+    endpoint: InformerEndpoint,
 }
 
 /// The first thing that a short watch delivers.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ShortWatchResult {
     /// A bookmark of this version, without an event before it.
     Bookmark(ResourceVersion),
     /// An event of an object with this version.
@@ -45,9 +45,9 @@ pub(super) enum Heard {
 impl ListWatch {
     /// # Errors
     ///
-    /// The errors of [`Endpoint::new`].
-    pub(super) fn new(client: &Arc<kube::Client>, key: &CellKey) -> Result<Self, Fault> {
-        Ok(Self { client: Arc::clone(client), endpoint: Endpoint::new(key)? })
+    /// The errors of [`InformerEndpoint::new`].
+    pub(super) fn new(client: &Arc<kube::Client>, key: &InformerKey) -> Result<Self, RequestFault> {
+        Ok(Self { client: Arc::clone(client), endpoint: InformerEndpoint::new(key)? })
     }
 
     /// Sends the request that `build` creates, and waits for the headers of a successful response.
@@ -58,8 +58,8 @@ impl ListWatch {
     pub(super) async fn open(
         &self,
         within: Duration,
-        build: impl FnOnce(&Endpoint) -> Request<Vec<u8>>,
-    ) -> Result<Chunks, Fault> {
+        build: impl FnOnce(&InformerEndpoint) -> Request<Vec<u8>>,
+    ) -> Result<BodyChunks, RequestFault> {
         upstream::open(&self.client, build(&self.endpoint), within).await
     }
 
@@ -71,14 +71,14 @@ impl ListWatch {
     ///
     /// # Errors
     ///
-    /// The fault that the response means. It is a refusal if [`Reason::refuses_identity`] returns
+    /// The fault that the response means. It is a refusal if [`FaultReason::refuses_identity`] returns
     /// true.
     ///
     /// # Cost
     ///
     /// One request for the metadata of one object.
-    pub(super) async fn peek(&self, within: Duration) -> Result<ListMeta, Fault> {
-        let mut chunks = self.open(within, Endpoint::one).await?;
+    pub(super) async fn peek(&self, within: Duration) -> Result<ListMetadata, RequestFault> {
+        let mut chunks = self.open(within, InformerEndpoint::one).await?;
         let mut body = Vec::new();
         let reading = async {
             // A server that sends an object has authorized the list, however large the object is.
@@ -86,10 +86,10 @@ impl ListWatch {
                 let Some(chunk) = chunks.next().await else { break };
                 body.extend_from_slice(&chunk?);
             }
-            Ok(ListMeta::parse(&body).unwrap_or_default())
+            Ok(ListMetadata::parse(&body).unwrap_or_default())
         };
         timeout(within, reading).await.unwrap_or_else(|_elapsed| {
-            Err(Fault::new(Reason::TimedOut, "the answer did not end in time"))
+            Err(RequestFault::new(FaultReason::TimedOut, "the answer did not end in time"))
         })
     }
 
@@ -104,7 +104,7 @@ impl ListWatch {
         from: &ResourceVersion,
         lasting: Duration,
         within: Duration,
-    ) -> Result<Heard, Fault> {
+    ) -> Result<ShortWatchResult, RequestFault> {
         let until = Instant::now() + lasting * 2;
         let mut chunks = self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
         let mut lines = LineSplitter::new(MAX_OBJECT);
@@ -119,25 +119,24 @@ impl ListWatch {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
         }
-        Ok(Heard::Nothing("a second watch was silent too"))
+        Ok(ShortWatchResult::Nothing("a second watch was silent too"))
     }
 }
 
 /// Interprets the first line of a short watch.
-fn heard_in(piece: &Piece<'_>) -> Result<Heard, Fault> {
+fn heard_in(piece: &SplitItem<'_>) -> Result<ShortWatchResult, RequestFault> {
     let event = match piece {
-        Piece::Whole(line) => Event::parse(line),
-        Piece::Oversized(head) => Event::of_head(head),
+        SplitItem::Whole(line) => UpstreamEvent::parse(line),
+        SplitItem::Oversized(head) => UpstreamEvent::of_head(head),
     };
-    let unclear = Heard::Nothing("a second watch brought what cannot be read");
+    let unclear = ShortWatchResult::Nothing("a second watch brought what cannot be read");
     let Some(event) = event else { return Ok(unclear) };
     let heard = match event.kind {
-        EventKind::Error => return Err(fault::of_event(event.object)),
-        EventKind::Bookmark => {
-            Bookmark::parse(event.object).map(|bookmark| Heard::Bookmark(bookmark.version))
-        }
-        EventKind::Added | EventKind::Modified | EventKind::Deleted => {
-            tombstone(event.object).and_then(|object| object.version).map(Heard::Event)
+        UpstreamEventType::Error => return Err(fault::of_event(event.object)),
+        UpstreamEventType::Bookmark => Bookmark::parse(event.object)
+            .map(|bookmark| ShortWatchResult::Bookmark(bookmark.version)),
+        UpstreamEventType::Added | UpstreamEventType::Modified | UpstreamEventType::Deleted => {
+            tombstone(event.object).and_then(|object| object.version).map(ShortWatchResult::Event)
         }
     };
     // An event that cannot be parsed does not show whether anything changed.

@@ -1,22 +1,22 @@
 //! The metadata of objects and lists that informers read.
 
 use super::split::ListSplitter;
-use kubewarm_api::model::{Fault, Named, Reason, ResourceVersion, Uid};
-use kubewarm_wire::json::Cursor;
+use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion, Uid};
+use kubewarm_wire::json::JsonCursor;
 use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// An object or a list, decoded without its other fields.
 #[derive(Deserialize)]
-pub(super) struct MetadataOnly<T> {
+pub(super) struct PartialMetadata<T> {
     #[serde(default)]
     pub(super) metadata: T,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ObjectMeta<'a> {
+pub(super) struct ObjectMetadata<'a> {
     /// Empty if the object has no name, such as a bookmark.
     #[serde(borrow, default)]
     pub(super) name: Cow<'a, str>,
@@ -35,7 +35,7 @@ pub(super) struct ObjectMeta<'a> {
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct Annotations<'a> {
+pub(super) struct KnownAnnotations<'a> {
     /// `kubectl apply` stores the last applied manifest here, including the payload of a Secret.
     #[serde(borrow, default, rename = "kubectl.kubernetes.io/last-applied-configuration")]
     pub(super) last_applied: Option<&'a RawValue>,
@@ -44,7 +44,7 @@ pub(super) struct Annotations<'a> {
     pub(super) initial_events_end: Option<Cow<'a, str>>,
 }
 
-impl<'a> ObjectMeta<'a> {
+impl<'a> ObjectMetadata<'a> {
     pub(super) fn uid(&self) -> Uid {
         Uid::parse(self.uid.as_deref().unwrap_or_default())
     }
@@ -53,9 +53,9 @@ impl<'a> ObjectMeta<'a> {
         ResourceVersion::parse(self.resource_version.as_deref()?)
     }
 
-    pub(super) fn named(&self) -> Named<'_> {
+    pub(super) fn named(&self) -> ObjectIdentity<'_> {
         let namespace = self.namespace.as_deref().unwrap_or_default();
-        Named { namespace, name: &self.name, uid: self.uid(), version: self.version() }
+        ObjectIdentity { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
     /// Whether every label is a string. Only a check: the store reads the labels from the body.
@@ -63,15 +63,15 @@ impl<'a> ObjectMeta<'a> {
         self.labels.is_none_or(|labels| {
             let labels = labels.get().as_bytes();
             // The cursor treats a value that is not an object as an empty object.
-            labels.starts_with(b"{") && Cursor::new(labels).strings(&mut |_, _| {}).is_some()
+            labels.starts_with(b"{") && JsonCursor::new(labels).strings(&mut |_, _| {}).is_some()
         })
     }
 
     /// # Errors
     ///
     /// An error if `annotations` is not an object, or if it repeats a key that is read here.
-    pub(super) fn annotations(&self) -> serde_json::Result<Annotations<'a>> {
-        let Some(annotations) = self.annotations else { return Ok(Annotations::default()) };
+    pub(super) fn annotations(&self) -> serde_json::Result<KnownAnnotations<'a>> {
+        let Some(annotations) = self.annotations else { return Ok(KnownAnnotations::default()) };
         // serde would accept an array as the fields in order.
         if !annotations.get().starts_with('{') {
             return Err(serde_json::Error::custom("no object"));
@@ -82,7 +82,7 @@ impl<'a> ObjectMeta<'a> {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ListMeta {
+pub(super) struct ListMetadata {
     #[serde(default)]
     pub(super) resource_version: String,
     #[serde(default, rename = "continue")]
@@ -91,24 +91,25 @@ pub(super) struct ListMeta {
     pub(super) remaining_item_count: Option<u64>,
 }
 
-impl ListMeta {
+impl ListMetadata {
     /// Parses the frame of the list that `splitter` has received.
-    pub(super) fn of(splitter: &ListSplitter) -> Result<Self, Fault> {
+    pub(super) fn of(splitter: &ListSplitter) -> Result<Self, RequestFault> {
         Self::parse(&splitter.frame())
     }
 
     /// Parses a list, with or without its items.
-    pub(super) fn parse(json: &[u8]) -> Result<Self, Fault> {
-        let MetadataOnly { metadata } = serde_json::from_slice(json)
-            .map_err(|_| Fault::new(Reason::Malformed, "the answer is not a list"))?;
+    pub(super) fn parse(json: &[u8]) -> Result<Self, RequestFault> {
+        let PartialMetadata { metadata } = serde_json::from_slice(json)
+            .map_err(|_| RequestFault::new(FaultReason::Malformed, "the answer is not a list"))?;
         Ok(metadata)
     }
 
     /// # Errors
     ///
-    /// [`Reason::Malformed`] if the list has no version.
-    pub(super) fn version(&self) -> Result<ResourceVersion, Fault> {
-        ResourceVersion::parse(&self.resource_version)
-            .ok_or_else(|| Fault::new(Reason::Malformed, "the list has no resourceVersion"))
+    /// [`FaultReason::Malformed`] if the list has no version.
+    pub(super) fn version(&self) -> Result<ResourceVersion, RequestFault> {
+        ResourceVersion::parse(&self.resource_version).ok_or_else(|| {
+            RequestFault::new(FaultReason::Malformed, "the list has no resourceVersion")
+        })
     }
 }

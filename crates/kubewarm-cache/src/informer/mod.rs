@@ -1,7 +1,7 @@
 //! Informers: each lists and watches one resource, fills one store, and reports its state.
 //!
-//! The controller starts and stops informers through `Registry`. Readers, metrics and statuses
-//! use `Reports`. Inside, `registry.rs` runs one `task.rs` per informer; `list.rs` and `watch.rs`
+//! The controller starts and stops informers through `InformerRegistry`. Readers, metrics and statuses
+//! use `InformerReports`. Inside, `registry.rs` runs one `task.rs` per informer; `list.rs` and `watch.rs`
 //! are its two activities.
 
 mod backoff;
@@ -43,23 +43,24 @@ mod upstream;
 mod watch;
 
 pub use self::{
-    cell::OwnAccess,
-    changes::Changes,
+    cell::ListWatchAccess,
+    changes::ChangeNotifier,
     compare::ConsistencyResult,
     metrics::{
         CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
         RESOURCE_LABELS, ResourceMetrics, code_label,
     },
-    plan::{Desired, Plan, plan},
-    proof::{Proof, Proofs},
-    registry::{Bounds, Registry, Reports},
+    plan::{DesiredInformers, InformerPlan, plan},
+    proof::{FreshnessCheck, FreshnessChecker},
+    registry::{InformerRegistry, InformerReports, RegistryLimits},
     report::{
-        CellFault, CellReport, EventKind, ListMethod, Loss, Phase, Quantiles, Relist, RelistReason,
-        Stage, Undecodable, Warmed, WatchEnd,
+        AccessLoss, DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport,
+        LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
+        UpstreamEventType, UpstreamWatchEnd,
     },
-    sample::{Depth, Looked, look, try_cell},
-    strategy::Strategies,
-    timing::Timing,
-    trial::{Answer, Trial},
+    sample::{SampleDepth, SamplePage, look, try_cell},
+    strategy::ListMethodSupport,
+    timing::InformerTiming,
+    trial::{AccessCheck, AccessDecision},
 };
 pub use kubewarm_api::model::Verb;

@@ -1,7 +1,7 @@
 //! Reads the name of an object that can be malformed, cut off or deleted.
 
 use kubewarm_api::model::{ResourceVersion, Tombstone};
-use kubewarm_wire::json::Cursor;
+use kubewarm_wire::json::JsonCursor;
 use std::borrow::Cow;
 
 /// Reads the name and the version of a deleted object, and ignores errors in its other fields.
@@ -32,13 +32,13 @@ pub(super) fn peek_name(json: &[u8]) -> Option<String> {
 }
 
 /// A cursor at the value of `metadata`.
-fn metadata(json: &[u8]) -> Option<Cursor<'_>> {
-    let mut at = Cursor::new(json);
+fn metadata(json: &[u8]) -> Option<JsonCursor<'_>> {
+    let mut at = JsonCursor::new(json);
     at.seek("metadata")?.then_some(at)
 }
 
 /// The value of a string field of the metadata. The JSON only has to be valid up to there.
-fn text(mut metadata: Cursor<'_>, field: &str) -> Option<String> {
+fn text(mut metadata: JsonCursor<'_>, field: &str) -> Option<String> {
     metadata.seek(field)?.then(|| metadata.text())?.map(Cow::into_owned)
 }
 

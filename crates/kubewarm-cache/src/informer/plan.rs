@@ -1,42 +1,45 @@
 //! Computes the informers to start, hold, stop and retune, before the registry changes any.
 
-use kubewarm_api::model::{CellKey, CellSpec, Mode};
+use kubewarm_api::model::{InformerKey, InformerSpec, ProfileMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The informers that the profiles require, with their mode.
-pub type Desired = BTreeMap<CellKey, (CellSpec, Mode)>;
+pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 
 /// The difference between the required informers and the running ones.
 #[derive(Debug, Default)]
 #[must_use = "a plan does nothing until it is applied"]
-pub struct Plan {
+pub struct InformerPlan {
     /// Informers to create or to resume.
-    pub start: Vec<CellSpec>,
+    pub start: Vec<InformerSpec>,
     /// Informers to pause, or to create without a watch. Their stores remain.
-    pub hold: Vec<CellSpec>,
+    pub hold: Vec<InformerSpec>,
     /// Informers that no profile requires any more: the registry ends them and drops their stores.
-    pub stop: BTreeSet<CellKey>,
+    pub stop: BTreeSet<InformerKey>,
     /// Running or paused informers whose mode does not change. Their tuning can have changed.
-    pub retune: Vec<CellSpec>,
+    pub retune: Vec<InformerSpec>,
 }
 
 /// Computes the difference. The function is pure, and equal inputs give equal plans.
 ///
-/// An informer in the mode `Plan` is neither started nor kept.
-pub fn plan(desired: &Desired, running: &BTreeMap<CellKey, Mode>) -> Plan {
-    let mut plan = Plan::default();
+/// An informer in the mode `InformerPlan` is neither started nor kept.
+pub fn plan(
+    desired: &DesiredInformers,
+    running: &BTreeMap<InformerKey, ProfileMode>,
+) -> InformerPlan {
+    let mut plan = InformerPlan::default();
     for (key, (spec, mode)) in desired {
         let list = match (mode, running.get(key)) {
-            (Mode::Active, Some(Mode::Active)) | (Mode::Paused, Some(Mode::Paused)) => {
-                &mut plan.retune
-            }
-            (Mode::Plan, _) => continue,
-            (Mode::Active, _) => &mut plan.start,
-            (Mode::Paused, _) => &mut plan.hold,
+            (ProfileMode::Active, Some(ProfileMode::Active))
+            | (ProfileMode::Paused, Some(ProfileMode::Paused)) => &mut plan.retune,
+            (ProfileMode::Plan, _) => continue,
+            (ProfileMode::Active, _) => &mut plan.start,
+            (ProfileMode::Paused, _) => &mut plan.hold,
         };
         list.push(spec.clone());
     }
-    let is_wanted = |key: &CellKey| desired.get(key).is_some_and(|(_, mode)| *mode != Mode::Plan);
+    let is_wanted =
+        |key: &InformerKey| desired.get(key).is_some_and(|(_, mode)| *mode != ProfileMode::Plan);
     plan.stop = running.keys().filter(|key| !is_wanted(key)).cloned().collect();
     plan
 }

@@ -8,29 +8,29 @@
 //! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
 //!   dead, and the informer opens another.
 
-use super::{list_watch::Heard, stream::End, task::Task};
+use super::{list_watch::ShortWatchResult, stream::WatchStreamEnd, task::InformerTask};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
-use kubewarm_api::model::{Delta, Fault, Reason, ResourceVersion, Verb};
+use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Verb};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
 /// The result of the second watch.
 #[derive(Debug)]
-pub(super) struct Probed {
+pub(super) struct WatchProbe {
     /// When the second watch was opened.
     asked_at: Instant,
     /// The version from which the second watch started.
     from: ResourceVersion,
-    heard: Heard,
+    heard: ShortWatchResult,
 }
 
-impl Task {
+impl InformerTask {
     /// Starts a probe as soon as the namespace has a permit for it. After an event, the future also
     /// waits for `Timing::probe_grace`, in which the first watch must deliver the event.
-    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<Probed, Fault>>> {
+    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
@@ -40,21 +40,24 @@ impl Task {
             let asked_at = Instant::now();
             let heard = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
             drop(permit);
-            if matches!(heard, Heard::Event(_)) {
+            if matches!(heard, ShortWatchResult::Event(_)) {
                 sleep(timing.probe_grace).await;
             }
-            Ok(Probed { asked_at, from, heard })
+            Ok(WatchProbe { asked_at, from, heard })
         };
         probing.boxed().fuse()
     }
 
     /// Evaluates a probe. Returns when the next probe can start, or why the watch must end.
-    pub(super) fn judge(&mut self, probed: Result<Probed, Fault>) -> Result<Instant, End> {
+    pub(super) fn judge(
+        &mut self,
+        probed: Result<WatchProbe, RequestFault>,
+    ) -> Result<Instant, WatchStreamEnd> {
         let pause = self.shared.timing.probe_pause;
-        let Probed { asked_at, from, heard } = match probed {
+        let WatchProbe { asked_at, from, heard } = match probed {
             Ok(probed) => probed,
-            Err(fault) if fault.reason() == Reason::Gone => {
-                return Err(End::Dead("the version is too old for a second watch"));
+            Err(fault) if fault.reason() == FaultReason::Gone => {
+                return Err(WatchStreamEnd::Dead("the version is too old for a second watch"));
             }
             Err(fault) => {
                 self.metrics.count_request_error(Verb::Watch, fault.code());
@@ -66,9 +69,9 @@ impl Task {
         };
         self.informer.status().refused_no_more(Verb::Watch);
         match heard {
-            Heard::Bookmark(version) => {
+            ShortWatchResult::Bookmark(version) => {
                 if version.is_older_than(&from) {
-                    return Err(End::WentBack);
+                    return Err(WatchStreamEnd::WentBack);
                 }
                 // The first watch can have delivered a newer version during the probe.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
@@ -78,11 +81,13 @@ impl Task {
                 self.informer.status().current(asked_at);
                 self.healthy();
             }
-            Heard::Event(version) if self.lacks(&version, asked_at) => {
-                return Err(End::Dead("a second watch saw events that this one did not bring"));
+            ShortWatchResult::Event(version) if self.lacks(&version, asked_at) => {
+                return Err(WatchStreamEnd::Dead(
+                    "a second watch saw events that this one did not bring",
+                ));
             }
-            Heard::Event(_) => {}
-            Heard::Nothing(why) => return Err(End::Dead(why)),
+            ShortWatchResult::Event(_) => {}
+            ShortWatchResult::Nothing(why) => return Err(WatchStreamEnd::Dead(why)),
         }
         Ok(Instant::now())
     }

@@ -13,9 +13,12 @@
 //! at most 200 objects is compared with the read. For a larger store, the informer sends a probe,
 //! which takes about 2 s.
 
-use super::{Reports, cell::Informer, digest::NameDigest, endpoint::Part, list_watch::ListWatch};
-use kubewarm_api::model::{CellKey, Fault, Reason, ResourceVersion};
-use kubewarm_client::{Buckets, Expiring};
+use super::{
+    InformerReports, cell::SharedInformer, digest::ObjectSetDigest, endpoint::ListPart,
+    list_watch::ListWatch,
+};
+use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
+use kubewarm_client::{ExpiringCache, NamespaceBuckets};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -38,7 +41,7 @@ const UNDER_WAY: usize = 32;
 
 /// A passed freshness check of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof {
+pub struct FreshnessCheck {
     /// When the request was sent. The store contains every change made before this time.
     pub at: Instant,
     /// The store's version when it passed the check.
@@ -56,16 +59,16 @@ const MAX_KEPT: u64 = 1_024;
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
 #[derive(Clone)]
-pub struct Proofs {
-    reports: Reports,
-    buckets: Buckets,
+pub struct FreshnessChecker {
+    reports: InformerReports,
+    buckets: NamespaceBuckets,
     under_way: Arc<Semaphore>,
-    kept: Expiring<CellKey, Proof>,
+    kept: ExpiringCache<InformerKey, FreshnessCheck>,
     /// Runs each check to its end, even if the reader gives up.
     runtime: Handle,
 }
 
-impl Proof {
+impl FreshnessCheck {
     /// Whether a snapshot of the store at `version` is as fresh as the check shows.
     ///
     /// True for the version that passed the check, and for every version from the API server's on.
@@ -76,11 +79,11 @@ impl Proof {
     }
 }
 
-impl Proofs {
+impl FreshnessChecker {
     /// Must be called within the tokio runtime that is to run the checks.
-    pub(super) fn new(reports: Reports, buckets: Buckets) -> Self {
+    pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY));
-        let kept = Expiring::new(MAX_KEPT, KEPT);
+        let kept = ExpiringCache::new(MAX_KEPT, KEPT);
         Self { reports, buckets, under_way, kept, runtime: Handle::current() }
     }
 
@@ -92,10 +95,10 @@ impl Proofs {
     /// All readers that wait for the check receive its error:
     ///
     /// - The error of the request.
-    /// - [`Reason::TimedOut`] if the watch does not reach the API server's version in time.
-    /// - [`Reason::Throttled`] if the limit of the namespace, or of all freshness checks, is
+    /// - [`FaultReason::TimedOut`] if the watch does not reach the API server's version in time.
+    /// - [`FaultReason::Throttled`] if the limit of the namespace, or of all freshness checks, is
     ///   exhausted.
-    /// - [`Reason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
+    /// - [`FaultReason::Unverified`] if no watch updates the store: it is paused, blocked or not listed
     ///   yet.
     ///
     /// # Cost
@@ -105,10 +108,10 @@ impl Proofs {
     /// probe of about 2 s follows. Takes at most 3 s.
     pub async fn prove(
         &self,
-        key: &CellKey,
+        key: &InformerKey,
         payer: &Arc<str>,
         since: Instant,
-    ) -> Result<Proof, Fault> {
+    ) -> Result<FreshnessCheck, RequestFault> {
         let (proofs, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
         let proving = async move { proofs.make(&of, &payer).await };
         let (kept, runtime) = (&self.kept, &self.runtime);
@@ -116,10 +119,14 @@ impl Proofs {
         Ok(proof.value)
     }
 
-    async fn make(&self, key: &CellKey, payer: &Arc<str>) -> Result<Proof, Fault> {
+    async fn make(
+        &self,
+        key: &InformerKey,
+        payer: &Arc<str>,
+    ) -> Result<FreshnessCheck, RequestFault> {
         let informer = self.reports.informer(key).ok_or_else(idle)?;
         let deadline = Instant::now() + PATIENCE;
-        let list_watch = informer.list_watch.as_ref().map_err(Fault::clone)?;
+        let list_watch = informer.list_watch.as_ref().map_err(RequestFault::clone)?;
         let _one = self.turn(payer, deadline).await?;
         if !informer.glance().is_kept_current() {
             return Err(idle());
@@ -159,7 +166,7 @@ impl Proofs {
         &self,
         payer: &Arc<str>,
         deadline: Instant,
-    ) -> Result<SemaphorePermit<'_>, Fault> {
+    ) -> Result<SemaphorePermit<'_>, RequestFault> {
         // The semaphore is never closed.
         let Ok(Ok(one)) = timeout_at(deadline, self.under_way.acquire()).await else {
             return Err(busy());
@@ -174,17 +181,17 @@ impl Proofs {
     }
 }
 
-fn idle() -> Fault {
-    Fault::new(Reason::Unverified, "nothing keeps it current")
+fn idle() -> RequestFault {
+    RequestFault::new(FaultReason::Unverified, "nothing keeps it current")
 }
 
-fn behind() -> Fault {
-    Fault::new(Reason::TimedOut, "the watch has not brought what the API server has")
+fn behind() -> RequestFault {
+    RequestFault::new(FaultReason::TimedOut, "the watch has not brought what the API server has")
 }
 
-fn busy() -> Fault {
+fn busy() -> RequestFault {
     let message = "too many requests are made upstream, for the namespace or for readers at all";
-    Fault::new(Reason::Throttled, message)
+    RequestFault::new(FaultReason::Throttled, message)
 }
 
 /// Returns the API server's current version. For a small store also returns the digest of the list,
@@ -193,25 +200,25 @@ async fn newest(
     list_watch: &ListWatch,
     is_small: bool,
     within: Duration,
-) -> Result<(ResourceVersion, Option<NameDigest>), Fault> {
+) -> Result<(ResourceVersion, Option<ObjectSetDigest>), RequestFault> {
     if !is_small {
         return Ok((list_watch.peek(within).await?.version()?, None));
     }
-    let mut named = NameDigest::new();
-    let part = Part::Page { limit: FEW, token: "" };
+    let mut named = ObjectSetDigest::new();
+    let part = ListPart::Page { limit: FEW, token: "" };
     let meta = named.add_page(list_watch, None, part, within).await?;
     Ok((meta.version()?, meta.token.is_empty().then_some(named)))
 }
 
-impl Informer {
+impl SharedInformer {
     /// Returns the result if the store has reached `newest`, or if its objects equal `all`. `sent`
     /// is when the request was sent.
     fn prove(
         &self,
         sent: Instant,
         newest: &ResourceVersion,
-        all: Option<&NameDigest>,
-    ) -> Option<Proof> {
+        all: Option<&ObjectSetDigest>,
+    ) -> Option<FreshnessCheck> {
         if !self.glance().is_kept_current() {
             return None;
         }
@@ -227,13 +234,13 @@ impl Informer {
         }
         self.status().current(sent);
         drop(no_writer);
-        Some(Proof { at: sent, held, newest: newest.clone() })
+        Some(FreshnessCheck { at: sent, held, newest: newest.clone() })
     }
 }
 
-impl fmt::Debug for Proofs {
+impl fmt::Debug for FreshnessChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proofs").field("reports", &self.reports).finish_non_exhaustive()
+        f.debug_struct("FreshnessChecker").field("reports", &self.reports).finish_non_exhaustive()
     }
 }
 
@@ -244,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
-        let checks = Proofs::new(Reports::default(), Buckets::default());
+        let checks = FreshnessChecker::new(InformerReports::default(), NamespaceBuckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = checks.under_way.acquire_many(UNDER_WAY.try_into().unwrap()).await.unwrap();
         let acquire = || async { checks.turn(&payer, Instant::now() + PATIENCE).await.map(drop) };

@@ -1,24 +1,27 @@
 //! Creates, pauses and stops the informers, and runs one task for each.
 
 use super::{
-    CellReport, Changes, InformerMetrics, OwnAccess, Plan, Proofs, RelistReason, Timing, Verb,
-    backoff::Backoff,
-    cell::Informer,
-    slots::Slots,
-    strategy::Strategies,
-    task::{Shared, Task},
+    ChangeNotifier, FreshnessChecker, InformerMetrics, InformerPlan, InformerReport,
+    InformerTiming, ListWatchAccess, RelistReason, Verb,
+    backoff::RetryBackoff,
+    cell::SharedInformer,
+    slots::ListSlots,
+    strategy::ListMethodSupport,
+    task::{InformerTask, TaskContext},
 };
-use crate::store::{Catalog, Writer};
+use crate::store::{StoreCatalog, StoreWriter};
 use futures::FutureExt as _;
-use kubewarm_api::model::{CellKey, CellSpec, DeltaSink, Fault, Identity, Mode, Reason};
-use kubewarm_client::{Buckets, Clients, Expiring, KeyedSemaphore};
+use kubewarm_api::model::{
+    DeltaSink, FaultReason, Identity, InformerKey, InformerSpec, ProfileMode, RequestFault,
+};
+use kubewarm_client::{ClientProvider, ExpiringCache, KeyedSemaphore, NamespaceBuckets};
 use parking_lot::RwLock;
 use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 /// Limits of the process.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
     /// Percentage of the limits for lists, probes and consistency checks that one namespace can
@@ -26,7 +29,7 @@ pub struct Bounds {
     pub namespace_share: usize,
     /// Rate limits for requests, by namespace. Freshness checks and consistency checks use the
     /// spare part.
-    pub buckets: Buckets,
+    pub buckets: NamespaceBuckets,
 }
 
 /// Maximum number of concurrent probes. Each probe uses one connection for about 2 s.
@@ -48,46 +51,46 @@ const ANSWERS_KEPT: Duration = Duration::from_mins(1);
 /// All informers of the process: gives access to their reports, and passes changes of access to
 /// them. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Reports(Arc<RwLock<BTreeMap<CellKey, Arc<Informer>>>>);
+pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
 
 /// Creates the sink of an informer from the writer of its store.
-type MakeSink = Box<dyn Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync>;
+type SinkFactory = Box<dyn Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync>;
 
 /// Creates and stops the informers. There is one registry in the process, and the controller owns
 /// it.
-pub struct Registry {
-    shared: Arc<Shared>,
-    clients: Arc<dyn Clients>,
-    catalog: Catalog,
-    make_sink: MakeSink,
-    informers: Reports,
+pub struct InformerRegistry {
+    shared: Arc<TaskContext>,
+    clients: Arc<dyn ClientProvider>,
+    catalog: StoreCatalog,
+    make_sink: SinkFactory,
+    informers: InformerReports,
     tasks: JoinSet<()>,
 }
 
-impl Reports {
-    pub(super) fn informer(&self, key: &CellKey) -> Option<Arc<Informer>> {
+impl InformerReports {
+    pub(super) fn informer(&self, key: &InformerKey) -> Option<Arc<SharedInformer>> {
         self.0.read().get(key).cloned()
     }
 
-    fn every(&self) -> Vec<Arc<Informer>> {
+    fn every(&self) -> Vec<Arc<SharedInformer>> {
         self.0.read().values().cloned().collect()
     }
 
     /// The report of one informer.
     #[must_use]
-    pub fn get(&self, key: &CellKey) -> Option<CellReport> {
+    pub fn get(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.report())
     }
 
     /// The report of one informer without usage, latencies and undecodable objects. It is cheap
     /// enough for every read.
     #[must_use]
-    pub fn glance(&self, key: &CellKey) -> Option<CellReport> {
+    pub fn glance(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.glance())
     }
 
     /// Records the latency of a read that the informer's store answered.
-    pub fn read_took(&self, key: &CellKey, took: Duration) {
+    pub fn read_took(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
             informer.status().read_took(took);
         }
@@ -95,7 +98,7 @@ impl Reports {
 
     /// The results of an informer's own requests, without the cost of a report.
     #[must_use]
-    pub fn own_access(&self, key: &CellKey) -> Option<OwnAccess> {
+    pub fn own_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
         self.informer(key).map(|informer| informer.own_access())
     }
 
@@ -103,9 +106,9 @@ impl Reports {
     /// once unless the profile sets `ServeStale`.
     ///
     /// After a refusal, the store is purged unless a profile sets `ServeStale`. If the last
-    /// confirmation is only too old ([`Reason::Unverified`]), the store remains. An unknown key is
+    /// confirmation is only too old ([`FaultReason::Unverified`]), the store remains. An unknown key is
     /// ignored. A repeated refusal only updates the reason.
-    pub fn lost(&self, key: &CellKey, verb: Verb, fault: &Fault) {
+    pub fn lost(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
         if let Some(informer) = self.informer(key) {
             informer.lose(verb, fault);
         }
@@ -115,7 +118,7 @@ impl Reports {
     /// after its backoff.
     ///
     /// Call it also if access was never lost but the informer's own last request was refused.
-    pub fn returned(&self, key: &CellKey) {
+    pub fn returned(&self, key: &InformerKey) {
         if let Some(informer) = self.informer(key) {
             informer.regain();
         }
@@ -123,34 +126,34 @@ impl Reports {
 
     /// The reports of all informers, ordered by key.
     #[must_use]
-    pub fn all(&self) -> Vec<(CellKey, CellReport)> {
+    pub fn all(&self) -> Vec<(InformerKey, InformerReport)> {
         let every = self.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.report())).collect()
     }
 }
 
-impl Registry {
+impl InformerRegistry {
     /// Creates an empty registry. The informers' stores are opened in `catalog`.
     #[must_use]
     pub fn new(
-        clients: Arc<dyn Clients>,
-        catalog: Catalog,
+        clients: Arc<dyn ClientProvider>,
+        catalog: StoreCatalog,
         metrics: Arc<InformerMetrics>,
-        bounds: Bounds,
-        timing: Timing,
+        bounds: RegistryLimits,
+        timing: InformerTiming,
     ) -> Self {
         let share = |all: usize| (all * bounds.namespace_share / 100).max(1);
-        let shared = Shared {
+        let shared = TaskContext {
             operator: clients.client_for(&Identity::Operator),
             metrics,
-            lists: Slots::new(bounds.lists, share(bounds.lists)),
+            lists: ListSlots::new(bounds.lists, share(bounds.lists)),
             probes: KeyedSemaphore::new(PROBES, share(PROBES)),
             comparisons: KeyedSemaphore::new(COMPARISONS, share(COMPARISONS)),
             buckets: bounds.buckets,
-            strategies: Strategies::new(&timing),
-            peeks: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
-            namespaces: Expiring::new(MAX_ANSWERS, ANSWERS_KEPT),
-            changes: Changes::default(),
+            strategies: ListMethodSupport::new(&timing),
+            peeks: ExpiringCache::new(MAX_ANSWERS, ANSWERS_KEPT),
+            namespaces: ExpiringCache::new(MAX_ANSWERS, ANSWERS_KEPT),
+            changes: ChangeNotifier::default(),
             timing,
         };
         Self {
@@ -158,7 +161,7 @@ impl Registry {
             clients,
             catalog,
             make_sink: Box::new(|_, writer| Box::new(writer)),
-            informers: Reports::default(),
+            informers: InformerReports::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -167,27 +170,27 @@ impl Registry {
     #[must_use]
     pub fn with_sinks(
         self,
-        make: impl Fn(&CellKey, Writer) -> Box<dyn DeltaSink> + Send + Sync + 'static,
+        make: impl Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync + 'static,
     ) -> Self {
         Self { make_sink: Box::new(make), ..self }
     }
 
     /// A handle to the reports. It stays valid independently of the registry.
     #[must_use]
-    pub fn reports(&self) -> Reports {
+    pub fn reports(&self) -> InformerReports {
         self.informers.clone()
     }
 
     /// The freshness checks of these informers. Must be called within a tokio runtime, which runs
     /// them.
     #[must_use]
-    pub fn proofs(&self) -> Proofs {
-        Proofs::new(self.reports(), self.shared.buckets.clone())
+    pub fn proofs(&self) -> FreshnessChecker {
+        FreshnessChecker::new(self.reports(), self.shared.buckets.clone())
     }
 
     /// The signal for changes of an informer's phase and of namespaces.
     #[must_use]
-    pub fn changes(&self) -> Changes {
+    pub fn changes(&self) -> ChangeNotifier {
         self.shared.changes.clone()
     }
 
@@ -201,7 +204,7 @@ impl Registry {
 
     /// Returns the informer of `spec`. If there is none, creates it, opens its store and spawns its
     /// task.
-    fn make(&mut self, spec: &CellSpec) -> Arc<Informer> {
+    fn make(&mut self, spec: &InformerSpec) -> Arc<SharedInformer> {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
         }
@@ -214,7 +217,7 @@ impl Registry {
         let sink = (self.make_sink)(&spec.key, writer);
         let client = self.clients.client_for(&spec.key.identity);
         let changes = shared.changes.clone();
-        let informer = Arc::new(Informer::new(spec, &client, sink, reader, changes));
+        let informer = Arc::new(SharedInformer::new(spec, &client, sink, reader, changes));
         self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
@@ -228,16 +231,16 @@ impl Registry {
 
     /// The mode of every informer.
     #[must_use]
-    pub fn running(&self) -> BTreeMap<CellKey, Mode> {
+    pub fn running(&self) -> BTreeMap<InformerKey, ProfileMode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
     }
 
     /// Applies `plan`. Informers are stopped last, so that a replacement exists before its
     /// predecessor ends.
-    pub fn apply(&mut self, plan: Plan) {
-        // No `..`: a new field of `Plan` must not compile until this function handles it.
-        let Plan { start, hold, stop, retune } = plan;
+    pub fn apply(&mut self, plan: InformerPlan) {
+        // No `..`: a new field of `InformerPlan` must not compile until this function handles it.
+        let InformerPlan { start, hold, stop, retune } = plan;
         for spec in &retune {
             self.retune(spec);
         }
@@ -253,20 +256,20 @@ impl Registry {
     }
 
     /// Creates an informer, or resumes a paused one.
-    pub fn start(&mut self, spec: &CellSpec) {
+    pub fn start(&mut self, spec: &InformerSpec) {
         let informer = self.make(spec);
-        if informer.mode() != Mode::Active {
+        if informer.mode() != ProfileMode::Active {
             informer.resume(spec);
         }
     }
 
     /// Pauses an informer, or creates a paused one. An existing store remains.
-    pub fn hold(&mut self, spec: &CellSpec) {
+    pub fn hold(&mut self, spec: &InformerSpec) {
         self.make(spec).pause();
     }
 
     /// Ends an informer and drops its store. An unknown key is ignored.
-    pub fn stop(&mut self, key: &CellKey) {
+    pub fn stop(&mut self, key: &InformerKey) {
         let Some(informer) = self.informers.0.write().remove(key) else { return };
         informer.stop.cancel();
         self.catalog.close(key);
@@ -274,7 +277,7 @@ impl Registry {
     }
 
     /// Applies new tuning and indexes. The watch continues. An unknown key is ignored.
-    pub fn retune(&mut self, spec: &CellSpec) {
+    pub fn retune(&mut self, spec: &InformerSpec) {
         let Some(informer) = self.informers.informer(&spec.key) else { return };
         if informer.control.borrow().spec.indexes != spec.indexes {
             self.catalog.set_indexes(&spec.key, &spec.indexes);
@@ -284,7 +287,7 @@ impl Registry {
 
     /// Orders a relist of an informer that is active and synced. Readers keep using its store
     /// meanwhile.
-    pub fn relist(&mut self, key: &CellKey, why: RelistReason) {
+    pub fn relist(&mut self, key: &InformerKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
             informer.relist(why);
         }
@@ -296,8 +299,8 @@ impl Registry {
 ///
 /// A panic of the task is logged and reported. The store is then purged, and the next run begins
 /// after a backoff.
-async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
-    let mut panics = Backoff::new(shared.timing.backoff);
+async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
+    let mut panics = RetryBackoff::new(shared.timing.backoff);
     let mut control = informer.control.subscribe();
     let mut relisted = 0;
     let mut was_closed = false;
@@ -306,7 +309,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
         // order is lost.
         let now = control.borrow_and_update().clone();
         informer.settle(&now.gate);
-        if now.mode != Mode::Active || now.gate.is_closed() {
+        if now.mode != ProfileMode::Active || now.gate.is_closed() {
             was_closed |= now.gate.is_closed();
             // A change of tuning also wakes this: a store that was kept for `ServeStale` must then
             // be purged.
@@ -332,7 +335,7 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
             let _ends = control.wait_for(|control| control.ends != now.ends).await;
         };
         let task = match &informer.list_watch {
-            Ok(list_watch) => Task::new(&informer, list_watch, &shared, now.gate.epoch),
+            Ok(list_watch) => InformerTask::new(&informer, list_watch, &shared, now.gate.epoch),
             Err(fault) => {
                 // kubewarm refused the key before any request. Only an edited profile helps, and it
                 // creates another informer.
@@ -347,7 +350,8 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
             // Boxed, so that a paused informer uses little memory.
             _panic = AssertUnwindSafe(Box::pin(task.run())).catch_unwind() => {}
         }
-        let fault = Fault::new(Reason::Internal, "the cell's task panicked; see the log");
+        let fault =
+            RequestFault::new(FaultReason::Internal, "the cell's task panicked; see the log");
         let delay = panics.failed(None, fastrand::f64());
         tracing::error!(cell = %informer.key, "the task of a cell panicked; it starts again after a wait");
         informer.failed(Verb::List, &fault, panics.failures(), delay);
@@ -357,14 +361,16 @@ async fn supervise(informer: Arc<Informer>, shared: Arc<Shared>) {
     }
 }
 
-impl fmt::Debug for Reports {
+impl fmt::Debug for InformerReports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reports").field(&self.0.read().len()).finish()
+        f.debug_tuple("InformerReports").field(&self.0.read().len()).finish()
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for InformerRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("informers", &self.informers).finish_non_exhaustive()
+        f.debug_struct("InformerRegistry")
+            .field("informers", &self.informers)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
 //! The report of an informer's state, for statuses, metrics and `/debug/cells`.
 
-use crate::store::Usage;
+use crate::store::StoreUsage;
 use jiff::Timestamp;
-use kubewarm_api::model::{OnAccessLost, Reason, ResourceVersion, Verb};
+use kubewarm_api::model::{AccessLossPolicy, FaultReason, ResourceVersion, Verb};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// The state of an informer as reports show it. `status.rs` derives it from the task's `Step`, and
 /// `cell.rs` overrides it while the informer is paused or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub enum Phase {
+pub enum InformerPhase {
     /// The first list waits for a slot.
     #[default]
     Queued,
@@ -25,7 +25,7 @@ pub enum Phase {
     Reconnecting,
     /// Synced; a relist is in progress, or waits for a slot.
     Relisting,
-    /// The last attempt failed. The next one starts at [`CellFault::next_retry`].
+    /// The last attempt failed. The next one starts at [`InformerFault::next_retry`].
     Failing,
     /// No profile that declares the informer is active, so no watch is open. The store remains.
     Paused,
@@ -37,10 +37,10 @@ pub enum Phase {
 /// The last failure of an informer, and the time of its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CellFault {
+pub struct InformerFault {
     /// The class of the failure, from a closed set.
     #[serde(serialize_with = "text")]
-    pub reason: Reason,
+    pub reason: FaultReason,
     /// The verb of the failed request.
     #[serde(serialize_with = "text")]
     pub verb: Verb,
@@ -74,7 +74,7 @@ pub enum ListMethod {
 
 /// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Warmed {
+pub struct FirstSync {
     /// Start of the warm-up: when the informer was created, or when its store was last purged. It
     /// restarts when access returns before the first list.
     pub started: Timestamp,
@@ -136,7 +136,7 @@ impl RelistReason {
 
 /// A loss of access that lasts until the next complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct AccessLoss {
     /// When kubewarm detected the loss, on the monotonic clock.
     pub at: Instant,
     /// The same time on the wall clock.
@@ -146,7 +146,7 @@ pub struct Loss {
 /// The last completed relist of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Relist {
+pub struct RelistReport {
     /// When the relist completed.
     #[serde(rename = "time")]
     pub at: Timestamp,
@@ -161,7 +161,7 @@ pub struct Relist {
 
 /// An object that could not be decoded, so the store does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Undecodable {
+pub struct UndecodableObject {
     /// `namespace/name`, or `?` if the name cannot be read.
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
@@ -175,7 +175,7 @@ pub struct Undecodable {
 
 /// Median and 99th percentile of a latency over the last 5 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
-pub struct Quantiles {
+pub struct LatencyQuantiles {
     /// Median, in seconds when serialized.
     #[serde(serialize_with = "seconds")]
     pub p50: Duration,
@@ -187,28 +187,28 @@ pub struct Quantiles {
 /// A snapshot of an informer's state. Cheap to clone. `/debug/cells` serializes it as JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CellReport {
-    /// Size of the store. All zero in a [`Reports::glance`](super::Reports::glance).
+pub struct InformerReport {
+    /// Size of the store. All zero in a [`Reports::glance`](super::InformerReports::glance).
     #[serde(flatten)]
-    pub usage: Usage,
+    pub usage: StoreUsage,
     /// The state of the informer.
     #[serde(rename = "state")]
-    pub phase: Phase,
+    pub phase: InformerPhase,
     /// When `phase` began.
     pub since: Timestamp,
     /// The first list. `None` while the store is incomplete.
-    pub warmed: Option<Warmed>,
+    pub warmed: Option<FirstSync>,
     /// When the last list completed. `None` while the store is incomplete.
     #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
     /// The loss of access that blocks the store. Only profiles with `ServeStale` can read it.
     #[serde(rename = "accessLostTime")]
-    pub lost: Option<Loss>,
+    pub lost: Option<AccessLoss>,
     /// Number of losses of access so far.
     pub losses: u64,
     /// The last failure. It remains during a retry, and a success clears it.
     #[serde(rename = "lastError")]
-    pub fault: Option<CellFault>,
+    pub fault: Option<InformerFault>,
     /// The newest version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
@@ -230,22 +230,22 @@ pub struct CellReport {
     /// Number of objects in the current list, if the API server reports it.
     pub expected: Option<u64>,
     /// The last completed relist.
-    pub last_relist: Option<Relist>,
+    pub last_relist: Option<RelistReport>,
     /// At most 16 undecodable objects. An object is removed when a later version decodes.
     #[serde(serialize_with = "each")]
-    pub undecodable: Arc<[Undecodable]>,
+    pub undecodable: Arc<[UndecodableObject]>,
     /// Time from the request to the last byte of a list or of one page.
     #[serde(rename = "listLatencySeconds")]
-    pub list_latency: Option<Quantiles>,
+    pub list_latency: Option<LatencyQuantiles>,
     /// Time from the bytes of an event until all observers have processed it.
     #[serde(rename = "eventLatencySeconds")]
-    pub event_latency: Option<Quantiles>,
+    pub event_latency: Option<LatencyQuantiles>,
     /// Time from the authorization of a read to its response, including waits.
     #[serde(rename = "readLatencySeconds")]
-    pub read_latency: Option<Quantiles>,
+    pub read_latency: Option<LatencyQuantiles>,
 }
 
-impl Serialize for Loss {
+impl Serialize for AccessLoss {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.time.serialize(to)
     }
@@ -259,11 +259,11 @@ fn text<S: Serializer>(of: &impl Display, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(of)
 }
 
-fn each<S: Serializer>(of: &Arc<[Undecodable]>, to: S) -> Result<S::Ok, S::Error> {
+fn each<S: Serializer>(of: &Arc<[UndecodableObject]>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(&**of)
 }
 
-impl CellReport {
+impl InformerReport {
     /// The report of an informer that was created at `since` and has not listed yet.
     #[must_use]
     pub fn queued(since: Timestamp) -> Self {
@@ -279,17 +279,17 @@ impl CellReport {
     /// Whether clients of a profile with this policy can read the store. Until the access verifier
     /// decides, a refused request of the informer itself counts as a loss of access.
     #[must_use]
-    pub fn serves(&self, policy: OnAccessLost) -> bool {
+    pub fn serves(&self, policy: AccessLossPolicy) -> bool {
         match policy {
-            OnAccessLost::Reject => self.is_warm(),
-            OnAccessLost::ServeStale => self.synced_at.is_some() && !self.is_missing(),
+            AccessLossPolicy::Reject => self.is_warm(),
+            AccessLossPolicy::ServeStale => self.synced_at.is_some() && !self.is_missing(),
         }
     }
 
     /// Whether the API server rejects the informer's identity.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        let is_rejected = |fault: &CellFault| fault.reason.refuses_identity();
+        let is_rejected = |fault: &InformerFault| fault.reason.refuses_identity();
         self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
     }
 
@@ -298,7 +298,10 @@ impl CellReport {
     pub fn is_kept_current(&self) -> bool {
         self.synced_at.is_some()
             && self.lost.is_none()
-            && !matches!(self.phase, Phase::Queued | Phase::Paused | Phase::Fenced)
+            && !matches!(
+                self.phase,
+                InformerPhase::Queued | InformerPhase::Paused | InformerPhase::Fenced
+            )
     }
 
     /// Whether the informer's own request, or the request for its token, was refused.
@@ -309,14 +312,14 @@ impl CellReport {
     /// Whether the resource or the namespace does not exist.
     fn is_missing(&self) -> bool {
         let reason = self.fault.as_ref().map(|fault| fault.reason);
-        matches!(reason, Some(Reason::NotServed | Reason::NamespaceNotFound))
+        matches!(reason, Some(FaultReason::NotServed | FaultReason::NamespaceNotFound))
     }
 }
 
 /// Why a watch ended. The label `reason` of `kubewarm_upstream_watch_ends_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum WatchEnd {
+pub enum UpstreamWatchEnd {
     /// The API server ended the watch at or after its `timeoutSeconds`.
     ServerTimeout,
     /// The API server ended the watch before its `timeoutSeconds`.
@@ -347,7 +350,7 @@ pub enum WatchEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
-pub enum EventKind {
+pub enum UpstreamEventType {
     /// `ADDED`: an object is new to the watch, because it was created or began to match the
     /// selector.
     Added,
@@ -364,7 +367,7 @@ pub enum EventKind {
 /// Where undecodable data was found. The label `stage` of `kubewarm_upstream_decode_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Stage {
+pub enum DecodeStage {
     /// The frame of a list: the response without its items.
     List,
     /// One item of a list.

@@ -1,7 +1,7 @@
 //! Pauses a list that exceeds the limits of its profiles, until the controller has decided.
 
-use super::task::Task;
-use kubewarm_api::model::{Fault, Gauge, Reason};
+use super::task::InformerTask;
+use kubewarm_api::model::{FaultReason, RequestFault, UsageGauge};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// paused meanwhile. Without the count, kubewarm cannot report which limit would be enough.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
-impl Task {
+impl InformerTask {
     /// Pauses a list while it exceeds the limits of every profile that declares it. Returns whether
     /// it paused; the caller then restarts its own time limits.
     ///
@@ -31,8 +31,8 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// [`Reason::Throttled`] after a pause of one minute.
-    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, Fault> {
+    /// [`FaultReason::Throttled`] after a pause of one minute.
+    pub(super) async fn wait_for_room(&mut self, bytes: usize) -> Result<bool, RequestFault> {
         self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes.max(OBJECT_BYTES));
         if self.unchecked_bytes < COMPARED_BYTES {
             return Ok(false);
@@ -47,7 +47,7 @@ impl Task {
         while !self.gauge().may_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have left no room for a minute";
-                return Err(Fault::new(Reason::Throttled, message));
+                return Err(RequestFault::new(FaultReason::Throttled, message));
             }
             has_waited = true;
             sleep(PAUSE).await;
@@ -67,7 +67,7 @@ impl Task {
         }
     }
 
-    fn gauge(&self) -> Arc<Gauge> {
+    fn gauge(&self) -> Arc<UsageGauge> {
         self.informer.tuning(|tuning| Arc::clone(&tuning.gauge))
     }
 

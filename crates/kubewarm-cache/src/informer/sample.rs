@@ -1,10 +1,13 @@
 //! Fetches the first objects of an informer without starting it. Forecasts use it.
 
 use super::{
-    decode::Decoder, endpoint::Part, list_watch::ListWatch, metadata::ListMeta, split::Piece,
-    trial::Trial, upstream,
+    decode::ObjectDecoder, endpoint::ListPart, list_watch::ListWatch, metadata::ListMetadata,
+    split::SplitItem, trial::AccessCheck, upstream,
 };
-use kubewarm_api::model::{CellKey, CellSpec, Fault, Item, ManagedFields, Projection, Reason};
+use kubewarm_api::model::{
+    DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, Projection,
+    RequestFault,
+};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -16,7 +19,7 @@ const PAGE: Duration = Duration::from_secs(30);
 
 /// The part of each object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub enum SampleDepth {
     /// The part that the informer would fetch.
     AsDeclared,
     /// Only metadata. Enough to count objects.
@@ -25,7 +28,7 @@ pub enum Depth {
 
 /// The result of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct SamplePage {
     /// Number of objects in the page.
     pub objects: u64,
     /// Number of objects after the page. `None` if the API server does not report it, as for lists
@@ -47,37 +50,37 @@ pub struct Looked {
 ///
 /// # Errors
 ///
-/// The fault of the response; [`Reason::TooLarge`] above 64 MiB; [`Reason::TimedOut`] after 30 s.
+/// The fault of the response; [`FaultReason::TooLarge`] above 64 MiB; [`FaultReason::TimedOut`] after 30 s.
 pub async fn look(
     client: &Arc<kube::Client>,
-    key: &CellKey,
-    (depth, limit, token): (Depth, u32, &str),
-    mut see: impl FnMut(&Item<'_>) + Send,
-) -> Result<Looked, Fault> {
+    key: &InformerKey,
+    (depth, limit, token): (SampleDepth, u32, &str),
+    mut see: impl FnMut(&DecodedObject<'_>) + Send,
+) -> Result<SamplePage, RequestFault> {
     let key = &shallow(key, depth);
     let list_watch = ListWatch::new(client, key)?;
-    let part = Part::Page { limit, token };
+    let part = ListPart::Page { limit, token };
     let started = Instant::now();
     let chunks = list_watch.open(PAGE, |endpoint| endpoint.list(part)).await?;
     let headers = started.elapsed();
-    let mut decoder = Decoder::new(key);
+    let mut decoder = ObjectDecoder::new(key);
     let (mut objects, mut bytes) = (0, 0_usize);
     let meta = upstream::items(chunks, started + PAGE, |piece| {
         objects += 1;
         bytes = bytes.saturating_add(piece.len());
         if bytes > MAX_PAGE {
             let text = format!("the first {limit} objects exceed {} MiB", MAX_PAGE >> 20);
-            return Err(Fault::new(Reason::TooLarge, text));
+            return Err(RequestFault::new(FaultReason::TooLarge, text));
         }
-        if let Piece::Whole(json) = piece
+        if let SplitItem::Whole(json) = piece
             && let Ok(item) = decoder.decode(json)
         {
             see(&item);
         }
         Ok(())
     });
-    let ListMeta { token, remaining_item_count, .. } = meta.await?;
-    Ok(Looked {
+    let ListMetadata { token, remaining_item_count, .. } = meta.await?;
+    Ok(SamplePage {
         objects,
         remaining: if token.is_empty() { Some(0) } else { remaining_item_count },
         token,
@@ -90,17 +93,17 @@ pub async fn look(
 ///
 /// # Cost
 ///
-/// The cost of [`Trial::of`].
-pub async fn try_cell(client: &Arc<kube::Client>, spec: &CellSpec) -> Trial {
-    let key = shallow(&spec.key, Depth::Metadata);
-    Trial::of(client, &key, spec.tuning.namespace_check).await
+/// The cost of [`AccessCheck::of`].
+pub async fn try_cell(client: &Arc<kube::Client>, spec: &InformerSpec) -> AccessCheck {
+    let key = shallow(&spec.key, SampleDepth::Metadata);
+    AccessCheck::of(client, &key, spec.tuning.namespace_check).await
 }
 
 /// The informer's key, without the payload of Secrets.
-fn shallow(key: &CellKey, depth: Depth) -> CellKey {
+fn shallow(key: &InformerKey, depth: SampleDepth) -> InformerKey {
     let mut key = key.clone();
-    if depth == Depth::Metadata || key.resource.group_resource().is_secrets() {
-        key.projection = Projection::Metadata(ManagedFields::Drop);
+    if depth == SampleDepth::Metadata || key.resource.group_resource().is_secrets() {
+        key.projection = Projection::Metadata(ManagedFieldsPolicy::Drop);
     }
     key
 }

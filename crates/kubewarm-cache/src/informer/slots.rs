@@ -1,6 +1,6 @@
 //! List slots: they limit concurrent lists in the process, per namespace and per profile.
 
-use kubewarm_api::model::{MemberOf, ProfileRef};
+use kubewarm_api::model::{ListSlotOwner, ProfileRef};
 use parking_lot::Mutex;
 use std::{
     cmp::Reverse,
@@ -15,18 +15,18 @@ use tokio::sync::oneshot;
 /// one tenant do not delay the others. Within a profile, the target with the highest priority comes
 /// first. Otherwise, the informer that has waited longest comes first.
 #[derive(Clone, Debug)]
-pub(super) struct Slots(Arc<Mutex<Inner>>);
+pub(super) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
 /// A permit to list. When it is dropped, the next waiting informer receives it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
-pub(super) struct Slot {
-    slots: Slots,
+pub(super) struct ListSlot {
+    slots: ListSlots,
     profile: ProfileRef,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ListSlotsState {
     free: usize,
     /// Maximum number of permits for one namespace.
     share: usize,
@@ -34,28 +34,28 @@ struct Inner {
     held: HashMap<Arc<str>, usize>,
     /// Profiles with a permit or a waiting informer. Its size is bounded, because each informer
     /// waits at most once.
-    profiles: BTreeMap<ProfileRef, Profile>,
+    profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
 
 #[derive(Debug, Default)]
-struct Profile {
+struct ProfileListSlots {
     held: usize,
     /// Ordered by descending priority, then by arrival.
-    waiting: BTreeMap<(Reverse<u16>, u64), Waiter>,
+    waiting: BTreeMap<(Reverse<u16>, u64), ListSlotWaiter>,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct ListSlotWaiter {
     /// The profile's `maxConcurrentLists`.
     most: usize,
-    wake: oneshot::Sender<Slot>,
+    wake: oneshot::Sender<ListSlot>,
 }
 
-impl Slots {
+impl ListSlots {
     /// Creates `total` permits, at most `share` of them for one namespace. A 0 counts as 1.
     pub(super) fn new(total: usize, share: usize) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
+        Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
             share: share.max(1),
             held: HashMap::new(),
@@ -66,14 +66,14 @@ impl Slots {
 
     /// Waits for a permit for the profile of `member`. Cancel safe: dropping the future releases
     /// the permit if it was already granted.
-    pub(super) async fn acquire(&self, member: &MemberOf) -> Slot {
+    pub(super) async fn acquire(&self, member: &ListSlotOwner) -> ListSlot {
         loop {
             let (wake, woken) = oneshot::channel();
             {
                 let mut inner = self.0.lock();
                 inner.sequence += 1;
                 let position = (Reverse(member.priority), inner.sequence);
-                let waiter = Waiter { most: member.max_concurrent_lists.max(1), wake };
+                let waiter = ListSlotWaiter { most: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
                 // Cancelled waiters would otherwise receive permits and return them at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
@@ -93,7 +93,7 @@ impl Slots {
             // lock.
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
-            let slot = Slot { slots: self.clone(), profile };
+            let slot = ListSlot { slots: self.clone(), profile };
             // If the waiter was cancelled, `send` returns the slot, and its drop releases the
             // permit.
             drop(waiter.wake.send(slot));
@@ -101,19 +101,19 @@ impl Slots {
     }
 }
 
-impl Inner {
+impl ListSlotsState {
     /// Removes the next eligible waiter from its queue and counts its permit.
     ///
     /// # Cost
     ///
     /// O(1) while no permit is free, else O(n) in the profiles that wait or list.
-    fn next(&mut self) -> Option<(ProfileRef, Waiter)> {
+    fn next(&mut self) -> Option<(ProfileRef, ListSlotWaiter)> {
         if self.free == 0 {
             return None;
         }
         let (held, share) = (&self.held, self.share);
         let has_share = |name: &ProfileRef| held.get(&name.namespace).is_none_or(|&it| it < share);
-        let first = |profile: &Profile| {
+        let first = |profile: &ProfileListSlots| {
             let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
             (profile.held < waiter.most).then_some(*sequence)
         };
@@ -145,7 +145,7 @@ impl Inner {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ListSlot {
     fn drop(&mut self) {
         self.slots.0.lock().release(&self.profile);
         self.slots.admit();
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
 
-    fn member(namespace: &str, name: &str, most: usize, priority: u16) -> MemberOf {
-        MemberOf {
+    fn member(namespace: &str, name: &str, most: usize, priority: u16) -> ListSlotOwner {
+        ListSlotOwner {
             profile: ProfileRef { namespace: namespace.into(), name: name.into() },
             max_concurrent_lists: most,
             priority,
@@ -167,7 +167,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_cannot_exceed_its_limit_of_list_slots() {
-        let slots = Slots::new(8, 2);
+        let slots = ListSlots::new(8, 2);
         let a = member("a", "p", 64, 0);
         let _held = (slots.acquire(&a).await, slots.acquire(&a).await);
         assert!(slots.acquire(&a).now_or_never().is_none());
@@ -176,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_profile_cannot_exceed_its_max_concurrent_lists() {
-        let slots = Slots::new(8, 8);
+        let slots = ListSlots::new(8, 8);
         let _held = slots.acquire(&member("a", "p", 1, 0)).await;
         assert!(slots.acquire(&member("a", "p", 1, 1_000)).now_or_never().is_none());
         assert!(slots.acquire(&member("a", "q", 1, 0)).now_or_never().is_some());
@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn priority_decides_within_a_profile_and_arrival_between_profiles() {
-        let slots = Slots::new(1, 1);
+        let slots = ListSlots::new(1, 1);
         let first = slots.acquire(&member("a", "p", 9, 0)).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
@@ -203,7 +203,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_wait_takes_no_slot() {
-        let slots = Slots::new(1, 1);
+        let slots = ListSlots::new(1, 1);
         let a = member("a", "p", 9, 0);
         let held = slots.acquire(&a).await;
         assert!(slots.acquire(&a).now_or_never().is_none());

@@ -4,7 +4,7 @@
 //! the item's first bytes so that the caller can report its name. It checks only the syntax that
 //! determines where items end; the decoder checks the rest.
 
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use memchr::memchr2;
 use std::fmt;
 
@@ -19,13 +19,13 @@ const MAX_FRAME: usize = 64 << 10;
 
 /// One item of a list, or one line of a watch.
 #[derive(PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum SplitItem<'a> {
     Whole(&'a [u8]),
     /// The first bytes of an item or a line above the size limit.
     Oversized(&'a [u8]),
 }
 
-impl Piece<'_> {
+impl SplitItem<'_> {
     /// Number of bytes in memory, which is not the original size of an oversized piece.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -43,8 +43,8 @@ impl Piece<'_> {
 pub(super) struct ListSplitter {
     cap: usize,
     depth: u32,
-    string: InString,
-    place: Place,
+    string: JsonStringState,
+    place: ListPosition,
     /// The frame received so far.
     frame: Vec<u8>,
     /// The start of an item that began in an earlier chunk.
@@ -54,14 +54,14 @@ pub(super) struct ListSplitter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InString {
+enum JsonStringState {
     No,
     Yes,
     Escape,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListPosition {
     Frame,
     Items,
     Item,
@@ -72,8 +72,8 @@ impl ListSplitter {
         Self {
             cap,
             depth: 0,
-            string: InString::No,
-            place: Place::Frame,
+            string: JsonStringState::No,
+            place: ListPosition::Frame,
             frame: Vec::new(),
             partial: Vec::new(),
             skipped: 0,
@@ -85,20 +85,22 @@ impl ListSplitter {
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.place {
-            Place::Frame => {}
-            Place::Items | Place::Item => frame.extend_from_slice(b"]}"),
+            ListPosition::Frame => {}
+            ListPosition::Items | ListPosition::Item => frame.extend_from_slice(b"]}"),
         }
         frame
     }
 
     /// Whether the splitter has reached the items. It stays false after them.
     pub(super) fn in_items(&self) -> bool {
-        self.place != Place::Frame
+        self.place != ListPosition::Frame
     }
 
     /// Whether the list has been received to its end.
     pub(super) fn is_complete(&self) -> bool {
-        self.depth == 0 && self.place == Place::Frame && self.frame.trim_ascii_end().ends_with(b"}")
+        self.depth == 0
+            && self.place == ListPosition::Frame
+            && self.frame.trim_ascii_end().ends_with(b"}")
     }
 
     /// Consumes `chunk` up to the end of the next item. It also stops before the first item, so
@@ -109,13 +111,13 @@ impl ListSplitter {
     ///
     /// # Errors
     ///
-    /// [`Reason::Malformed`] for bytes that cannot be a list, [`Reason::TooLarge`] for a frame
+    /// [`FaultReason::Malformed`] for bytes that cannot be a list, [`FaultReason::TooLarge`] for a frame
     /// above 64 KiB.
     pub(super) fn feed<'a>(
         &'a mut self,
         chunk: &'a [u8],
-    ) -> Result<(usize, Option<Piece<'a>>), Fault> {
-        if self.place != Place::Item && !self.partial.is_empty() {
+    ) -> Result<(usize, Option<SplitItem<'a>>), RequestFault> {
+        if self.place != ListPosition::Item && !self.partial.is_empty() {
             // The last call returned this item.
             self.partial.clear();
             self.skipped = 0;
@@ -123,19 +125,19 @@ impl ListSplitter {
         let mut at = 0;
         let mut start = 0;
         while let Some(&byte) = chunk.get(at) {
-            if self.string != InString::No {
+            if self.string != JsonStringState::No {
                 at = self.pass_string(chunk, at);
                 continue;
             }
             at += 1;
             match byte {
-                b'"' => self.string = InString::Yes,
+                b'"' => self.string = JsonStringState::Yes,
                 b'{' | b'[' => {
-                    if self.place == Place::Items {
+                    if self.place == ListPosition::Items {
                         if byte == b'[' {
                             return Err(malformed("an item that is no object"));
                         }
-                        self.place = Place::Item;
+                        self.place = ListPosition::Item;
                         start = at - 1;
                     }
                     self.depth += 1;
@@ -143,33 +145,33 @@ impl ListSplitter {
                 b'}' | b']' => {
                     self.depth =
                         self.depth.checked_sub(1).ok_or_else(|| malformed("a stray bracket"))?;
-                    if self.place == Place::Item && self.depth == 2 {
-                        self.place = Place::Items;
+                    if self.place == ListPosition::Item && self.depth == 2 {
+                        self.place = ListPosition::Items;
                         return Ok((at, Some(self.complete(chunk, start, at))));
                     }
-                    if self.place == Place::Items && self.depth == 1 {
-                        self.place = Place::Frame;
+                    if self.place == ListPosition::Items && self.depth == 1 {
+                        self.place = ListPosition::Frame;
                     }
                 }
                 _ => {}
             }
             match self.place {
-                Place::Frame => {
+                ListPosition::Frame => {
                     self.push_frame(byte)?;
                     if byte == b'[' && self.depth == 2 && self.opens_items() {
-                        self.place = Place::Items;
+                        self.place = ListPosition::Items;
                         return Ok((at, None));
                     }
                 }
-                Place::Items => {
+                ListPosition::Items => {
                     if !matches!(byte, b',' | b' ' | b'\n' | b'\r' | b'\t') {
                         return Err(malformed("an item that is no object"));
                     }
                 }
-                Place::Item => {}
+                ListPosition::Item => {}
             }
         }
-        if self.place == Place::Item {
+        if self.place == ListPosition::Item {
             self.keep(chunk.get(start..).unwrap_or_default());
         }
         Ok((at, None))
@@ -178,28 +180,31 @@ impl ListSplitter {
     /// Skips to the end of the string or of the chunk.
     fn pass_string(&mut self, chunk: &[u8], at: usize) -> usize {
         let rest = chunk.get(at..).unwrap_or_default();
-        let end = if self.string == InString::Escape {
-            self.string = InString::Yes;
+        let end = if self.string == JsonStringState::Escape {
+            self.string = JsonStringState::Yes;
             at + 1
         } else {
             match memchr2(b'"', b'\\', rest) {
                 None => chunk.len(),
                 Some(offset) => {
                     let quote = rest.get(offset) == Some(&b'"');
-                    self.string = if quote { InString::No } else { InString::Escape };
+                    self.string = if quote { JsonStringState::No } else { JsonStringState::Escape };
                     at + offset + 1
                 }
             }
         };
-        if self.place == Place::Frame && self.frame.len() < MAX_FRAME {
+        if self.place == ListPosition::Frame && self.frame.len() < MAX_FRAME {
             self.frame.extend_from_slice(chunk.get(at..end).unwrap_or_default());
         }
         end
     }
 
-    fn push_frame(&mut self, byte: u8) -> Result<(), Fault> {
+    fn push_frame(&mut self, byte: u8) -> Result<(), RequestFault> {
         if self.frame.len() >= MAX_FRAME {
-            return Err(Fault::new(Reason::TooLarge, "the frame of the list exceeds 64 KiB"));
+            return Err(RequestFault::new(
+                FaultReason::TooLarge,
+                "the frame of the list exceeds 64 KiB",
+            ));
         }
         self.frame.push(byte);
         Ok(())
@@ -216,13 +221,17 @@ impl ListSplitter {
         keep(&mut self.partial, &mut self.skipped, self.cap, bytes);
     }
 
-    fn complete<'a>(&'a mut self, chunk: &'a [u8], start: usize, end: usize) -> Piece<'a> {
+    fn complete<'a>(&'a mut self, chunk: &'a [u8], start: usize, end: usize) -> SplitItem<'a> {
         let last = chunk.get(start..end).unwrap_or_default();
         if self.partial.is_empty() && last.len() <= self.cap {
-            return Piece::Whole(last);
+            return SplitItem::Whole(last);
         }
         self.keep(last);
-        if self.skipped > 0 { Piece::Oversized(&self.partial) } else { Piece::Whole(&self.partial) }
+        if self.skipped > 0 {
+            SplitItem::Oversized(&self.partial)
+        } else {
+            SplitItem::Whole(&self.partial)
+        }
     }
 }
 
@@ -239,7 +248,7 @@ pub(super) fn keep(partial: &mut Vec<u8>, skipped: &mut usize, cap: usize, bytes
     }
 }
 
-impl fmt::Debug for Piece<'_> {
+impl fmt::Debug for SplitItem<'_> {
     /// Prints the size only, because the content can be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -249,8 +258,8 @@ impl fmt::Debug for Piece<'_> {
     }
 }
 
-fn malformed(what: &str) -> Fault {
-    Fault::new(Reason::Malformed, format!("the list has {what}"))
+fn malformed(what: &str) -> RequestFault {
+    RequestFault::new(FaultReason::Malformed, format!("the list has {what}"))
 }
 
 #[cfg(test)]
@@ -258,17 +267,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn items(splitter: &mut ListSplitter, chunks: &[&[u8]]) -> Result<Vec<String>, Fault> {
+    fn items(splitter: &mut ListSplitter, chunks: &[&[u8]]) -> Result<Vec<String>, RequestFault> {
         let mut items = Vec::new();
         for chunk in chunks {
             let mut rest = *chunk;
             while !rest.is_empty() {
                 let (consumed, piece) = splitter.feed(rest)?;
                 match piece {
-                    Some(Piece::Whole(item)) => {
+                    Some(SplitItem::Whole(item)) => {
                         items.push(String::from_utf8_lossy(item).into_owned());
                     }
-                    Some(Piece::Oversized(head)) => items.push(format!("oversized:{}", head.len())),
+                    Some(SplitItem::Oversized(head)) => {
+                        items.push(format!("oversized:{}", head.len()))
+                    }
                     None => {}
                 }
                 rest = &rest[consumed..];

@@ -9,10 +9,10 @@
 ///   any             ──► Queued or Backoff    after an end or a failure
 /// ```
 ///
-/// [`Status::is_synced`](super::status::Status::is_synced) reports whether the informer holds a
+/// [`Status::is_synced`](super::status::InformerStatus::is_synced) reports whether the informer holds a
 /// complete list. The complete list survives failures, relists and pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TaskState {
     /// The task waits for a list slot, or opens a watch.
     Queued,
     Listing,
@@ -21,7 +21,7 @@ pub(super) enum Step {
     Backoff,
 }
 
-impl Step {
+impl TaskState {
     /// Whether the task can go from this step to `next`. `is_synced` states whether the informer
     /// holds a complete list.
     pub(super) fn may_lead_to(self, next: Self, is_synced: bool) -> bool {
@@ -42,19 +42,19 @@ mod tests {
 
     #[test]
     fn a_watch_starts_only_from_the_queue_with_a_complete_list() {
-        assert!(!Step::Queued.may_lead_to(Step::Watching, false));
-        assert!(Step::Queued.may_lead_to(Step::Watching, true));
-        for step in [Step::Listing, Step::Watching, Step::Backoff] {
-            assert!(!step.may_lead_to(Step::Watching, true), "{step:?}");
+        assert!(!TaskState::Queued.may_lead_to(TaskState::Watching, false));
+        assert!(TaskState::Queued.may_lead_to(TaskState::Watching, true));
+        for step in [TaskState::Listing, TaskState::Watching, TaskState::Backoff] {
+            assert!(!step.may_lead_to(TaskState::Watching, true), "{step:?}");
         }
     }
 
     #[test]
     fn a_watch_ends_before_a_list_begins() {
         for is_synced in [false, true] {
-            assert!(!Step::Watching.may_lead_to(Step::Listing, is_synced));
-            assert!(Step::Watching.may_lead_to(Step::Queued, is_synced));
-            assert!(Step::Backoff.may_lead_to(Step::Listing, is_synced));
+            assert!(!TaskState::Watching.may_lead_to(TaskState::Listing, is_synced));
+            assert!(TaskState::Watching.may_lead_to(TaskState::Queued, is_synced));
+            assert!(TaskState::Backoff.may_lead_to(TaskState::Listing, is_synced));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The status that an informer's task records, and that reports and statuses read.
 
 use super::{
-    CellFault, CellReport, ListMethod, Phase, RelistReason, Undecodable, Verb, Warmed,
-    latency::LatencyWindow, state::Step,
+    FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
+    UndecodableObject, Verb, latency::LatencyWindow, state::TaskState,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{Fault, ResourceVersion};
+use kubewarm_api::model::{RequestFault, ResourceVersion};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -15,21 +15,21 @@ const MAX_NAMED: usize = 16;
 /// The status of one informer. Its task writes it. Freshness checks also set the time of the last
 /// confirmation.
 #[derive(Debug)]
-pub(super) struct Status {
+pub(super) struct InformerStatus {
     /// Start of the warm-up: when the informer was created, or when its store was last purged.
     cold_since: (Instant, Timestamp),
-    step: Step,
-    /// The report without the values that [`Status::detailed`] adds. Only methods of `Status`
+    step: TaskState,
+    /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of `InformerStatus`
     /// change fields that determine the phase.
-    pub(super) report: CellReport,
+    pub(super) report: InformerReport,
     /// Reason of the required relist, until a list completes.
     owed: Option<RelistReason>,
     /// The gate's epoch when the last complete list was sent.
     epoch: u64,
     /// Results of the informer's list requests.
-    pub(super) list: Answers,
-    pub(super) watch: Answers,
-    undecodable: Vec<Undecodable>,
+    pub(super) list: VerbAccess,
+    pub(super) watch: VerbAccess,
+    undecodable: Vec<UndecodableObject>,
     lists: LatencyWindow,
     events: LatencyWindow,
     reads: LatencyWindow,
@@ -37,7 +37,7 @@ pub(super) struct Status {
 
 /// Results of an informer's own requests of one verb.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct VerbAccess {
     /// When the last successful request was sent.
     pub(super) allowed_at: Option<Instant>,
     /// When the current refusal began, on both clocks. Only a success of the same verb clears it,
@@ -45,17 +45,17 @@ pub(super) struct Answers {
     pub(super) refused: Option<(Timestamp, Instant)>,
 }
 
-impl Status {
+impl InformerStatus {
     pub(super) fn new() -> Self {
         let now = Timestamp::now();
         Self {
             cold_since: (Instant::now(), now),
-            step: Step::Queued,
-            report: CellReport::queued(now),
+            step: TaskState::Queued,
+            report: InformerReport::queued(now),
             owed: None,
             epoch: 0,
-            list: Answers::default(),
-            watch: Answers::default(),
+            list: VerbAccess::default(),
+            watch: VerbAccess::default(),
             undecodable: Vec::new(),
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
@@ -64,9 +64,9 @@ impl Status {
     }
 
     /// Adds the undecodable objects and the latencies of the last five minutes to `report`.
-    pub(super) fn detailed(&self, report: CellReport) -> CellReport {
+    pub(super) fn detailed(&self, report: InformerReport) -> InformerReport {
         let now = Instant::now();
-        CellReport {
+        InformerReport {
             undecodable: self.undecodable.iter().cloned().collect(),
             list_latency: self.lists.quantiles(now),
             event_latency: self.events.quantiles(now),
@@ -77,13 +77,13 @@ impl Status {
 
     /// A snapshot without latencies and undecodable objects. An open watch is `Silent` if the last
     /// confirmation of the store is older than `bound`.
-    pub(super) fn glance(&self, bound: Duration) -> CellReport {
+    pub(super) fn glance(&self, bound: Duration) -> InformerReport {
         let mut report = self.report.clone();
         report.phase = self.phase();
-        if report.phase == Phase::Watching
+        if report.phase == InformerPhase::Watching
             && report.current_at.is_some_and(|current| current.elapsed() >= bound)
         {
-            report.phase = Phase::Silent;
+            report.phase = InformerPhase::Silent;
             let silent = report.current_time.and_then(|current| current.checked_add(bound).ok());
             report.since = silent.unwrap_or(report.since);
         }
@@ -91,14 +91,14 @@ impl Status {
     }
 
     /// Derives the phase from the step and from whether a list has completed.
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> InformerPhase {
         match (self.step, self.is_synced()) {
-            (Step::Queued, false) => Phase::Queued,
-            (Step::Queued, true) if self.owed.is_none() => Phase::Reconnecting,
-            (Step::Listing, false) => Phase::Listing,
-            (Step::Queued | Step::Listing, true) => Phase::Relisting,
-            (Step::Watching, _) => Phase::Watching,
-            (Step::Backoff, _) => Phase::Failing,
+            (TaskState::Queued, false) => InformerPhase::Queued,
+            (TaskState::Queued, true) if self.owed.is_none() => InformerPhase::Reconnecting,
+            (TaskState::Listing, false) => InformerPhase::Listing,
+            (TaskState::Queued | TaskState::Listing, true) => InformerPhase::Relisting,
+            (TaskState::Watching, _) => InformerPhase::Watching,
+            (TaskState::Backoff, _) => InformerPhase::Failing,
         }
     }
 
@@ -111,7 +111,7 @@ impl Status {
         }
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> TaskState {
         self.step
     }
 
@@ -122,7 +122,7 @@ impl Status {
 
     /// Changes the step and returns `true`. Returns `false` without a change if the transition is
     /// illegal.
-    pub(super) fn enter(&mut self, next: Step) -> bool {
+    pub(super) fn enter(&mut self, next: TaskState) -> bool {
         let is_legal = self.step.may_lead_to(next, self.is_synced());
         if is_legal {
             self.alter(|status| status.step = next);
@@ -135,7 +135,7 @@ impl Status {
         self.forget_undecodable();
         self.alter(|status| {
             let was_synced = status.is_synced();
-            (status.step, status.owed) = (Step::Queued, None);
+            (status.step, status.owed) = (TaskState::Queued, None);
             let report = &mut status.report;
             (report.synced_at, report.warmed) = (None, None);
             (report.version, report.current_at) = (None, None);
@@ -167,7 +167,7 @@ impl Status {
 
     /// Records that a request of this verb succeeded. `at` is when the request was sent.
     pub(super) fn allowed(&mut self, verb: Verb, at: Instant) {
-        *self.answers(verb) = Answers { allowed_at: Some(at), refused: None };
+        *self.answers(verb) = VerbAccess { allowed_at: Some(at), refused: None };
     }
 
     /// Clears a refusal of this verb without changing `allowed_at`. Successful probes call it.
@@ -185,10 +185,10 @@ impl Status {
         version: &ResourceVersion,
         strategy: ListMethod,
         (asked_at, epoch): (Instant, u64),
-    ) -> Option<Warmed> {
+    ) -> Option<FirstSync> {
         let synced = Timestamp::now();
         self.alter(|status| {
-            (status.step, status.owed) = (Step::Queued, None);
+            (status.step, status.owed) = (TaskState::Queued, None);
             status.report.synced_at = Some(synced);
         });
         self.epoch = epoch;
@@ -198,7 +198,7 @@ impl Status {
         report.version = Some(version.clone());
         report.expected = None;
         let is_first = report.warmed.is_none();
-        report.warmed.get_or_insert_with(|| Warmed {
+        report.warmed.get_or_insert_with(|| FirstSync {
             started,
             synced,
             took: cold_at.elapsed(),
@@ -253,13 +253,19 @@ impl Status {
 
     /// Records a fault and the time of the next attempt. The phase stays the same, because failed
     /// probes also call this method.
-    pub(super) fn fault(&mut self, verb: Verb, fault: &Fault, attempts: u32, delay: Duration) {
+    pub(super) fn fault(
+        &mut self,
+        verb: Verb,
+        fault: &RequestFault,
+        attempts: u32,
+        delay: Duration,
+    ) {
         let now = Timestamp::now();
         if fault.reason().refuses_identity() {
             self.answers(verb).refused.get_or_insert_with(|| (now, Instant::now()));
         }
         let since = self.report.fault.as_ref().map_or(now, |old| old.since);
-        self.report.fault = Some(CellFault {
+        self.report.fault = Some(InformerFault {
             reason: fault.reason(),
             verb,
             message: fault.message().into(),
@@ -271,7 +277,7 @@ impl Status {
     }
 
     /// Adds an object to the undecodable ones, up to the maximum.
-    pub(super) fn undecodable(&mut self, object: Undecodable) {
+    pub(super) fn undecodable(&mut self, object: UndecodableObject) {
         self.undecodable.retain(|known| known.object != object.object);
         if self.undecodable.len() < MAX_NAMED {
             self.undecodable.push(object);
@@ -296,7 +302,7 @@ impl Status {
         self.undecodable.clear();
     }
 
-    fn answers(&mut self, verb: Verb) -> &mut Answers {
+    fn answers(&mut self, verb: Verb) -> &mut VerbAccess {
         match verb {
             Verb::List => &mut self.list,
             Verb::Watch => &mut self.watch,
@@ -307,62 +313,66 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_api::model::Reason;
+    use kubewarm_api::model::FaultReason;
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    fn phase(status: &Status) -> Phase {
+    fn phase(status: &InformerStatus) -> InformerPhase {
         status.glance(BOUND).phase
     }
 
-    fn after(status: &mut Status, step: Step) -> Phase {
+    fn after(status: &mut InformerStatus, step: TaskState) -> InformerPhase {
         assert!(status.enter(step), "{step:?}");
         phase(status)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_phase_follows_from_the_step_and_the_sync_state() {
-        let mut status = Status::new();
-        assert_eq!(phase(&status), Phase::Queued);
-        assert_eq!(after(&mut status, Step::Listing), Phase::Listing);
-        assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
-        assert_eq!(after(&mut status, Step::Listing), Phase::Listing, "not synced");
+        let mut status = InformerStatus::new();
+        assert_eq!(phase(&status), InformerPhase::Queued);
+        assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing);
+        assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
+        assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing, "not synced");
         let version = ResourceVersion::from(5);
         assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_some());
-        assert_eq!(phase(&status), Phase::Reconnecting);
-        assert_eq!(after(&mut status, Step::Watching), Phase::Watching);
+        assert_eq!(phase(&status), InformerPhase::Reconnecting);
+        assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
         tokio::time::advance(BOUND).await;
-        assert_eq!(phase(&status), Phase::Silent);
+        assert_eq!(phase(&status), InformerPhase::Silent);
         status.current(Instant::now());
-        assert_eq!(phase(&status), Phase::Watching, "confirmed again");
-        assert_eq!(after(&mut status, Step::Queued), Phase::Reconnecting);
+        assert_eq!(phase(&status), InformerPhase::Watching, "confirmed again");
+        assert_eq!(after(&mut status, TaskState::Queued), InformerPhase::Reconnecting);
         status.owe(RelistReason::Gone);
-        assert_eq!(phase(&status), Phase::Relisting, "it waits for a list slot");
-        assert_eq!(after(&mut status, Step::Backoff), Phase::Failing);
-        assert_eq!(after(&mut status, Step::Listing), Phase::Relisting, "synced after a failure");
+        assert_eq!(phase(&status), InformerPhase::Relisting, "it waits for a list slot");
+        assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
+        assert_eq!(
+            after(&mut status, TaskState::Listing),
+            InformerPhase::Relisting,
+            "synced after a failure"
+        );
         assert!(status.listed(&version, ListMethod::List, (Instant::now(), 0)).is_none());
-        assert_eq!(phase(&status), Phase::Reconnecting);
-        after(&mut status, Step::Backoff);
+        assert_eq!(phase(&status), InformerPhase::Reconnecting);
+        after(&mut status, TaskState::Backoff);
         status.purged();
-        assert_eq!((phase(&status), status.is_synced()), (Phase::Queued, false));
+        assert_eq!((phase(&status), status.is_synced()), (InformerPhase::Queued, false));
         assert_eq!(status.version(), None);
     }
 
     #[test]
     fn a_refusal_of_a_verb_ends_only_with_a_success_of_that_verb() {
-        let mut status = Status::new();
-        let fail = |status: &mut Status, verb, reason| {
-            status.fault(verb, &Fault::new(reason, "no"), 1, Duration::ZERO);
+        let mut status = InformerStatus::new();
+        let fail = |status: &mut InformerStatus, verb, reason| {
+            status.fault(verb, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
             status.watch.refused
         };
-        assert_eq!(fail(&mut status, Verb::Watch, Reason::Throttled), None);
-        let refused = fail(&mut status, Verb::Watch, Reason::Forbidden);
+        assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Throttled), None);
+        let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
         assert!(refused.is_some());
-        fail(&mut status, Verb::Watch, Reason::Throttled);
+        fail(&mut status, Verb::Watch, FaultReason::Throttled);
         // An event of the watch that is still open is no evidence of access.
         status.report.fault = None;
         status.allowed(Verb::List, Instant::now());
-        assert_eq!(fail(&mut status, Verb::Watch, Reason::Unauthorized), refused);
+        assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);
         status.allowed(Verb::Watch, Instant::now());
         assert_eq!(status.watch.refused, None);
     }

@@ -1,9 +1,9 @@
 //! Chooses how to list a resource, and remembers which strategies failed.
 
-use super::{ListMethod, Timing};
+use super::{InformerTiming, ListMethod};
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kubewarm_api::model::{CellKey, CellSpec, Identity, ListStrategy, Resource};
-use kubewarm_client::Expiring;
+use kubewarm_api::model::{Identity, InformerKey, InformerSpec, ListStrategy, Resource};
+use kubewarm_client::ExpiringCache;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,29 +19,29 @@ const STREAMED_ENCODING: u32 = 33;
 
 /// The list strategies that work with the API server, by its version and by earlier failures.
 #[derive(Debug)]
-pub struct Strategies {
+pub struct ListMethodSupport {
     /// The server's minor version, `None` after a failure, and the time of the response.
     minor: tokio::sync::Mutex<Option<(Option<u32>, Instant)>>,
-    avoided: Expiring<(Identity, Resource, ListMethod), ()>,
+    avoided: ExpiringCache<(Identity, Resource, ListMethod), ()>,
 }
 
-impl Default for Strategies {
+impl Default for ListMethodSupport {
     fn default() -> Self {
-        Self::new(&Timing::default())
+        Self::new(&InformerTiming::default())
     }
 }
 
-impl Strategies {
-    pub(super) fn new(timing: &Timing) -> Self {
+impl ListMethodSupport {
+    pub(super) fn new(timing: &InformerTiming) -> Self {
         Self {
             minor: tokio::sync::Mutex::default(),
-            avoided: Expiring::new(MAX_REMEMBERED, timing.remember),
+            avoided: ExpiringCache::new(MAX_REMEMBERED, timing.remember),
         }
     }
 
     /// Returns the strategy that an informer would try first. `operator` reads the server's
     /// version, at most once if that succeeds.
-    pub async fn first(&self, operator: &kube::Client, spec: &CellSpec) -> ListMethod {
+    pub async fn first(&self, operator: &kube::Client, spec: &InformerSpec) -> ListMethod {
         let wanted = spec.tuning.lists.strategy;
         let order = self.order(operator, &spec.key, wanted).await;
         order.first().copied().unwrap_or(ListMethod::PagedList)
@@ -57,7 +57,7 @@ impl Strategies {
     pub(super) async fn order(
         &self,
         operator: &kube::Client,
-        cell: &CellKey,
+        cell: &InformerKey,
         wanted: ListStrategy,
     ) -> Vec<ListMethod> {
         let order: &[ListMethod] = match wanted {
@@ -73,9 +73,9 @@ impl Strategies {
         order.iter().copied().filter(|&way| way == ListMethod::PagedList || !avoided(way)).collect()
     }
 
-    /// Remembers for `Timing::remember` that a strategy failed for the informer's identity and
+    /// Remembers for `InformerTiming::remember` that a strategy failed for the informer's identity and
     /// resource.
-    pub(super) fn avoid(&self, cell: &CellKey, way: ListMethod) {
+    pub(super) fn avoid(&self, cell: &InformerKey, way: ListMethod) {
         self.avoided.insert(lane(cell, way), (), Instant::now());
     }
 
@@ -99,7 +99,7 @@ impl Strategies {
     }
 }
 
-fn lane(cell: &CellKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
+fn lane(cell: &InformerKey, way: ListMethod) -> (Identity, Resource, ListMethod) {
     (cell.identity.clone(), cell.resource.clone(), way)
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use http::{Request, Response};
     use kube::client::Body;
-    use kubewarm_api::model::{Extent, GroupResource, ManagedFields, Projection};
+    use kubewarm_api::model::{GroupResource, InformerScope, ManagedFieldsPolicy, Projection};
 
     fn server(minor: &'static str) -> kube::Client {
         let answer = move |_: Request<Body>| async move {
@@ -123,11 +123,11 @@ mod tests {
         kube::Client::new(tower::service_fn(answer), "default")
     }
 
-    fn pods() -> CellKey {
-        CellKey::all(
+    fn pods() -> InformerKey {
+        InformerKey::all(
             Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap(),
-            Extent::AllNamespaces,
-            Projection::Full(ManagedFields::Drop),
+            InformerScope::AllNamespaces,
+            Projection::Full(ManagedFieldsPolicy::Drop),
         )
     }
 
@@ -136,21 +136,22 @@ mod tests {
         for (minor, first) in
             [("32", ListMethod::PagedList), ("33+", ListMethod::List), ("x", ListMethod::PagedList)]
         {
-            let order =
-                Strategies::default().order(&server(minor), &pods(), ListStrategy::Auto).await;
+            let order = ListMethodSupport::default()
+                .order(&server(minor), &pods(), ListStrategy::Auto)
+                .await;
             assert_eq!(order.first(), Some(&first), "1.{minor}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_strategy_is_skipped_until_it_is_forgotten() {
-        let (timing, strategies) = (Timing::default(), Strategies::default());
+        let (timing, strategies) = (InformerTiming::default(), ListMethodSupport::default());
         let client = server("36");
         strategies.avoid(&pods(), ListMethod::List);
         let order = strategies.order(&client, &pods(), ListStrategy::Auto).await;
         assert_eq!(order, [ListMethod::WatchList, ListMethod::PagedList]);
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "b".into() };
-        let other = CellKey { identity, ..pods() };
+        let other = InformerKey { identity, ..pods() };
         let order = strategies.order(&client, &other, ListStrategy::Auto).await;
         assert_eq!(order.first(), Some(&ListMethod::List), "another identity is not affected");
         let order = strategies.order(&client, &pods(), ListStrategy::List).await;

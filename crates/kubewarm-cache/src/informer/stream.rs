@@ -1,15 +1,16 @@
 //! An open watch, the ways in which it can end, and its metrics.
 
 use super::{
-    ResourceMetrics, Timing, WatchEnd, lines::LineSplitter, split::MAX_OBJECT, upstream::Chunks,
+    InformerTiming, ResourceMetrics, UpstreamWatchEnd, lines::LineSplitter, split::MAX_OBJECT,
+    upstream::BodyChunks,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-pub(super) struct Stream {
-    pub(super) chunks: Chunks,
+pub(super) struct WatchStream {
+    pub(super) chunks: BodyChunks,
     pub(super) lines: LineSplitter,
     /// Received bytes that are not split into events yet.
     pub(super) rest: Bytes,
@@ -22,14 +23,14 @@ pub(super) struct Stream {
 }
 
 /// Why a watch ended.
-pub(super) enum End {
+pub(super) enum WatchStreamEnd {
     /// The response ended normally.
     Clean,
-    Broken(Fault),
+    Broken(RequestFault),
     /// The informer closed the watch, because it was silent or missed events.
     Dead(&'static str),
     /// The server sent an `ERROR` event.
-    Told(Fault),
+    Told(RequestFault),
     /// The watch sent an event that cannot be decoded and names no object. The text describes the
     /// problem.
     Nonsense(String),
@@ -41,11 +42,11 @@ pub(super) enum End {
     /// A consistency check found that the store differs from a list of the same version.
     Inconsistent,
     /// The informer's namespace does not exist.
-    NamespaceGone(Fault),
+    NamespaceGone(RequestFault),
 }
 
-impl Stream {
-    pub(super) fn new(chunks: Chunks, asked: Duration) -> Self {
+impl WatchStream {
+    pub(super) fn new(chunks: BodyChunks, asked: Duration) -> Self {
         let now = Instant::now();
         Self {
             chunks,
@@ -59,53 +60,53 @@ impl Stream {
     }
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for WatchStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("opened", &self.opened).finish_non_exhaustive()
+        f.debug_struct("WatchStream").field("opened", &self.opened).finish_non_exhaustive()
     }
 }
 
-impl End {
+impl WatchStreamEnd {
     /// The label of `kubewarm_upstream_watch_ends_total`.
-    pub(super) fn label(&self, lasted: Duration, asked: Duration) -> WatchEnd {
+    pub(super) fn label(&self, lasted: Duration, asked: Duration) -> UpstreamWatchEnd {
         match self {
-            Self::Clean if is_early(lasted, asked) => WatchEnd::Eof,
-            Self::Clean => WatchEnd::ServerTimeout,
-            Self::Broken(_) => WatchEnd::Broken,
-            Self::Dead(_) => WatchEnd::Idle,
+            Self::Clean if is_early(lasted, asked) => UpstreamWatchEnd::Eof,
+            Self::Clean => UpstreamWatchEnd::ServerTimeout,
+            Self::Broken(_) => UpstreamWatchEnd::Broken,
+            Self::Dead(_) => UpstreamWatchEnd::Idle,
             Self::Told(fault) => match (fault.reason(), fault.code()) {
-                (Reason::Gone, _) => WatchEnd::Gone,
-                (_, Some(429)) => WatchEnd::Http429,
-                (_, Some(400..=499)) => WatchEnd::Http4xx,
-                _ => WatchEnd::Http5xx,
+                (FaultReason::Gone, _) => UpstreamWatchEnd::Gone,
+                (_, Some(429)) => UpstreamWatchEnd::Http429,
+                (_, Some(400..=499)) => UpstreamWatchEnd::Http4xx,
+                _ => UpstreamWatchEnd::Http5xx,
             },
-            Self::Nonsense(_) | Self::Disordered | Self::WentBack => WatchEnd::Decode,
-            Self::Inconsistent | Self::NamespaceGone(_) => WatchEnd::Shutdown,
+            Self::Nonsense(_) | Self::Disordered | Self::WentBack => UpstreamWatchEnd::Decode,
+            Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,
         }
     }
 }
 
-/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`OpenWatch::ended`] set
+/// Counts a watch as ended when dropped. The reason is `Shutdown` unless [`WatchMetricsGuard::ended`] set
 /// another.
 #[must_use = "dropping it at once records a watch that was stopped"]
-pub(super) struct OpenWatch {
+pub(super) struct WatchMetricsGuard {
     metrics: Arc<ResourceMetrics>,
     opened: Instant,
-    reason: WatchEnd,
+    reason: UpstreamWatchEnd,
 }
 
-impl OpenWatch {
+impl WatchMetricsGuard {
     pub(super) fn new(metrics: &Arc<ResourceMetrics>, opened: Instant) -> Self {
         metrics.upstream_watch_starts.inc();
-        Self { metrics: Arc::clone(metrics), opened, reason: WatchEnd::Shutdown }
+        Self { metrics: Arc::clone(metrics), opened, reason: UpstreamWatchEnd::Shutdown }
     }
 
-    pub(super) fn ended(mut self, reason: WatchEnd) {
+    pub(super) fn ended(mut self, reason: UpstreamWatchEnd) {
         self.reason = reason;
     }
 }
 
-impl Drop for OpenWatch {
+impl Drop for WatchMetricsGuard {
     fn drop(&mut self) {
         self.metrics.observe_watch_end(self.reason, self.opened.elapsed());
     }
@@ -118,7 +119,7 @@ pub(super) fn is_early(lasted: Duration, asked: Duration) -> bool {
     lasted + Duration::from_secs(2) < asked
 }
 
-/// Returns a random `timeoutSeconds` from `Timing::watch_least` to twice that.
-pub(super) fn lasting(timing: &Timing) -> Duration {
+/// Returns a random `timeoutSeconds` from `InformerTiming::watch_least` to twice that.
+pub(super) fn lasting(timing: &InformerTiming) -> Duration {
     timing.watch_least.mul_f64(1.0 + fastrand::f64())
 }

@@ -1,52 +1,56 @@
 //! The task of one informer: it lists, watches, and retries after failures with a backoff.
 
 use super::{
-    Changes, InformerMetrics, RelistReason, ResourceMetrics, Stage, Timing, Undecodable, Verb,
-    backoff::Backoff,
-    cell::{Control, Informer},
-    decode::Decoder,
+    ChangeNotifier, DecodeStage, InformerMetrics, InformerTiming, RelistReason, ResourceMetrics,
+    UndecodableObject, Verb,
+    backoff::RetryBackoff,
+    cell::{InformerControl, SharedInformer},
+    decode::ObjectDecoder,
     list_watch::ListWatch,
-    metadata::ListMeta,
-    slots::Slots,
-    state::Step,
-    strategy::Strategies,
-    stream::Stream,
+    metadata::ListMetadata,
+    slots::ListSlots,
+    state::TaskState,
+    strategy::ListMethodSupport,
+    stream::WatchStream,
 };
 use kubewarm_api::model::{
-    CellKey, Extent, Fault, Identity, NamespaceCheck, Reason, Resource, ResourceVersion,
+    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheck, RequestFault, Resource,
+    ResourceVersion,
 };
-use kubewarm_client::{Buckets, Existence, Expiring, KeyedSemaphore, existence};
+use kubewarm_client::{
+    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, existence,
+};
 use std::sync::Arc;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 /// State that all informers of the process share.
-pub(super) struct Shared {
+pub(super) struct TaskContext {
     /// Client with kubewarm's own identity. It only reads the server's version, which is the same
     /// for every identity.
     pub(super) operator: Arc<kube::Client>,
     pub(super) metrics: Arc<InformerMetrics>,
     /// Limits concurrent lists.
-    pub(super) lists: Slots,
+    pub(super) lists: ListSlots,
     /// Limits concurrent probes. The key is the profile's namespace.
     pub(super) probes: KeyedSemaphore<Arc<str>>,
     /// Limits concurrent consistency checks. The key is the profile's namespace.
     pub(super) comparisons: KeyedSemaphore<Arc<str>>,
     /// Limits the rate of requests for each namespace.
-    pub(super) buckets: Buckets,
-    pub(super) strategies: Strategies,
+    pub(super) buckets: NamespaceBuckets,
+    pub(super) strategies: ListMethodSupport,
     /// The last rollback check for each identity and resource.
     ///
     /// All informers of one identity and resource use the same result, because a list's resource
     /// version covers the whole resource. 2,000 informers of 20 resources cost one identity 20
     /// requests.
-    pub(super) peeks: Expiring<(Identity, Resource), ListMeta>,
+    pub(super) peeks: ExpiringCache<(Identity, Resource), ListMetadata>,
     /// The last lookup of each namespace by each identity.
     ///
     /// A list in a namespace that does not exist succeeds and is empty. So every informer with an
     /// empty store checks its namespace from time to time.
-    pub(super) namespaces: Expiring<(Identity, Arc<str>), Existence>,
-    pub(super) changes: Changes,
-    pub(super) timing: Timing,
+    pub(super) namespaces: ExpiringCache<(Identity, Arc<str>), NamespaceExistence>,
+    pub(super) changes: ChangeNotifier,
+    pub(super) timing: InformerTiming,
 }
 
 /// Maximum number of undecodable objects that one list and its watch log as warnings. The metric
@@ -54,19 +58,19 @@ pub(super) struct Shared {
 const LOGGED: u64 = 16;
 
 /// One run of an informer's list-and-watch. `supervise` creates one for each run.
-pub(super) struct Task {
-    pub(super) informer: Arc<Informer>,
-    pub(super) control: watch::Receiver<Control>,
+pub(super) struct InformerTask {
+    pub(super) informer: Arc<SharedInformer>,
+    pub(super) control: watch::Receiver<InformerControl>,
     /// The gate's epoch at the start of the run. A refusal raises the epoch and ends the run.
     pub(super) epoch: u64,
     pub(super) list_watch: ListWatch,
     pub(super) metrics: Arc<ResourceMetrics>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) decoder: Decoder,
-    pub(super) backoff: Backoff,
-    /// Consecutive watches that ended within `Timing::at_once` without an event.
+    pub(super) shared: Arc<TaskContext>,
+    pub(super) decoder: ObjectDecoder,
+    pub(super) backoff: RetryBackoff,
+    /// Consecutive watches that ended within `InformerTiming::at_once` without an event.
     pub(super) closed_at_once: u32,
-    /// Consecutive watches that lasted less than `Timing::settled`.
+    /// Consecutive watches that lasted less than `InformerTiming::settled`.
     pub(super) short_watches: u32,
     /// Events of the open watch with a newer version than the store's.
     pub(super) news: u64,
@@ -97,7 +101,7 @@ pub(super) struct Task {
 
 /// The next activity of the task.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum TaskAction {
     /// List the objects. The reason is `None` for the first list.
     List(Option<RelistReason>),
     /// Open a watch from the last version.
@@ -108,33 +112,33 @@ pub(super) enum Next {
         since: Instant,
     },
     /// Follow a watch that is open already.
-    Follow(Box<Stream>),
+    Follow(Box<WatchStream>),
 }
 
 /// A failed attempt, and the activity that follows after the backoff.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) fault: Fault,
+pub(super) struct TaskFailure {
+    pub(super) fault: RequestFault,
     pub(super) verb: Verb,
-    pub(super) then: Next,
+    pub(super) then: TaskAction,
 }
 
-impl Task {
+impl InformerTask {
     pub(super) fn new(
-        informer: &Arc<Informer>,
+        informer: &Arc<SharedInformer>,
         list_watch: &ListWatch,
-        shared: &Arc<Shared>,
+        shared: &Arc<TaskContext>,
         epoch: u64,
     ) -> Self {
         let key = &informer.key;
         Self {
             list_watch: list_watch.clone(),
-            decoder: Decoder::new(key),
+            decoder: ObjectDecoder::new(key),
             informer: Arc::clone(informer),
             control: informer.control.subscribe(),
             epoch,
             metrics: shared.metrics.for_resource(&key.resource),
-            backoff: Backoff::new(shared.timing.backoff),
+            backoff: RetryBackoff::new(shared.timing.backoff),
             shared: Arc::clone(shared),
             closed_at_once: 0,
             short_watches: 0,
@@ -159,16 +163,16 @@ impl Task {
         let mut next = {
             let status = self.informer.status();
             match (status.owed(), status.version()) {
-                (None, Some(_)) => Next::Verify { since: Instant::now() },
-                (owed, _) => Next::List(owed),
+                (None, Some(_)) => TaskAction::Verify { since: Instant::now() },
+                (owed, _) => TaskAction::List(owed),
             }
         };
         loop {
             let step = match next {
-                Next::List(why) => self.list(why).await,
-                Next::Watch => self.watch().await,
-                Next::Verify { since } => self.verify(since).await,
-                Next::Follow(stream) => self.follow(*stream).await,
+                TaskAction::List(why) => self.list(why).await,
+                TaskAction::Watch => self.watch().await,
+                TaskAction::Verify { since } => self.verify(since).await,
+                TaskAction::Follow(stream) => self.follow(*stream).await,
             };
             next = match step {
                 Ok(next) => self.note(next),
@@ -178,25 +182,28 @@ impl Task {
     }
 
     /// Records a required relist in the status, so that a paused informer relists when it resumes.
-    fn note(&self, next: Next) -> Next {
-        if let Next::List(Some(why)) = next {
+    fn note(&self, next: TaskAction) -> TaskAction {
+        if let TaskAction::List(Some(why)) = next {
             self.informer.status().owe(why);
         }
         next
     }
 
     /// Records a failure, waits for the backoff, and returns the next activity.
-    async fn wait(&mut self, failure: Failure) -> Next {
-        let Failure { mut fault, verb, mut then } = failure;
+    async fn wait(&mut self, failure: TaskFailure) -> TaskAction {
+        let TaskFailure { mut fault, verb, mut then } = failure;
         let failed_at = Instant::now();
         self.metrics.count_request_error(verb, fault.code());
-        if matches!(fault.reason(), Reason::Forbidden | Reason::Unauthorized | Reason::NotServed) {
+        if matches!(
+            fault.reason(),
+            FaultReason::Forbidden | FaultReason::Unauthorized | FaultReason::NotServed
+        ) {
             let existence = self.namespace(failed_at).await;
             fault = missing_namespace(&self.informer.key.extent, existence).unwrap_or(fault);
         }
-        if matches!(fault.reason(), Reason::NamespaceNotFound | Reason::NotServed) {
+        if matches!(fault.reason(), FaultReason::NamespaceNotFound | FaultReason::NotServed) {
             self.purge();
-            then = Next::List(Some(RelistReason::Recreated));
+            then = TaskAction::List(Some(RelistReason::Recreated));
         }
         let then = self.note(then);
         let delay = self.backoff.failed(fault.retry_after(), fastrand::f64());
@@ -213,22 +220,22 @@ impl Task {
             // The access verifier confirmed access, so a refused request can succeed now.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
         }
-        if matches!(then, Next::Watch | Next::Verify { .. }) {
-            self.informer.enter(Step::Queued);
+        if matches!(then, TaskAction::Watch | TaskAction::Verify { .. }) {
+            self.informer.enter(TaskState::Queued);
         }
         then
     }
 
     /// Runs the rollback check, then continues with a watch.
     ///
-    /// A random delay of at most `Timing::spread` comes first. All informers lose their
+    /// A random delay of at most `InformerTiming::spread` comes first. All informers lose their
     /// connections together when an API server stops, and must not reconnect together.
-    async fn verify(&mut self, since: Instant) -> Result<Next, Failure> {
+    async fn verify(&mut self, since: Instant) -> Result<TaskAction, TaskFailure> {
         tokio::time::sleep(self.shared.timing.spread.mul_f64(fastrand::f64())).await;
         if self.has_rolled_back(since).await? {
             return Ok(self.roll_back());
         }
-        Ok(Next::Watch)
+        Ok(TaskAction::Watch)
     }
 
     /// The rollback check: whether a consistent read returns a version older than the store's.
@@ -237,7 +244,7 @@ impl Task {
     /// yet. The watch stays silent until the server reaches that version, and the changes before it
     /// are lost. So a watch resumes after a broken connection only when a consistent read has
     /// excluded a restore.
-    async fn has_rolled_back(&self, since: Instant) -> Result<bool, Failure> {
+    async fn has_rolled_back(&self, since: Instant) -> Result<bool, TaskFailure> {
         let Some(known) = self.version().filter(|version| !version.is_opaque()) else {
             return Ok(false);
         };
@@ -250,14 +257,14 @@ impl Task {
         let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
         let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
             // All waiting informers receive this failure. The next attempt must send a new request.
-            let then = Next::Verify { since: Instant::now() };
-            Failure { fault, verb: Verb::List, then }
+            let then = TaskAction::Verify { since: Instant::now() };
+            TaskFailure { fault, verb: Verb::List, then }
         })?;
         Ok(newest.is_older_than(&known))
     }
 
     /// Purges the store after an etcd restore: its objects belong to a history that was undone.
-    pub(super) fn roll_back(&mut self) -> Next {
+    pub(super) fn roll_back(&mut self) -> TaskAction {
         tracing::warn!(
             cell = %self.informer.key,
             version = self.version().map(|version| version.to_string()),
@@ -265,7 +272,7 @@ impl Task {
         );
         self.metrics.resource_version_rollbacks.inc();
         self.purge();
-        Next::List(Some(RelistReason::Rollback))
+        TaskAction::List(Some(RelistReason::Rollback))
     }
 
     /// Purges the store, and resets the count of replaced objects.
@@ -286,7 +293,7 @@ impl Task {
     }
 
     /// Counts, logs and reports an object that could not be decoded.
-    pub(super) fn reject(&mut self, rejected: Undecodable, stage: Stage) {
+    pub(super) fn reject(&mut self, rejected: UndecodableObject, stage: DecodeStage) {
         self.metrics.count_decode_error(stage);
         self.rejected += 1;
         let (object, problem) = (&rejected.object, &*rejected.problem);
@@ -302,50 +309,55 @@ impl Task {
     /// Returns a fault if the API server confirms that the informer's namespace does not exist.
     /// `None` if the namespace exists, or if the identity cannot read namespaces. The lookup was
     /// sent after `since`.
-    pub(super) async fn absent_namespace(&self, since: Instant) -> Option<Fault> {
+    pub(super) async fn absent_namespace(&self, since: Instant) -> Option<RequestFault> {
         let existence = self.namespace(since).await;
         missing_namespace(&self.informer.key.extent, existence)
-            .filter(|_| existence == Existence::Absent)
+            .filter(|_| existence == NamespaceExistence::Absent)
     }
 
     /// Looks up the informer's namespace, or reuses a lookup that was sent after `since`. Returns
     /// `Unknown` if no profile needs the check.
-    async fn namespace(&self, since: Instant) -> Existence {
+    async fn namespace(&self, since: Instant) -> NamespaceExistence {
         let key = &self.informer.key;
         let check = self.informer.tuning(|tuning| tuning.namespace_check);
-        let (Extent::Namespace(name), NamespaceCheck::Ask) = (&key.extent, check) else {
-            return Existence::Unknown;
+        let (InformerScope::Namespace(name), NamespaceCheck::Ask) = (&key.extent, check) else {
+            return NamespaceExistence::Unknown;
         };
         let (list_watch, namespace) = (self.list_watch.clone(), Arc::clone(name));
         let look = async move {
             let seen = existence(&list_watch.client, &namespace).await;
             // Errors are not cached, so the next caller sends a request.
-            if seen == Existence::Unknown {
-                return Err(Fault::new(Reason::Unreachable, "it does not say"));
+            if seen == NamespaceExistence::Unknown {
+                return Err(RequestFault::new(FaultReason::Unreachable, "it does not say"));
             }
             Ok(seen)
         };
         let of = (key.identity.clone(), Arc::clone(name));
         let looks = &self.shared.namespaces;
         let seen = looks.get_or_fetch(&Handle::current(), of, Some(since), || look).await;
-        seen.map_or(Existence::Unknown, |entry| entry.value)
+        seen.map_or(NamespaceExistence::Unknown, |entry| entry.value)
     }
 }
 
 /// Whether the controller handles every event of this informer. That is affordable because
 /// namespaces and profiles rarely change.
-fn is_followed(key: &CellKey) -> bool {
+fn is_followed(key: &InformerKey) -> bool {
     let of = key.resource.group_resource();
     key.is_own() || (of.group(), of.resource()) == ("", "namespaces")
 }
 
 /// Returns a fault if the namespace does not exist or is being deleted. In a namespace that is
 /// being deleted, Roles disappear first, so a 403 there does not mean a missing permission.
-pub(super) fn missing_namespace(extent: &Extent, existence: Existence) -> Option<Fault> {
+pub(super) fn missing_namespace(
+    extent: &InformerScope,
+    existence: NamespaceExistence,
+) -> Option<RequestFault> {
     let what = match existence {
-        Existence::Absent => "does not exist",
-        Existence::Leaving => "is being deleted",
-        Existence::Present | Existence::NotAllowed | Existence::Unknown => return None,
+        NamespaceExistence::Absent => "does not exist",
+        NamespaceExistence::Leaving => "is being deleted",
+        NamespaceExistence::Present
+        | NamespaceExistence::NotAllowed
+        | NamespaceExistence::Unknown => return None,
     };
-    Some(Fault::new(Reason::NamespaceNotFound, format!("{extent} {what}")))
+    Some(RequestFault::new(FaultReason::NamespaceNotFound, format!("{extent} {what}")))
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 /// Time limits and intervals of informers. Only tests change the defaults, to run faster.
 #[derive(Clone, Debug)]
-pub struct Timing {
+pub struct InformerTiming {
     /// Limit for the headers of a list. A server whose watch cache is not ready can respond late;
     /// it gives up after 60 s.
     pub list_headers: Duration,
     /// Limit for the headers of a watch, which a server sends before the first event.
     pub watch_headers: Duration,
-    /// Within this time, a list must receive at least [`Timing::list_least`] bytes, or it fails.
+    /// Within this time, a list must receive at least [`InformerTiming::list_least`] bytes, or it fails.
     pub list_window: Duration,
-    /// Minimum number of bytes per [`Timing::list_window`]. A slower list would occupy its slot
+    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy its slot
     /// without end.
     pub list_least: u64,
     /// Shortest `timeoutSeconds` of a watch. The longest is twice that, as in client-go, so that
@@ -47,7 +47,7 @@ pub struct Timing {
     pub remember: Duration,
 }
 
-impl Default for Timing {
+impl Default for InformerTiming {
     fn default() -> Self {
         Self {
             list_headers: Duration::from_secs(65),

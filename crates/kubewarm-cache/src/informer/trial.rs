@@ -1,7 +1,9 @@
 //! Access checks: one minimal list and one minimal watch show whether the API server permits both.
 
 use super::{list_watch::ListWatch, task::missing_namespace};
-use kubewarm_api::model::{CellKey, Fault, NamespaceCheck, Reason, ResourceVersion, Verb};
+use kubewarm_api::model::{
+    FaultReason, InformerKey, NamespaceCheck, RequestFault, ResourceVersion, Verb,
+};
 use kubewarm_client::existence;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -16,31 +18,31 @@ const ANCIENT: u64 = 1;
 
 /// The API server's decision on one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AccessDecision {
     /// The request was authorized.
     Allowed,
-    /// The API server refused the identity ([`Reason::refuses_identity`]), or the namespace does
+    /// The API server refused the identity ([`FaultReason::refuses_identity`]), or the namespace does
     /// not exist.
-    Refused(Fault),
+    Refused(RequestFault),
     /// The response does not depend on permissions: a timeout, a 5xx, or a resource that is not
     /// served.
-    Undecided(Fault),
+    Undecided(RequestFault),
 }
 
 /// The result of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trial {
+pub struct AccessCheck {
     /// When the first request was sent. The result is evidence of access at this time.
     pub sent: Instant,
     /// Number of requests sent, at most three: the list, the watch, and a lookup of the namespace.
     pub requests: usize,
     /// Decision on the list.
-    pub list: Answer,
+    pub list: AccessDecision,
     /// Decision on the watch.
-    pub watch: Answer,
+    pub watch: AccessDecision,
 }
 
-impl Trial {
+impl AccessCheck {
     /// Lists the metadata of one object, and opens a watch from the list's version. Both use the
     /// informer's path and selectors.
     ///
@@ -51,29 +53,29 @@ impl Trial {
     ///
     /// Two requests of at most 20 s each. A third request looks the namespace up if an identity was
     /// refused in a namespace that may not exist. Nothing is sent for a key that kubewarm refuses.
-    pub async fn of(client: &Arc<kube::Client>, key: &CellKey, check: NamespaceCheck) -> Self {
+    pub async fn of(client: &Arc<kube::Client>, key: &InformerKey, check: NamespaceCheck) -> Self {
         let sent = Instant::now();
         let list_watch = match ListWatch::new(client, key) {
             Ok(list_watch) => list_watch,
             Err(fault) => {
-                let refused = || Answer::Refused(fault.clone());
+                let refused = || AccessDecision::Refused(fault.clone());
                 return Self { sent, requests: 0, list: refused(), watch: refused() };
             }
         };
         let peek = list_watch.peek(WITHIN).await;
         let version = peek.as_ref().ok().and_then(|meta| meta.version().ok());
-        let list = peek.map_or_else(Answer::of, |_| Answer::Allowed);
-        if let Answer::Undecided(fault) = &list {
-            let watch = Answer::Undecided(fault.clone());
+        let list = peek.map_or_else(AccessDecision::of, |_| AccessDecision::Allowed);
+        if let AccessDecision::Undecided(fault) = &list {
+            let watch = AccessDecision::Undecided(fault.clone());
             return Self { sent, requests: 1, list, watch };
         }
         let version = version.unwrap_or_else(|| ResourceVersion::from(ANCIENT));
         let opened = list_watch.open(WITHIN, |endpoint| endpoint.watch(&version, MOMENT)).await;
         let watch = match opened {
-            Ok(_ended_by_dropping) => Answer::Allowed,
+            Ok(_ended_by_dropping) => AccessDecision::Allowed,
             // The API server authorizes a request before it compares the version.
-            Err(fault) if fault.reason() == Reason::Gone => Answer::Allowed,
-            Err(fault) => Answer::of(fault),
+            Err(fault) if fault.reason() == FaultReason::Gone => AccessDecision::Allowed,
+            Err(fault) => AccessDecision::of(fault),
         };
         let mut trial = Self { sent, requests: 2, list, watch };
         if let (Some(_), NamespaceCheck::Ask, Some(name)) =
@@ -89,37 +91,37 @@ impl Trial {
 
     /// The refused verb and the reason. The list comes first if both are refused.
     #[must_use]
-    pub fn refusal(&self) -> Option<(Verb, &Fault)> {
-        fn refused(verb: Verb, answer: &Answer) -> Option<(Verb, &Fault)> {
+    pub fn refusal(&self) -> Option<(Verb, &RequestFault)> {
+        fn refused(verb: Verb, answer: &AccessDecision) -> Option<(Verb, &RequestFault)> {
             match answer {
-                Answer::Refused(fault) => Some((verb, fault)),
-                Answer::Allowed | Answer::Undecided(_) => None,
+                AccessDecision::Refused(fault) => Some((verb, fault)),
+                AccessDecision::Allowed | AccessDecision::Undecided(_) => None,
             }
         }
         refused(Verb::List, &self.list).or_else(|| refused(Verb::Watch, &self.watch))
     }
 
     /// Replaces the reason of every refusal.
-    fn refuse_for(&mut self, fault: &Fault) {
+    fn refuse_for(&mut self, fault: &RequestFault) {
         for answer in [&mut self.list, &mut self.watch] {
-            if matches!(answer, Answer::Refused(_)) {
-                *answer = Answer::Refused(fault.clone());
+            if matches!(answer, AccessDecision::Refused(_)) {
+                *answer = AccessDecision::Refused(fault.clone());
             }
         }
     }
 }
 
-impl Answer {
+impl AccessDecision {
     /// The fault, if the response does not depend on permissions.
     #[must_use]
-    pub fn undecided(&self) -> Option<&Fault> {
+    pub fn undecided(&self) -> Option<&RequestFault> {
         match self {
             Self::Undecided(fault) => Some(fault),
             Self::Allowed | Self::Refused(_) => None,
         }
     }
 
-    fn of(fault: Fault) -> Self {
+    fn of(fault: RequestFault) -> Self {
         if fault.reason().refuses_identity() {
             Self::Refused(fault)
         } else {

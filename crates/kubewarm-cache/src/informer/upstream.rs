@@ -1,8 +1,8 @@
 //! Sends an informer's requests, and converts every error into a fault.
 
 use super::{
-    metadata::ListMeta,
-    split::{ListSplitter, MAX_OBJECT, Piece},
+    metadata::ListMetadata,
+    split::{ListSplitter, MAX_OBJECT, SplitItem},
 };
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::fault;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -19,22 +19,25 @@ use tokio::time::{Instant, timeout, timeout_at};
 const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// The bytes of a response body as they arrive.
-pub(super) type Chunks = BoxStream<'static, Result<Bytes, Fault>>;
+pub(super) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
 
 /// Sends `request` and waits for the headers of a successful response.
 ///
 /// # Errors
 ///
-/// [`Reason::TimedOut`] if the headers do not arrive in time; [`Reason::Unreachable`] if the
+/// [`FaultReason::TimedOut`] if the headers do not arrive in time; [`FaultReason::Unreachable`] if the
 /// connection fails; otherwise the fault that the HTTP status means.
 pub(super) async fn open(
     client: &kube::Client,
     request: Request<Vec<u8>>,
     headers_within: Duration,
-) -> Result<Chunks, Fault> {
+) -> Result<BodyChunks, RequestFault> {
     let late = || {
         let seconds = headers_within.as_secs();
-        Fault::new(Reason::TimedOut, format!("no answer from the API server within {seconds} s"))
+        RequestFault::new(
+            FaultReason::TimedOut,
+            format!("no answer from the API server within {seconds} s"),
+        )
     };
     let response = timeout(headers_within, client.send(request.map(Body::from)))
         .await
@@ -51,14 +54,14 @@ pub(super) async fn open(
 ///
 /// # Errors
 ///
-/// [`Reason::Malformed`] for an incomplete list; [`Reason::TimedOut`] if the list does not end by
+/// [`FaultReason::Malformed`] for an incomplete list; [`FaultReason::TimedOut`] if the list does not end by
 /// `until`; the errors of `each`.
 pub(super) async fn items(
-    mut chunks: Chunks,
+    mut chunks: BodyChunks,
     until: Instant,
-    mut each: impl FnMut(&Piece<'_>) -> Result<(), Fault>,
-) -> Result<ListMeta, Fault> {
-    let late = |_| Fault::new(Reason::TimedOut, "the list did not end in time");
+    mut each: impl FnMut(&SplitItem<'_>) -> Result<(), RequestFault>,
+) -> Result<ListMetadata, RequestFault> {
+    let late = |_| RequestFault::new(FaultReason::TimedOut, "the list did not end in time");
     let mut splitter = ListSplitter::new(MAX_OBJECT);
     while let Some(chunk) = timeout_at(until, chunks.next()).await.map_err(late)? {
         let chunk = chunk?;
@@ -72,12 +75,15 @@ pub(super) async fn items(
         }
     }
     if !splitter.is_complete() {
-        return Err(Fault::new(Reason::Malformed, "the list ended before it was complete"));
+        return Err(RequestFault::new(
+            FaultReason::Malformed,
+            "the list ended before it was complete",
+        ));
     }
-    ListMeta::of(&splitter)
+    ListMetadata::of(&splitter)
 }
 
-async fn refused(response: Response<Body>, within: Duration) -> Fault {
+async fn refused(response: Response<Body>, within: Duration) -> RequestFault {
     let (parts, body) = response.into_parts();
     let body = match timeout(within, Limited::new(body, MAX_ERROR_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),

@@ -2,15 +2,15 @@
 
 use super::{
     RelistReason, Verb,
-    state::Step,
-    stream::{End, OpenWatch, Stream, is_early, lasting},
-    task::{Failure, Next, Task},
+    state::TaskState,
+    stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, lasting},
+    task::{InformerTask, TaskAction, TaskFailure},
 };
 use futures::{
     StreamExt as _,
     future::{Fuse, FusedFuture as _},
 };
-use kubewarm_api::model::{Delta, Fault, Reason};
+use kubewarm_api::model::{Delta, FaultReason, RequestFault};
 use kubewarm_client::is_builtin_group;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// close such a watch silently instead of answering 410 for its version (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
-impl Task {
+impl InformerTask {
     /// Opens a watch from the last version.
-    pub(super) async fn watch(&mut self) -> Result<Next, Failure> {
+    pub(super) async fn watch(&mut self) -> Result<TaskAction, TaskFailure> {
         let Some(from) = self.version() else {
-            return Ok(Next::List(None));
+            return Ok(TaskAction::List(None));
         };
         let timing = &self.shared.timing;
         let asked = lasting(timing);
@@ -33,29 +33,37 @@ impl Task {
         match opened.await {
             Ok(chunks) => {
                 self.informer.status().allowed(Verb::Watch, sent);
-                Ok(Next::Follow(Box::new(Stream::new(chunks, asked))))
+                Ok(TaskAction::Follow(Box::new(WatchStream::new(chunks, asked))))
             }
-            Err(fault) if fault.reason() == Reason::Gone => {
+            Err(fault) if fault.reason() == FaultReason::Gone => {
                 let code = fault.code();
                 let next = self.relist(RelistReason::Gone, fault)?;
                 self.metrics.count_request_error(Verb::Watch, code);
                 Ok(next)
             }
             Err(fault) => {
-                let broke = matches!(fault.reason(), Reason::Unreachable | Reason::ServerError);
-                let then = if broke { Next::Verify { since: Instant::now() } } else { Next::Watch };
-                Err(Failure { fault, verb: Verb::Watch, then })
+                let broke =
+                    matches!(fault.reason(), FaultReason::Unreachable | FaultReason::ServerError);
+                let then = if broke {
+                    TaskAction::Verify { since: Instant::now() }
+                } else {
+                    TaskAction::Watch
+                };
+                Err(TaskFailure { fault, verb: Verb::Watch, then })
             }
         }
     }
 
     /// Reads an open watch until it ends, and returns the next activity.
-    pub(super) async fn follow(&mut self, mut stream: Stream) -> Result<Next, Failure> {
-        self.informer.enter(Step::Watching);
+    pub(super) async fn follow(
+        &mut self,
+        mut stream: WatchStream,
+    ) -> Result<TaskAction, TaskFailure> {
+        self.informer.enter(TaskState::Watching);
         self.told_silent = false;
         self.opened_at = Some(stream.opened);
         self.news = 0;
-        let open = OpenWatch::new(&self.metrics, stream.opened);
+        let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
         self.informer.apply(Delta::Arrived(stream.heard.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
@@ -72,7 +80,7 @@ impl Task {
         self.opened_at = None;
         let next = self.after(end, &stream, lasted)?;
         // Limit the rate of new watches, however the last one ended.
-        if matches!(next, Next::Watch | Next::Verify { .. }) {
+        if matches!(next, TaskAction::Watch | TaskAction::Verify { .. }) {
             drop(stream);
             sleep(self.pause().saturating_sub(lasted)).await;
         }
@@ -90,96 +98,109 @@ impl Task {
     }
 
     /// Decides what follows the end of a watch.
-    fn after(&mut self, end: End, stream: &Stream, lasted: Duration) -> Result<Next, Failure> {
-        let failure = |fault, then| Err(Failure { fault, verb: Verb::Watch, then });
+    fn after(
+        &mut self,
+        end: WatchStreamEnd,
+        stream: &WatchStream,
+        lasted: Duration,
+    ) -> Result<TaskAction, TaskFailure> {
+        let failure = |fault, then| Err(TaskFailure { fault, verb: Verb::Watch, then });
         match end {
-            End::Clean if stream.events == 0 && lasted < self.shared.timing.at_once => {
+            WatchStreamEnd::Clean if stream.events == 0 && lasted < self.shared.timing.at_once => {
                 self.closed_at_once += 1;
                 let then = if self.closed_at_once >= CLOSED_AT_ONCE {
                     self.closed_at_once = 0;
-                    Next::List(Some(RelistReason::ClosedAtOnce))
+                    TaskAction::List(Some(RelistReason::ClosedAtOnce))
                 } else {
-                    Next::Watch
+                    TaskAction::Watch
                 };
                 let message = "the API server ended the watch at once";
-                failure(Fault::new(Reason::ClosedAtOnce, message), then)
+                failure(RequestFault::new(FaultReason::ClosedAtOnce, message), then)
             }
             // An edited CRD ends the watch early, too. The API server can then return other content
             // for objects with an unchanged version.
-            End::Clean
+            WatchStreamEnd::Clean
                 if is_early(lasted, stream.asked)
                     && !is_builtin_group(self.informer.key.resource.group()) =>
             {
                 let message = "the API server ended the watch of a custom resource early";
-                let fault = Fault::new(Reason::ClosedAtOnce, message);
+                let fault = RequestFault::new(FaultReason::ClosedAtOnce, message);
                 self.relist(RelistReason::Redefined, fault)
             }
-            End::Clean
+            WatchStreamEnd::Clean
                 if self.short_watches > 1
                     && self.news == 0
                     && lasted < self.shared.timing.settled
                     && is_early(lasted, stream.asked) =>
             {
                 let message = "the API server ended the watch after a moment";
-                failure(Fault::new(Reason::ClosedAtOnce, message), Next::Watch)
+                failure(RequestFault::new(FaultReason::ClosedAtOnce, message), TaskAction::Watch)
             }
-            End::Clean => {
-                self.informer.enter(Step::Queued);
-                Ok(Next::Watch)
+            WatchStreamEnd::Clean => {
+                self.informer.enter(TaskState::Queued);
+                Ok(TaskAction::Watch)
             }
-            End::Broken(fault)
+            WatchStreamEnd::Broken(fault)
                 if self.short_watches > 1 || stream.events == 0 && self.short_watches > 0 =>
             {
-                failure(fault, Next::Verify { since: Instant::now() })
+                failure(fault, TaskAction::Verify { since: Instant::now() })
             }
-            End::Broken(fault) => {
+            WatchStreamEnd::Broken(fault) => {
                 tracing::debug!(cell = %self.informer.key, %fault, "the watch broke");
-                self.informer.enter(Step::Queued);
-                Ok(Next::Verify { since: Instant::now() })
+                self.informer.enter(TaskState::Queued);
+                Ok(TaskAction::Verify { since: Instant::now() })
             }
-            End::Dead(why) => {
+            WatchStreamEnd::Dead(why) => {
                 tracing::info!(cell = %self.informer.key, why, "the watch is silent, opening another");
-                self.informer.enter(Step::Queued);
-                Ok(Next::Verify { since: Instant::now() })
+                self.informer.enter(TaskState::Queued);
+                Ok(TaskAction::Verify { since: Instant::now() })
             }
-            End::WentBack => {
-                self.informer.enter(Step::Queued);
-                Ok(Next::Verify { since: Instant::now() })
+            WatchStreamEnd::WentBack => {
+                self.informer.enter(TaskState::Queued);
+                Ok(TaskAction::Verify { since: Instant::now() })
             }
-            End::Told(fault) if fault.reason() == Reason::Gone => {
+            WatchStreamEnd::Told(fault) if fault.reason() == FaultReason::Gone => {
                 self.relist(RelistReason::Gone, fault)
             }
-            End::Told(fault) => failure(fault, Next::Watch),
-            End::Nonsense(problem) => {
+            WatchStreamEnd::Told(fault) => failure(fault, TaskAction::Watch),
+            WatchStreamEnd::Nonsense(problem) => {
                 let message = format!("the watch sent what cannot be decoded: {problem}");
-                let then = Next::List(Some(RelistReason::Decode));
-                failure(Fault::new(Reason::Malformed, message), then)
+                let then = TaskAction::List(Some(RelistReason::Decode));
+                failure(RequestFault::new(FaultReason::Malformed, message), then)
             }
-            End::Disordered => {
+            WatchStreamEnd::Disordered => {
                 let message = "the watch sent an event that is older than the ones before it";
-                self.relist(RelistReason::Disordered, Fault::new(Reason::Malformed, message))
+                self.relist(
+                    RelistReason::Disordered,
+                    RequestFault::new(FaultReason::Malformed, message),
+                )
             }
-            End::Inconsistent => {
+            WatchStreamEnd::Inconsistent => {
                 let message = "the table is not what the API server has";
-                self.relist(RelistReason::Inconsistent, Fault::new(Reason::Malformed, message))
+                self.relist(
+                    RelistReason::Inconsistent,
+                    RequestFault::new(FaultReason::Malformed, message),
+                )
             }
-            End::NamespaceGone(fault) => failure(fault, Next::List(Some(RelistReason::Recreated))),
+            WatchStreamEnd::NamespaceGone(fault) => {
+                failure(fault, TaskAction::List(Some(RelistReason::Recreated)))
+            }
         }
     }
 
     /// Requires a relist: at once, or after a backoff if the last list was less than
     /// `Timing::settled` ago.
-    fn relist(&self, why: RelistReason, fault: Fault) -> Result<Next, Failure> {
-        let then = Next::List(Some(why));
+    fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
+        let then = TaskAction::List(Some(why));
         if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.settled) {
-            return Err(Failure { fault, verb: Verb::Watch, then });
+            return Err(TaskFailure { fault, verb: Verb::Watch, then });
         }
         Ok(then)
     }
 
     /// Reads the watch until it ends. Meanwhile it also runs probes, consistency checks and
     /// namespace lookups.
-    async fn read(&mut self, stream: &mut Stream) -> End {
+    async fn read(&mut self, stream: &mut WatchStream) -> WatchStreamEnd {
         let mut probe = Fuse::terminated();
         let mut probe_after = Instant::now();
         let mut check = Fuse::terminated();
@@ -207,12 +228,12 @@ impl Task {
                         self.informer.apply(Delta::Arrived(stream.heard.into_std()));
                         stream.rest = chunk;
                     }
-                    Some(Err(fault)) => return End::Broken(fault),
+                    Some(Err(fault)) => return WatchStreamEnd::Broken(fault),
                     None if stream.lines.is_partial() => {
                         let message = "the watch ended in the middle of an event";
-                        return End::Broken(Fault::new(Reason::Malformed, message));
+                        return WatchStreamEnd::Broken(RequestFault::new(FaultReason::Malformed, message));
                     }
-                    None => return End::Clean,
+                    None => return WatchStreamEnd::Clean,
                 },
                 probed = &mut probe => match self.judge(probed) {
                     Ok(after) => probe_after = after,
@@ -241,14 +262,14 @@ impl Task {
                     self.told_silent = true;
                     self.shared.changes.notify();
                 }
-                () = sleep_until(dead_at) => return End::Dead("not even a bookmark came"),
+                () = sleep_until(dead_at) => return WatchStreamEnd::Dead("not even a bookmark came"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
                     // A lookup that another informer of the namespace sent since then is recent
                     // enough.
                     if let Some(since) = empty_since.take()
                         && let Some(fault) = self.absent_namespace(since).await
                     {
-                        return End::NamespaceGone(fault);
+                        return WatchStreamEnd::NamespaceGone(fault);
                     }
                 }
                 // The tuning can have a new staleness limit, so compute the deadlines again.

@@ -1,14 +1,14 @@
-//! Opens, finds and closes the stores of the process, one for each `CellKey`.
+//! Opens, finds and closes the stores of the process, one for each `InformerKey`.
 
 use super::{
-    codec::Codec,
-    kind::{DecodeErrorCounter, Kind},
-    query::{Reader, Usage},
-    table::Table,
-    upkeep::Upkeep,
-    writer::Writer,
+    codec::RecordCodec,
+    kind::{DecodeErrorCounter, DictionaryGroup},
+    query::{StoreReader, StoreUsage},
+    table::ObjectStore,
+    upkeep::MaintenanceQueue,
+    writer::StoreWriter,
 };
-use kubewarm_api::model::{CellKey, FieldPath, Gauge, Projection, Resource};
+use kubewarm_api::model::{FieldPath, InformerKey, Projection, Resource, UsageGauge};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,30 +19,30 @@ use std::{
 /// with a warning in the log.
 pub const INDEXES_PER_TABLE: usize = 32;
 
-/// The `Kind` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
+/// The `DictionaryGroup` of each resource and projection. The `bool` is true for kubewarm's own stores. They use separate
 /// dictionaries, so that text from a tenant's objects never enters them.
-type Kinds = BTreeMap<(Resource, Projection, bool), Weak<Kind>>;
+type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGroup>>;
 
 /// The usage gauge of each store. A gauge can exist before its store is opened and after it is closed.
 #[derive(Debug, Default)]
-struct Gauges {
-    by_key: BTreeMap<CellKey, Weak<Gauge>>,
+struct UsageGauges {
+    by_key: BTreeMap<InformerKey, Weak<UsageGauge>>,
     /// Number of entries above which dropped gauges are removed: twice as many as remained last time, plus 64.
     sweep_at: usize,
 }
 
 /// The stores of the process. A clone is cheap and refers to the same stores.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog {
-    tables: Arc<RwLock<BTreeMap<CellKey, Arc<Table>>>>,
-    kinds: Arc<Mutex<Kinds>>,
-    gauges: Arc<Mutex<Gauges>>,
-    codec: Codec,
-    upkeep: Upkeep,
+pub struct StoreCatalog {
+    tables: Arc<RwLock<BTreeMap<InformerKey, Arc<ObjectStore>>>>,
+    kinds: Arc<Mutex<DictionaryGroups>>,
+    gauges: Arc<Mutex<UsageGauges>>,
+    codec: RecordCodec,
+    upkeep: MaintenanceQueue,
     decode_errors: DecodeErrorCounter,
 }
 
-impl Catalog {
+impl StoreCatalog {
     /// Creates a catalog without stores, and starts its maintenance thread.
     #[must_use]
     pub fn new() -> Self {
@@ -58,10 +58,10 @@ impl Catalog {
 
     /// Opens an empty store. An older store under the same key is closed, and its readers keep its last objects.
     #[must_use]
-    pub fn open(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Writer {
+    pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let kind = self.kind(key);
         let (is_secret, gauge) = (key.holds_secrets(), self.gauge(key));
-        let table = Arc::new(Table::new(Arc::clone(&kind), is_secret, gauge));
+        let table = Arc::new(ObjectStore::new(Arc::clone(&kind), is_secret, gauge));
         if !is_secret {
             kind.join(&table);
         }
@@ -70,11 +70,11 @@ impl Catalog {
         if let Some(old) = old {
             old.close();
         }
-        Writer::new(table)
+        StoreWriter::new(table)
     }
 
-    /// Returns the `Kind` for this key, and creates it if no store uses it. Also removes entries that no store uses.
-    pub(super) fn kind(&self, key: &CellKey) -> Arc<Kind> {
+    /// Returns the `DictionaryGroup` for this key, and creates it if no store uses it. Also removes entries that no store uses.
+    pub(super) fn kind(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut kinds = self.kinds.lock();
         kinds.retain(|_, kind| kind.strong_count() > 0);
         let id = (key.resource.clone(), key.projection, key.is_own());
@@ -82,7 +82,8 @@ impl Catalog {
             return kind;
         }
         let (codec, upkeep) = (self.codec.clone(), self.upkeep.clone());
-        let kind = Kind::new(key.resource.clone(), codec, upkeep, self.decode_errors.clone());
+        let kind =
+            DictionaryGroup::new(key.resource.clone(), codec, upkeep, self.decode_errors.clone());
         let kind = Arc::new(kind);
         kinds.insert(id, Arc::downgrade(&kind));
         kind
@@ -90,7 +91,7 @@ impl Catalog {
 
     /// Returns the usage gauge of this key. A budget can be charged through it before the store is opened.
     #[must_use]
-    pub fn gauge(&self, key: &CellKey) -> Arc<Gauge> {
+    pub fn gauge(&self, key: &InformerKey) -> Arc<UsageGauge> {
         let mut gauges = self.gauges.lock();
         if let Some(gauge) = gauges.by_key.get(key).and_then(Weak::upgrade) {
             return gauge;
@@ -99,19 +100,19 @@ impl Catalog {
             gauges.by_key.retain(|_, gauge| gauge.strong_count() > 0);
             gauges.sweep_at = 2 * gauges.by_key.len() + 64;
         }
-        let gauge = Arc::new(Gauge::of_informer());
+        let gauge = Arc::new(UsageGauge::of_informer());
         gauges.by_key.insert(key.clone(), Arc::downgrade(&gauge));
         gauge
     }
 
     /// Returns a reader, or `None` if no store is open under this key.
     #[must_use]
-    pub fn reader(&self, key: &CellKey) -> Option<Reader> {
-        self.tables.read().get(key).map(Arc::clone).map(Reader::new)
+    pub fn reader(&self, key: &InformerKey) -> Option<StoreReader> {
+        self.tables.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
     /// Closes the store, which ends its followers. The memory is freed with the writer and the last reader.
-    pub fn close(&self, key: &CellKey) {
+    pub fn close(&self, key: &InformerKey) {
         let old = self.tables.write().remove(key);
         if let Some(table) = old {
             table.close();
@@ -123,7 +124,7 @@ impl Catalog {
     ///
     /// Cost: constant for the caller. The thread takes about 4 µs for each row and index. It locks the store for less
     /// than a millisecond at a time.
-    pub fn set_indexes(&self, key: &CellKey, indexes: &BTreeSet<FieldPath>) {
+    pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let table = self.tables.read().get(key).map(Arc::clone);
         if let Some(table) = table {
             table.declare(&wanted(key, indexes));
@@ -140,7 +141,7 @@ impl Catalog {
 
     /// Returns the usage of every open store, ordered by key.
     #[must_use]
-    pub fn usage(&self) -> Vec<(CellKey, Usage)> {
+    pub fn usage(&self) -> Vec<(InformerKey, StoreUsage)> {
         let tables: Vec<_> = self
             .tables
             .read()
@@ -152,7 +153,7 @@ impl Catalog {
 }
 
 /// Returns the first [`INDEXES_PER_TABLE`] paths, and logs a warning if there are more.
-fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
+fn wanted(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_TABLE {
         let declared = indexes.len();
         tracing::warn!(cell = %key, declared, limit = INDEXES_PER_TABLE, "too many indexes");
@@ -164,7 +165,7 @@ fn wanted(key: &CellKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
 mod tests {
     use super::*;
     use crate::store::samples::{all, body, informer_key, is_indexed, upsert, version, with_field};
-    use kubewarm_api::model::{Delta, DeltaSink, Reread};
+    use kubewarm_api::model::{Delta, DeltaSink, ReplacePolicy};
     use std::thread;
 
     fn path(text: &str) -> FieldPath {
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn readers_of_a_replaced_or_closed_store_keep_its_objects() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         assert!(catalog.reader(&key).is_none());
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
@@ -191,12 +192,13 @@ mod tests {
 
     #[test]
     fn a_usage_gauge_counts_only_its_own_store() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
         first.apply(upsert("a/y", 1, "2", "{}"));
-        let held = |catalog: &Catalog| catalog.usage().first().map(|(_, usage)| *usage).unwrap();
+        let held =
+            |catalog: &StoreCatalog| catalog.usage().first().map(|(_, usage)| *usage).unwrap();
         assert_eq!((gauge.objects(), gauge.bytes()), (2, held(&catalog).bytes));
         let mut second = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/z", 1, "3", "{}"));
@@ -210,7 +212,7 @@ mod tests {
 
     #[test]
     fn declared_indexes_count_as_memory_of_their_store() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let paths = [path("a"), path("b")];
         let mut writer = catalog.open(&key, &paths[..1].iter().cloned().collect());
@@ -240,10 +242,10 @@ mod tests {
 
     #[test]
     fn the_event_log_counts_as_memory_of_its_store() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         let gauge = catalog.gauge(&key);
         let mut writer = catalog.open(&key, &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         let large = body("{}", &format!(r#","x":"{}""#, sequence(4_096)));
         writer.apply(upsert("a/x", 1, "1", &large));
         writer.apply(Delta::ListDone(version("1")));
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_store_rejects_indexes_above_its_maximum() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let field = body("{}", r#","a":1"#);
         writer.apply(upsert("a/x", 1, "1", &field));
@@ -285,12 +287,12 @@ mod tests {
 
     #[test]
     fn indexes_declared_during_writes_contain_every_object() {
-        let (catalog, key) = (Catalog::new(), informer_key("pods"));
+        let (catalog, key) = (StoreCatalog::new(), informer_key("pods"));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let busy = thread::spawn(move || {
             for round in 0..12_u64 {
-                writer.apply(Delta::ListStarted(Reread::Changed));
+                writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
                 for n in (0..600).filter(|n| (n + round) % 3 > 0) {
                     let body = body("{}", &format!(r#","node":{}"#, (n + round) % 5));
                     let version = (round + 1).to_string();

@@ -1,8 +1,8 @@
 //! Packs and unpacks the bodies of objects with zstd. All stores of a catalog use the same contexts.
 
 use super::{
-    dictionary::Dictionary,
-    record::{PackedRecord, Packing, Record},
+    dictionary::CompressionDictionary,
+    record::{BodyPacking, DetachedObject, PackedObject},
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The idle contexts. A store holds no context of its own, so an idle store costs no context memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Codec {
-    idle: Arc<Mutex<Vec<Context>>>,
+pub(super) struct RecordCodec {
+    idle: Arc<Mutex<Vec<CompressionContext>>>,
 }
 
 /// A zstd compressor and decompressor with scratch buffers.
-pub(super) struct Context {
+pub(super) struct CompressionContext {
     compress: CCtx<'static>,
     decompress: DCtx<'static>,
     packed: Vec<u8>,
@@ -45,17 +45,20 @@ pub(super) struct Context {
     body: Vec<u8>,
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for CompressionContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").finish_non_exhaustive()
+        f.debug_struct("CompressionContext").finish_non_exhaustive()
     }
 }
 
-impl Codec {
+impl RecordCodec {
     /// Runs `work` with a context that no other thread uses, and with a scratch buffer for an unpacked body.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Context, &mut Vec<u8>) -> T) -> T {
+    pub(super) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,
+    ) -> T {
         let idle = self.idle.lock().pop();
-        let mut context = idle.unwrap_or_else(Context::new);
+        let mut context = idle.unwrap_or_else(CompressionContext::new);
         let mut body = std::mem::take(&mut context.body);
         let answer = work(&mut context, &mut body);
         context.body = body;
@@ -71,7 +74,7 @@ impl Codec {
     }
 }
 
-impl Context {
+impl CompressionContext {
     fn new() -> Self {
         Self {
             compress: CCtx::create(),
@@ -88,8 +91,8 @@ impl Context {
         &mut self,
         name: &str,
         body: &[u8],
-        with: Option<&Arc<Dictionary>>,
-    ) -> PackedRecord {
+        with: Option<&Arc<CompressionDictionary>>,
+    ) -> DetachedObject {
         if body.len() >= TINY && body.len() <= MAX_BODY {
             self.packed.clear();
             self.packed.reserve(zstd_safe::compress_bound(body.len()));
@@ -97,16 +100,20 @@ impl Context {
                 Some(dictionary) => dictionary.compress(&mut self.compress, &mut self.packed, body),
                 None => self.compress.compress(&mut self.packed, body, LEVEL),
             };
-            let packing = with.map_or(Packing::Zstd, |with| Packing::Dictionary(with.generation()));
+            let packing =
+                with.map_or(BodyPacking::Zstd, |with| BodyPacking::Dictionary(with.generation()));
             if packed.is_ok()
                 && let Some(frame) = self.packed.strip_prefix(&MAGIC)
                 && frame.len() < body.len()
             {
-                let record = Record::new(name, packing, frame);
-                return PackedRecord { record, dictionary: with.map(Arc::clone) };
+                let record = PackedObject::new(name, packing, frame);
+                return DetachedObject { record, dictionary: with.map(Arc::clone) };
             }
         }
-        PackedRecord { record: Record::new(name, Packing::Plain, body), dictionary: None }
+        DetachedObject {
+            record: PackedObject::new(name, BodyPacking::Plain, body),
+            dictionary: None,
+        }
     }
 
     /// Unpacks a body, and replaces the contents of `into` with it.
@@ -116,18 +123,18 @@ impl Context {
     /// Returns the reason if the body does not decode. `into` then holds no usable bytes.
     pub(super) fn unpack(
         &mut self,
-        record: &Record,
-        with: Option<&Dictionary>,
+        record: &PackedObject,
+        with: Option<&CompressionDictionary>,
         into: &mut Vec<u8>,
     ) -> Result<(), &'static str> {
         into.clear();
         let packing = record.packing();
         match packing {
-            Packing::Plain | Packing::Secret => {
+            BodyPacking::Plain | BodyPacking::Secret => {
                 into.extend_from_slice(record.packed());
                 return Ok(());
             }
-            Packing::Zstd | Packing::Dictionary(_) => {}
+            BodyPacking::Zstd | BodyPacking::Dictionary(_) => {}
         }
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
@@ -138,11 +145,11 @@ impl Context {
         let size = size.ok_or("the frame has a size beyond the limit of 256 MiB")?;
         into.try_reserve_exact(size).map_err(|_| "there is no memory for the body")?;
         let written = match (packing, with) {
-            (Packing::Dictionary(_), Some(dictionary)) => {
+            (BodyPacking::Dictionary(_), Some(dictionary)) => {
                 dictionary.decompress(&mut self.decompress, into, &self.frame)
             }
-            (Packing::Dictionary(_), None) => return Err("its dictionary is missing"),
-            (Packing::Plain | Packing::Secret | Packing::Zstd, _) => {
+            (BodyPacking::Dictionary(_), None) => return Err("its dictionary is missing"),
+            (BodyPacking::Plain | BodyPacking::Secret | BodyPacking::Zstd, _) => {
                 self.decompress.decompress(into, &self.frame)
             }
         };
@@ -159,7 +166,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn trained() -> Arc<Dictionary> {
+    fn trained() -> Arc<CompressionDictionary> {
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         for n in 0..400_u32 {
@@ -173,12 +180,15 @@ mod tests {
         }
         let mut bytes = Vec::with_capacity(4096);
         zstd_safe::train_from_buffer(&mut bytes, &samples, &sizes).unwrap();
-        Arc::new(Dictionary::new(bytes, 1).unwrap())
+        Arc::new(CompressionDictionary::new(bytes, 1).unwrap())
     }
 
-    fn round_trip(body: &[u8], with: Option<&Arc<Dictionary>>) -> (Record, Vec<u8>) {
-        Codec::default().with(|context, _| {
-            let PackedRecord { record, dictionary } = context.pack("x", body, with);
+    fn round_trip(
+        body: &[u8],
+        with: Option<&Arc<CompressionDictionary>>,
+    ) -> (PackedObject, Vec<u8>) {
+        RecordCodec::default().with(|context, _| {
+            let DetachedObject { record, dictionary } = context.pack("x", body, with);
             let mut back = b"left over".to_vec();
             context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
             (record, back)
@@ -193,7 +203,7 @@ mod tests {
         let (plain, _) = round_trip(body.as_bytes(), None);
         let (record, back) = round_trip(body.as_bytes(), Some(&with));
         assert_eq!(back, body.as_bytes());
-        assert_eq!(record.packing(), Packing::Dictionary(1));
+        assert_eq!(record.packing(), BodyPacking::Dictionary(1));
         assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
     }
 
@@ -203,7 +213,7 @@ mod tests {
             (0..200_u32).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         for body in [&b"{}"[..], b"", &[b'a'; TINY - 1], &random] {
             let (record, back) = round_trip(body, Some(&trained()));
-            assert_eq!((record.packing(), &*back), (Packing::Plain, body));
+            assert_eq!((record.packing(), &*back), (BodyPacking::Plain, body));
         }
     }
 
@@ -212,15 +222,15 @@ mod tests {
         let body = "a body that is long enough to be packed, ".repeat(8);
         let with = trained();
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
-        Codec::default().with(|context, into| {
+        RecordCodec::default().with(|context, into| {
             for length in 0..record.packed().len() {
-                let cut = Record::new("x", record.packing(), &record.packed()[..length]);
+                let cut = PackedObject::new("x", record.packing(), &record.packed()[..length]);
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
             // The frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
-            let huge = Record::new("x", Packing::Zstd, &huge);
+            let huge = PackedObject::new("x", BodyPacking::Zstd, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();
             assert!(refused.contains("limit"), "{refused}");
         });
@@ -228,7 +238,7 @@ mod tests {
 
     #[test]
     fn idle_contexts_are_reused_and_bounded() {
-        let codec = Codec::default();
+        let codec = RecordCodec::default();
         codec.with(|_, _| {
             codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| codec.with(|_, _| ()))));
         });
@@ -250,9 +260,9 @@ mod tests {
         #[test]
         fn arbitrary_bytes_unpack_or_return_an_error(packed: Vec<u8>) {
             let with = trained();
-            Codec::default().with(|context, into| {
-                for packing in [Packing::Plain, Packing::Zstd, Packing::Dictionary(1)] {
-                    let record = Record::new("x", packing, &packed);
+            RecordCodec::default().with(|context, into| {
+                for packing in [BodyPacking::Plain, BodyPacking::Zstd, BodyPacking::Dictionary(1)] {
+                    let record = PackedObject::new("x", packing, &packed);
                     let _ = context.unpack(&record, Some(&with), into);
                 }
             });

@@ -1,17 +1,17 @@
 //! The data of one store: rows, key order, indexes and event log.
 
 use super::{
-    dictionary::Dictionaries,
+    dictionary::DictionarySet,
     event_log::EventLog,
-    index::{DeclaredIndex, LabelIndex, Values},
-    namespaces::Namespaces,
-    order::{Order, Place},
+    index::{FieldIndex, LabelIndex, ValueIndex},
+    namespaces::NamespaceInterner,
+    order::{RowOrder, RowPosition},
     query::object_order,
-    record::{PackedRecord, Record},
-    slab::{Row, Slab},
+    record::{DetachedObject, PackedObject},
+    slab::{RowSlab, StoreRow},
 };
 use kubewarm_api::model::{FieldPath, ResourceVersion, Uid, namespace_order};
-use kubewarm_wire::json::Paths;
+use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -20,19 +20,19 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 const SWEPT_ONE_BY_ONE: u64 = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Contents {
-    pub(super) slab: Slab,
-    pub(super) order: Order,
-    pub(super) namespaces: Namespaces,
+pub(super) struct StoreContents {
+    pub(super) slab: RowSlab,
+    pub(super) order: RowOrder,
+    pub(super) namespaces: NamespaceInterner,
     /// Identities that do not fit into a row, by row number. The UID is not a UUID, or the version is not a number.
-    odd: BTreeMap<u32, Identity>,
+    odd: BTreeMap<u32, RowIdentity>,
     pub(super) labels: LabelIndex,
-    pub(super) declared: Vec<DeclaredIndex>,
+    pub(super) declared: Vec<FieldIndex>,
     /// The paths of `declared`. A writer reads field values outside the lock, then compares this pointer to detect a
     /// new declaration.
-    pub(super) paths: Arc<Paths>,
+    pub(super) paths: Arc<FieldPathSet>,
     pub(super) version: Option<ResourceVersion>,
-    pub(super) dictionaries: Dictionaries,
+    pub(super) dictionaries: DictionarySet,
     pub(super) log: EventLog,
     /// Bytes of the packed objects in the rows, without the event log.
     pub(super) record_bytes: usize,
@@ -41,16 +41,16 @@ pub(super) struct Contents {
 
 /// The UID and the resource version of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct RowIdentity {
     pub(super) uid: Uid,
     /// `None` if the server sent none.
     pub(super) version: Option<ResourceVersion>,
 }
 
-/// The values of one object in each declared index, in the order of [`Contents::paths`].
-pub(super) type FieldValues = Vec<Vec<Box<str>>>;
+/// The values of one object in each declared index, in the order of [`StoreContents::paths`].
+pub(super) type IndexedValues = Vec<Vec<Box<str>>>;
 
-impl Contents {
+impl StoreContents {
     /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, dictionaries and event log.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
@@ -68,17 +68,22 @@ impl Contents {
     /// Returns the object's position in key order as `Ok`, or the position at which to insert it as `Err`.
     ///
     /// Cost: about 16 comparisons at 50,000 rows; one if `hint` is right.
-    pub(super) fn find(&self, namespace: &str, name: &str, hint: Place) -> Result<Place, Place> {
+    pub(super) fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+        hint: RowPosition,
+    ) -> Result<RowPosition, RowPosition> {
         let wanted = (namespace, name.as_bytes());
         let order = |row| self.object(row).map_or(Ordering::Less, |row| object_order(row, wanted));
         self.order.find(hint, order)
     }
 
     /// Returns the positions in key order at which the rows of a namespace begin and end.
-    pub(super) fn bounds(&self, namespace: &str) -> [Place; 2] {
+    pub(super) fn bounds(&self, namespace: &str) -> [RowPosition; 2] {
         // No row of the namespace compares as equal. So each search finds one boundary of the namespace.
         [Ordering::Greater, Ordering::Less].map(|within| {
-            let found = self.order.find(Place::default(), |row| {
+            let found = self.order.find(RowPosition::default(), |row| {
                 let own = self.object(row).map_or("", |(namespace, _)| namespace);
                 namespace_order(own, namespace).then(within)
             });
@@ -93,13 +98,13 @@ impl Contents {
         objects.map_or(Ordering::Equal, |(a, b)| object_order(a, b))
     }
 
-    pub(super) fn identity(&self, number: u32) -> Option<Identity> {
+    pub(super) fn identity(&self, number: u32) -> Option<RowIdentity> {
         let row = self.slab.get(number)?;
         if row.is_odd {
             return self.odd.get(&number).cloned();
         }
         let version = Some(ResourceVersion::from(row.version));
-        Some(Identity { uid: Uid::from(row.uid), version })
+        Some(RowIdentity { uid: Uid::from(row.uid), version })
     }
 
     /// Returns the namespace of a row. It is empty for a cluster-scoped object and for a missing row.
@@ -116,14 +121,14 @@ impl Contents {
     /// Adds an object at `place`. Returns its position and row number, or `None` when no row number is free.
     pub(super) fn insert(
         &mut self,
-        place: Place,
+        place: RowPosition,
         namespace: &str,
-        identity: Identity,
-        packed: PackedRecord,
-    ) -> Option<(Place, u32)> {
+        identity: RowIdentity,
+        packed: DetachedObject,
+    ) -> Option<(RowPosition, u32)> {
         let record = self.admit(packed);
         let namespace = self.namespaces.enter(namespace);
-        let row = Row { uid: [0; 16], version: 0, record, namespace, is_odd: false };
+        let row = StoreRow { uid: [0; 16], version: 0, record, namespace, is_odd: false };
         let number = self.slab.insert(row)?;
         self.identify(number, identity);
         Some((self.order.insert(place, number), number))
@@ -133,16 +138,16 @@ impl Contents {
     pub(super) fn replace(
         &mut self,
         number: u32,
-        identity: Identity,
-        packed: PackedRecord,
-    ) -> Option<PackedRecord> {
+        identity: RowIdentity,
+        packed: DetachedObject,
+    ) -> Option<DetachedObject> {
         self.identify(number, identity);
         self.repack(number, packed)
     }
 
     /// Gives a row the same body in another packing. Returns the old packed object, which the caller drops outside
     /// the lock.
-    pub(super) fn repack(&mut self, number: u32, packed: PackedRecord) -> Option<PackedRecord> {
+    pub(super) fn repack(&mut self, number: u32, packed: DetachedObject) -> Option<DetachedObject> {
         let old = self.packed(number)?;
         let record = self.admit(packed);
         self.slab.get_mut(number)?.record = record;
@@ -151,20 +156,20 @@ impl Contents {
     }
 
     /// Adds a packed object to the counts of bytes and dictionary users.
-    fn admit(&mut self, packed: PackedRecord) -> Record {
+    fn admit(&mut self, packed: DetachedObject) -> PackedObject {
         self.record_bytes += packed.record.bytes();
         self.dictionaries.enter(&packed);
         packed.record
     }
 
     /// Removes a packed object from the counts of bytes and dictionary users.
-    fn dismiss(&mut self, record: &Record) {
+    fn dismiss(&mut self, record: &PackedObject) {
         self.record_bytes -= record.bytes();
         self.dictionaries.leave(record);
     }
 
     /// Sets the identity of a row.
-    pub(super) fn identify(&mut self, number: u32, identity: Identity) {
+    pub(super) fn identify(&mut self, number: u32, identity: RowIdentity) {
         let Some(row) = self.slab.get_mut(number) else { return };
         if row.is_odd {
             self.odd_bytes -= self.odd.remove(&number).map_or(0, |old| old.bytes());
@@ -180,14 +185,15 @@ impl Contents {
     }
 
     /// Removes a row, but not its index entries. Returns the row, which the caller drops outside the lock.
-    pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
-        if let Ok(place) = self.order.find(Place::default(), |row| self.compare(row, number)) {
+    pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
+        if let Ok(place) = self.order.find(RowPosition::default(), |row| self.compare(row, number))
+        {
             self.order.remove(place);
         }
         self.take(number)
     }
 
-    fn take(&mut self, number: u32) -> Option<Row> {
+    fn take(&mut self, number: u32) -> Option<StoreRow> {
         let row = self.slab.remove(number)?;
         self.dismiss(&row.record);
         self.namespaces.leave(row.namespace);
@@ -197,7 +203,7 @@ impl Contents {
         Some(row)
     }
 
-    /// Whether [`Contents::sweep`] is cheaper for these rows than removal one by one.
+    /// Whether [`StoreContents::sweep`] is cheaper for these rows than removal one by one.
     pub(super) fn is_bulk(gone: &RoaringBitmap) -> bool {
         gone.len() > SWEPT_ONE_BY_ONE
     }
@@ -207,7 +213,7 @@ impl Contents {
     /// The event log does not receive the single removals. It starts again when the list ends.
     ///
     /// Cost, under the write lock: about 0.2 µs for each row of the store and 0.1 µs for each indexed value.
-    pub(super) fn sweep(&mut self, gone: &RoaringBitmap) -> Vec<Row> {
+    pub(super) fn sweep(&mut self, gone: &RoaringBitmap) -> Vec<StoreRow> {
         self.log.list_changed();
         self.forget(gone);
         self.order.retain(|row| !gone.contains(row));
@@ -222,8 +228,8 @@ impl Contents {
         }
     }
 
-    /// Adds a row to the declared indexes. `values` has one entry for each path of [`Contents::paths`].
-    pub(super) fn index(&mut self, number: u32, values: &FieldValues) {
+    /// Adds a row to the declared indexes. `values` has one entry for each path of [`StoreContents::paths`].
+    pub(super) fn index(&mut self, number: u32, values: &IndexedValues) {
         for (index, values) in self.declared.iter_mut().zip(values) {
             for value in values {
                 index.values.insert(value, number);
@@ -231,8 +237,8 @@ impl Contents {
         }
     }
 
-    /// Removes a row from the declared indexes. `values` has one entry for each path of [`Contents::paths`].
-    pub(super) fn unindex(&mut self, number: u32, values: &FieldValues) {
+    /// Removes a row from the declared indexes. `values` has one entry for each path of [`StoreContents::paths`].
+    pub(super) fn unindex(&mut self, number: u32, values: &IndexedValues) {
         for (index, values) in self.declared.iter_mut().zip(values) {
             for value in values {
                 index.values.remove(value, number);
@@ -244,7 +250,7 @@ impl Contents {
     /// lock.
     ///
     /// A new index is complete at once only if the store has no rows.
-    pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<DeclaredIndex> {
+    pub(super) fn declare(&mut self, wanted: &[FieldPath]) -> Vec<FieldIndex> {
         let (kept, gone) = std::mem::take(&mut self.declared)
             .into_iter()
             .partition(|index| wanted.contains(&index.path));
@@ -252,8 +258,8 @@ impl Contents {
         let is_complete = self.order.len() == 0;
         for path in wanted {
             if !self.declared.iter().any(|index| index.path == *path) {
-                let values = Values::default();
-                self.declared.push(DeclaredIndex { path: path.clone(), values, is_complete });
+                let values = ValueIndex::default();
+                self.declared.push(FieldIndex { path: path.clone(), values, is_complete });
             }
         }
         self.paths = Arc::new(self.declared.iter().map(|index| index.path.clone()).collect());
@@ -261,10 +267,10 @@ impl Contents {
     }
 
     /// Returns the packed object of a row, to be read outside the lock.
-    pub(super) fn packed(&self, number: u32) -> Option<PackedRecord> {
+    pub(super) fn packed(&self, number: u32) -> Option<DetachedObject> {
         let record = self.slab.get(number)?.record.clone();
         let dictionary = self.dictionaries.get(record.packing()).map(Arc::clone);
-        Some(PackedRecord { record, dictionary })
+        Some(DetachedObject { record, dictionary })
     }
 
     /// Sets the store's version, unless `version` is older. A version without an order always replaces the old
@@ -282,17 +288,17 @@ impl Contents {
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
         let mut empty = Self { paths: Arc::clone(&self.paths), log, ..Self::default() };
-        empty.declared.extend(self.declared.iter().map(|index| DeclaredIndex {
+        empty.declared.extend(self.declared.iter().map(|index| FieldIndex {
             path: index.path.clone(),
-            values: Values::default(),
+            values: ValueIndex::default(),
             is_complete: true,
         }));
         std::mem::replace(self, empty)
     }
 }
 
-impl Identity {
-    /// Bytes of an entry in `Contents::odd`.
+impl RowIdentity {
+    /// Bytes of an entry in `StoreContents::odd`.
     fn bytes(&self) -> usize {
         size_of::<(u32, Self)>() + self.text_bytes()
     }

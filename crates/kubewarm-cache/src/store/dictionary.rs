@@ -2,7 +2,7 @@
 
 use super::{
     codec::LEVEL,
-    record::{PackedRecord, Packing, Record},
+    record::{BodyPacking, DetachedObject, PackedObject},
 };
 use std::sync::{
     Arc,
@@ -12,31 +12,33 @@ use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
 /// One trained dictionary, prepared for compression and decompression. It stays in memory while it is the newest of
 /// its `Kind` or a packed object needs it.
-pub(super) struct Dictionary {
+pub(super) struct CompressionDictionary {
     compress: CDict<'static>,
     decompress: DDict<'static>,
     generation: u8,
-    /// Number of [`Dictionaries`] that contain it.
+    /// Number of [`DictionarySet`] that contain it.
     users: AtomicUsize,
 }
 
 /// The dictionaries that the rows of one store need, or its event log. Usually there is one.
 #[derive(Debug, Default)]
-pub(super) struct Dictionaries(Vec<DictionaryUse>);
+pub(super) struct DictionarySet(Vec<DictionaryUseCount>);
 
 #[derive(Debug)]
-struct DictionaryUse {
-    dictionary: Arc<Dictionary>,
+struct DictionaryUseCount {
+    dictionary: Arc<CompressionDictionary>,
     records: usize,
 }
 
-impl std::fmt::Debug for Dictionary {
+impl std::fmt::Debug for CompressionDictionary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dictionary").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("CompressionDictionary")
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
     }
 }
 
-impl Dictionary {
+impl CompressionDictionary {
     /// Prepares a trained dictionary. Returns `None` if zstd rejects its bytes.
     pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
         // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame. Packed
@@ -81,9 +83,9 @@ impl Dictionary {
     }
 }
 
-impl Dictionaries {
+impl DictionarySet {
     /// Counts one more packed object, if it needs a dictionary.
-    pub(super) fn enter(&mut self, packed: &PackedRecord) {
+    pub(super) fn enter(&mut self, packed: &DetachedObject) {
         let Some(dictionary) = &packed.dictionary else { return };
         let generation = dictionary.generation;
         if let Some(held) = self.0.iter_mut().find(|it| it.dictionary.generation == generation) {
@@ -91,12 +93,12 @@ impl Dictionaries {
             return;
         }
         dictionary.users.fetch_add(1, Ordering::Relaxed);
-        self.0.push(DictionaryUse { dictionary: Arc::clone(dictionary), records: 1 });
+        self.0.push(DictionaryUseCount { dictionary: Arc::clone(dictionary), records: 1 });
     }
 
     /// Counts one packed object less. A dictionary that no counted object needs is dropped.
-    pub(super) fn leave(&mut self, record: &Record) {
-        let Packing::Dictionary(generation) = record.packing() else { return };
+    pub(super) fn leave(&mut self, record: &PackedObject) {
+        let BodyPacking::Dictionary(generation) = record.packing() else { return };
         self.0.retain_mut(|held| {
             if held.dictionary.generation == generation {
                 held.records = held.records.saturating_sub(1);
@@ -109,22 +111,22 @@ impl Dictionaries {
     }
 
     /// Returns the dictionary of this packing, or `None` if the packing uses no dictionary.
-    pub(super) fn get(&self, packing: Packing) -> Option<&Arc<Dictionary>> {
-        let Packing::Dictionary(generation) = packing else { return None };
+    pub(super) fn get(&self, packing: BodyPacking) -> Option<&Arc<CompressionDictionary>> {
+        let BodyPacking::Dictionary(generation) = packing else { return None };
         let mut all = self.0.iter().map(|held| &held.dictionary);
         all.find(|dictionary| dictionary.generation == generation)
     }
 
     /// Bytes charged to the owner: each dictionary's bytes divided by its number of users.
     pub(super) fn bytes(&self) -> usize {
-        let share = |held: &DictionaryUse| {
+        let share = |held: &DictionaryUseCount| {
             held.dictionary.bytes() / held.dictionary.users.load(Ordering::Relaxed).max(1)
         };
         self.0.iter().map(share).sum()
     }
 }
 
-impl Drop for DictionaryUse {
+impl Drop for DictionaryUseCount {
     fn drop(&mut self) {
         self.dictionary.users.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
 //! The event log of a store: its latest changes, for watches and for lists of earlier versions.
 
 use super::{
-    contents::Contents,
-    dictionary::Dictionaries,
-    record::{PackedRecord, Packing, taken},
+    contents::StoreContents,
+    dictionary::DictionarySet,
+    record::{BodyPacking, DetachedObject, taken},
 };
 use kubewarm_api::model::ResourceVersion;
 use std::{
@@ -34,14 +34,14 @@ const KEPT_CHANGES: usize = 100;
 const KEPT_BYTES: usize = 32 << 10;
 
 /// One change of one object: the packed object before and after it, and its resource version.
-pub struct Change {
+pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
     pub(super) version: ResourceVersion,
     /// `None` if the change created the object.
-    pub(super) before: Option<PackedRecord>,
+    pub(super) before: Option<DetachedObject>,
     /// `None` if the change deleted the object.
-    pub(super) now: Option<PackedRecord>,
+    pub(super) now: Option<DetachedObject>,
     /// Whether the UID changed: the object was deleted and created again with the same name.
     pub(super) is_other: bool,
 }
@@ -49,7 +49,7 @@ pub struct Change {
 /// The latest changes of a store, oldest first. No change after the version `since` is missing.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
-    changes: VecDeque<Arc<Change>>,
+    changes: VecDeque<Arc<StoreChange>>,
     /// The number of the next change. No number is used twice.
     next: u64,
     /// Increases when changes are lost, so that followers notice the loss.
@@ -65,13 +65,13 @@ pub(super) struct EventLog {
     /// Whether a full list is running. A list shows neither the order nor the time of changes.
     is_listing: bool,
     record_bytes: usize,
-    dictionaries: Dictionaries,
+    dictionaries: DictionarySet,
 }
 
 /// Bytes of a change, without the packed objects.
-const CHANGE_BYTES: usize = taken(size_of::<Change>() + 2 * size_of::<usize>());
+const CHANGE_BYTES: usize = taken(size_of::<StoreChange>() + 2 * size_of::<usize>());
 
-impl Change {
+impl StoreChange {
     /// Namespace of the object; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
@@ -112,10 +112,10 @@ impl Change {
     /// Whether the change contains a Secret with its payload.
     #[must_use]
     pub fn is_secret(&self) -> bool {
-        self.records().any(|packed| packed.record.packing() == Packing::Secret)
+        self.records().any(|packed| packed.record.packing() == BodyPacking::Secret)
     }
 
-    fn records(&self) -> impl Iterator<Item = &PackedRecord> {
+    fn records(&self) -> impl Iterator<Item = &DetachedObject> {
         self.before.iter().chain(&self.now)
     }
 
@@ -130,7 +130,7 @@ impl Change {
 
 impl EventLog {
     pub(super) fn bytes(&self) -> usize {
-        self.changes.capacity() * size_of::<Arc<Change>>()
+        self.changes.capacity() * size_of::<Arc<StoreChange>>()
             + self.changes.len() * CHANGE_BYTES
             + self.record_bytes
             + self.dictionaries.bytes()
@@ -145,7 +145,7 @@ impl EventLog {
     }
 
     /// Returns the changes from number `from`, or `None` if the log has dropped some of them.
-    pub(super) fn from(&self, from: u64) -> Option<impl Iterator<Item = &Arc<Change>>> {
+    pub(super) fn from(&self, from: u64) -> Option<impl Iterator<Item = &Arc<StoreChange>>> {
         let skipped = usize::try_from(from.checked_sub(self.first())?).ok()?;
         Some(self.changes.iter().skip(skipped))
     }
@@ -192,7 +192,7 @@ impl EventLog {
         &mut self,
         before: Option<ResourceVersion>,
         now: Option<ResourceVersion>,
-    ) -> Vec<Arc<Change>> {
+    ) -> Vec<Arc<StoreChange>> {
         if !mem::take(&mut self.is_listing) || !self.is_complete {
             return self.begin_again(now);
         }
@@ -213,23 +213,23 @@ impl EventLog {
 
     /// Drops and returns all changes. The log then contains all changes after `since`. With `None`, it stays empty
     /// until the next list ends.
-    fn begin_again(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<Change>> {
+    fn begin_again(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
         self.is_complete = since.is_some();
         (self.since, self.gap) = (since, None);
-        (self.record_bytes, self.dictionaries) = (0, Dictionaries::default());
+        (self.record_bytes, self.dictionaries) = (0, DictionarySet::default());
         gone
     }
 
-    fn push(&mut self, change: Change) {
+    fn push(&mut self, change: StoreChange) {
         change.records().for_each(|packed| self.dictionaries.enter(packed));
         self.record_bytes += change.record_bytes();
         self.next += 1;
         self.changes.push_back(Arc::new(change));
     }
 
-    fn pop(&mut self) -> Option<Arc<Change>> {
+    fn pop(&mut self) -> Option<Arc<StoreChange>> {
         let oldest = self.changes.pop_front()?;
         oldest.records().for_each(|packed| self.dictionaries.leave(&packed.record));
         self.record_bytes -= oldest.record_bytes();
@@ -238,7 +238,7 @@ impl EventLog {
     }
 
     /// Drops and returns the changes that are too old at `now` or exceed `max_bytes` or [`MAX_CHANGES`].
-    fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<Change>> {
+    fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
             let is_old = now
@@ -262,14 +262,14 @@ impl EventLog {
     }
 }
 
-impl Contents {
+impl StoreContents {
     /// Adds `change` to the log. The caller raises the store's version afterwards. Returns the changes that the log
     /// drops, which the caller frees outside the lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
-        change: impl FnOnce(ResourceVersion) -> Change,
-    ) -> Vec<Arc<Change>> {
+        change: impl FnOnce(ResourceVersion) -> StoreChange,
+    ) -> Vec<Arc<StoreChange>> {
         if self.log.is_listing {
             self.log.list_changed();
         }
@@ -297,13 +297,13 @@ impl Contents {
 
     /// Drops changes that are too old at `now` or exceed the limits. Returns them, and the caller frees them outside
     /// the lock.
-    pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<Change>> {
+    pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
         let max_bytes = (self.record_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)
     }
 }
 
-impl fmt::Debug for Change {
+impl fmt::Debug for StoreChange {
     /// Prints namespace, version and sizes, but not the bodies, which can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, version, before, now, .. } = self;

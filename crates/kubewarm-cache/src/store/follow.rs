@@ -1,11 +1,11 @@
 //! Followers, which read the changes of a store one by one from its event log.
 
 use super::{
-    contents::Contents,
-    event_log::Change,
-    query::Reader,
-    select::{EarlierRecords, Said, Selected, Wanted},
-    table::Table,
+    contents::StoreContents,
+    event_log::StoreChange,
+    query::StoreReader,
+    select::{BodyFieldCache, EarlierObjects, ObjectQuery, ObjectSnapshot},
+    table::ObjectStore,
 };
 use bytes::Bytes;
 use kubewarm_api::model::ResourceVersion;
@@ -18,27 +18,27 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Reads each change of one store once, in order. [`News::Overtaken`] ends a follower that falls too far behind.
-pub struct Follower {
-    lag: Lag,
+/// Reads each change of one store once, in order. [`FollowerEvent::Overtaken`] ends a follower that falls too far behind.
+pub struct EventLogFollower {
+    lag: FollowerLag,
     epoch: u64,
     /// Changes up to this version are skipped. Set if the follower started ahead of the store.
     after: Option<ResourceVersion>,
 }
 
-/// A handle with which other tasks count the changes that a [`Follower`] has not read.
+/// A handle with which other tasks count the changes that a [`EventLogFollower`] has not read.
 #[derive(Clone)]
-pub struct Lag {
-    table: Arc<Table>,
+pub struct FollowerLag {
+    table: Arc<ObjectStore>,
     /// Number of the change that the follower reads next.
     next: Arc<AtomicU64>,
 }
 
-/// The result of [`Follower::take`].
+/// The result of [`EventLogFollower::take`].
 #[derive(Debug)]
-pub enum News {
+pub enum FollowerEvent {
     /// The next change.
-    Change(Arc<Change>),
+    Change(Arc<StoreChange>),
     /// There is no new change, and the store is complete at this version. `None` during a list that found a change.
     None(Option<ResourceVersion>),
     /// The event log has dropped the next change, because the follower was too slow.
@@ -52,81 +52,81 @@ pub enum News {
 /// The event log lacks changes after the requested version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what happened after that version is not remembered")]
-pub struct Forgotten {
+pub struct ExpiredVersion {
     /// The oldest version after which no change is missing; `None` if there is none.
     pub oldest: Option<ResourceVersion>,
 }
 
-impl Reader {
+impl StoreReader {
     /// Follows the changes after `version`, which can be newer than the store.
     ///
     /// # Errors
     ///
-    /// [`Forgotten`] if the event log lacks changes after `version`.
-    pub fn follow(&self, version: &ResourceVersion) -> Result<Follower, Forgotten> {
+    /// [`ExpiredVersion`] if the event log lacks changes after `version`.
+    pub fn follow(&self, version: &ResourceVersion) -> Result<EventLogFollower, ExpiredVersion> {
         let contents = self.table.contents.read();
         let next = contents.log.behind(version);
-        let next = next.ok_or_else(|| Forgotten { oldest: contents.log.since.clone() })?;
+        let next = next.ok_or_else(|| ExpiredVersion { oldest: contents.log.since.clone() })?;
         let is_ahead = contents.version.as_ref().is_some_and(|held| held.is_older_than(version));
         let after = is_ahead.then(|| version.clone());
-        Ok(Follower { after, ..self.follower(&contents, next) })
+        Ok(EventLogFollower { after, ..self.follower(&contents, next) })
     }
 
-    /// Selects objects as [`Reader::select`] does, and follows the changes after the same moment.
+    /// Selects objects as [`StoreReader::select`] does, and follows the changes after the same moment.
     #[must_use]
-    pub fn select_and_follow(&self, wanted: &Wanted) -> (Selected, Follower) {
+    pub fn select_and_follow(&self, wanted: &ObjectQuery) -> (ObjectSnapshot, EventLogFollower) {
         let contents = self.table.contents.read();
-        let selected = self.select_of(&contents, wanted, None, None, EarlierRecords::default());
+        let selected = self.select_of(&contents, wanted, None, None, EarlierObjects::default());
         (selected, self.follower(&contents, contents.log.next()))
     }
 
     /// Follows the changes after this moment.
     #[must_use]
-    pub fn follow_from_now(&self) -> Follower {
+    pub fn follow_from_now(&self) -> EventLogFollower {
         let contents = self.table.contents.read();
         self.follower(&contents, contents.log.next())
     }
 
-    fn follower(&self, contents: &Contents, next: u64) -> Follower {
+    fn follower(&self, contents: &StoreContents, next: u64) -> EventLogFollower {
         let next = Arc::new(AtomicU64::new(next));
-        let lag = Lag { table: Arc::clone(&self.table), next };
-        Follower { lag, epoch: contents.log.epoch, after: None }
+        let lag = FollowerLag { table: Arc::clone(&self.table), next };
+        EventLogFollower { lag, epoch: contents.log.epoch, after: None }
     }
 }
 
-impl Follower {
+impl EventLogFollower {
     /// Returns a notifier of changes. It wakes only waiters that exist at the time of a change, so create the
-    /// `Notified` future before calling [`Follower::take`].
+    /// `Notified` future before calling [`EventLogFollower::take`].
     #[must_use]
     pub fn told(&self) -> Arc<Notify> {
         Arc::clone(&self.lag.table.told)
     }
 
     /// Reads the next change. Cost: the store's lock for about 20 ns.
-    pub fn take(&mut self) -> News {
-        let Lag { table, next } = &self.lag;
+    pub fn take(&mut self) -> FollowerEvent {
+        let FollowerLag { table, next } = &self.lag;
         let contents = table.contents.read();
         let log = &contents.log;
         if table.is_closed() {
-            return News::Closed;
+            return FollowerEvent::Closed;
         }
         if log.epoch != self.epoch {
-            return News::Lost;
+            return FollowerEvent::Lost;
         }
         let mut number = next.load(Ordering::Relaxed);
-        let Some(changes) = log.from(number) else { return News::Overtaken };
-        let is_known = |change: &&Arc<Change>| {
+        let Some(changes) = log.from(number) else { return FollowerEvent::Overtaken };
+        let is_known = |change: &&Arc<StoreChange>| {
             self.after.as_ref().is_some_and(|after| !after.is_older_than(&change.version))
         };
         let change = changes.inspect(|_| number += 1).find(|change| !is_known(change));
         next.store(number, Ordering::Relaxed);
         match change {
-            Some(change) => News::Change(Arc::clone(change)),
-            None => News::None(contents.version.clone().filter(|_| log.is_complete())),
+            Some(change) => FollowerEvent::Change(Arc::clone(change)),
+            None => FollowerEvent::None(contents.version.clone().filter(|_| log.is_complete())),
         }
     }
 
-    /// Whether [`Reader::follow`] was called with a version newer than `version`. A bookmark at `version` would then
+    /// Whether [`StoreReader::follow`] was called with a version newer than `version`. A bookmark at `version` would then
     /// go back.
     #[must_use]
     pub fn awaits(&self, version: &ResourceVersion) -> bool {
@@ -135,19 +135,19 @@ impl Follower {
 
     /// Returns a handle that counts the changes that the follower has not read.
     #[must_use]
-    pub fn lag(&self) -> Lag {
+    pub fn lag(&self) -> FollowerLag {
         self.lag.clone()
     }
 
     /// Returns the body after a change, or `None` if the object was deleted or its body does not decode.
     #[must_use]
-    pub fn body_after(&self, change: &Change) -> Option<Bytes> {
+    pub fn body_after(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.table.body(change.now.as_ref()?)
     }
 
     /// Returns the body before a change, or `None` if the object did not exist or its body does not decode.
     #[must_use]
-    pub fn body_before(&self, change: &Change) -> Option<Bytes> {
+    pub fn body_before(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.table.body(change.before.as_ref()?)
     }
 
@@ -158,12 +158,12 @@ impl Follower {
     /// All calls with the same `said` together scan the body once for its labels, and at most once for each path. The
     /// paths are the selectable fields of the resource and the declared indexes.
     #[must_use]
-    pub fn selects(&self, wanted: &Wanted, body: &[u8], said: &mut Said) -> bool {
+    pub fn selects(&self, wanted: &ObjectQuery, body: &[u8], said: &mut BodyFieldCache) -> bool {
         wanted.selects(self.lag.table.encoding, body, said)
     }
 }
 
-impl Lag {
+impl FollowerLag {
     /// Returns the number of changes that the follower has not read.
     #[must_use]
     pub fn changes(&self) -> u64 {
@@ -172,15 +172,15 @@ impl Lag {
     }
 }
 
-impl fmt::Debug for Lag {
+impl fmt::Debug for FollowerLag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lag").field(&self.changes()).finish()
+        f.debug_tuple("FollowerLag").field(&self.changes()).finish()
     }
 }
 
-impl fmt::Debug for Follower {
+impl fmt::Debug for EventLogFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follower").field("next", &self.lag.next).finish_non_exhaustive()
+        f.debug_struct("EventLogFollower").field("next", &self.lag.next).finish_non_exhaustive()
     }
 }
 
@@ -188,18 +188,18 @@ impl fmt::Debug for Follower {
 mod tests {
     use super::*;
     use crate::store::{
-        Catalog, Writer,
+        StoreCatalog, StoreWriter,
         event_log::WINDOW,
         samples::{body, informer_key, remove, upsert, version},
     };
-    use kubewarm_api::model::{Delta, DeltaSink as _, Reread};
+    use kubewarm_api::model::{Delta, DeltaSink as _, ReplacePolicy};
     use std::{collections::BTreeSet, time::Instant};
 
     /// Returns a store whose list completed at version 5.
-    fn listed_store() -> (Catalog, Writer, Reader) {
-        let catalog = Catalog::new();
+    fn listed_store() -> (StoreCatalog, StoreWriter, StoreReader) {
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for name in ["a/x", "a/y"] {
             writer.apply(upsert(name, 1, "4", &body(r#"{"app":"web"}"#, "")));
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     /// Returns changes as `version namespace/name before>after`, then the reason if the follower ended.
-    fn news(follower: &mut Follower) -> Vec<String> {
+    fn news(follower: &mut EventLogFollower) -> Vec<String> {
         let there = |body: Option<Bytes>| match body {
             Some(body) => {
                 String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned()
@@ -223,15 +223,16 @@ mod tests {
         let mut events = Vec::new();
         loop {
             match follower.take() {
-                News::Change(change) => {
+                FollowerEvent::Change(change) => {
                     let name = String::from_utf8_lossy(change.name()).into_owned();
                     let (version, namespace) = (change.version(), change.namespace());
                     let (before, now) =
                         (there(follower.body_before(&change)), there(follower.body_after(&change)));
                     events.push(format!("{version} {namespace}/{name} {before}>{now}"));
                 }
-                News::None(_) => return events,
-                other @ (News::Overtaken | News::Lost | News::Closed) => {
+                FollowerEvent::None(_) => return events,
+                other
+                @ (FollowerEvent::Overtaken | FollowerEvent::Lost | FollowerEvent::Closed) => {
                     return [events, vec![format!("{other:?}")]].concat();
                 }
             }
@@ -275,20 +276,20 @@ mod tests {
         let held = reader.usage().bytes - before;
         assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
         writer.apply(Delta::Purge);
-        assert_eq!(reader.usage(), crate::store::Usage::default());
+        assert_eq!(reader.usage(), crate::store::StoreUsage::default());
     }
 
     #[test]
     fn select_and_follow_leaves_no_gap_before_the_first_change() {
         let (_catalog, mut writer, reader) = listed_store();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
-        let (selected, mut follower) = reader.select_and_follow(&Wanted::default());
+        let (selected, mut follower) = reader.select_and_follow(&ObjectQuery::default());
         assert_eq!(selected.version(), Some(&version("6")));
         writer.apply(upsert("a/x", 1, "7", &web("two")));
         writer.apply(upsert("a/x", 9, "8", &web("another")));
         assert_eq!(news(&mut follower), ["7 a/x one>two", "8 a/x two>another"]);
-        let (_, mut at_version) = reader.select_and_follow(&Wanted::default());
-        assert!(matches!(at_version.take(), News::None(Some(at)) if at == version("8")));
+        let (_, mut at_version) = reader.select_and_follow(&ObjectQuery::default());
+        assert!(matches!(at_version.take(), FollowerEvent::None(Some(at)) if at == version("8")));
     }
 
     #[test]
@@ -296,8 +297,8 @@ mod tests {
         let (_catalog, mut writer, reader) = listed_store();
         let mut follower = reader.follow(&version("5")).unwrap();
         writer.apply(upsert("a/x", 1, "6", &web("one")));
-        let relist = |writer: &mut Writer, y: &str, at: &str| {
-            writer.apply(Delta::ListStarted(Reread::Changed));
+        let relist = |writer: &mut StoreWriter, y: &str, at: &str| {
+            writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
             writer.apply(upsert("a/x", 1, "6", &web("one")));
             writer.apply(upsert("a/y", 1, y, &body(r#"{"app":"web"}"#, "")));
             writer.apply(Delta::ListDone(version(at)));
@@ -320,9 +321,11 @@ mod tests {
         assert!(reader.follow(&version("20")).is_ok());
         // While a list runs, a follower returns a version until the list finds a change.
         let mut follower = reader.follow(&version("20")).unwrap();
-        writer.apply(Delta::ListStarted(Reread::Changed));
-        let at = |follower: &mut Follower| {
-            let News::None(version) = follower.take() else { panic!("expected no change") };
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        let at = |follower: &mut EventLogFollower| {
+            let FollowerEvent::None(version) = follower.take() else {
+                panic!("expected no change")
+            };
             version
         };
         assert_eq!(at(&mut follower), Some(version("20")), "the list has found no change");

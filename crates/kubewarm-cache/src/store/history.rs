@@ -1,14 +1,14 @@
 //! Compares a store with a plain map after random deltas.
 
 use super::{
-    Catalog, Object, Reader, Writer,
+    StoreCatalog, StoreReader, StoreWriter, StoredObject,
     samples::{
         all, body, informer_key, is_indexed, labelled, remove, uid, upsert, version, with_field,
     },
 };
 use kubewarm_api::model::{
-    Delta, DeltaSink, FieldPath, LabelRequirement, LabelSelector, ObjectKey, Operator, Outcome,
-    Reread,
+    Delta, DeltaOutcome, DeltaSink, FieldPath, LabelRequirement, LabelSelector,
+    LabelSelectorOperator, ObjectKey, ReplacePolicy,
 };
 use proptest::prelude::*;
 use std::{
@@ -49,7 +49,7 @@ struct Model {
 }
 
 impl Model {
-    fn apply(&mut self, step: &Step) -> Option<Outcome> {
+    fn apply(&mut self, step: &Step) -> Option<DeltaOutcome> {
         let outcome = match step {
             Step::Upsert { key, uid, version, labels, node } => {
                 let everything = self.list.as_ref().is_some_and(|(everything, _)| *everything);
@@ -58,20 +58,20 @@ impl Model {
                 }
                 let new = (*uid, *version, labels.clone(), *node);
                 let outcome = match self.rows.get(key) {
-                    None => Outcome::Added,
+                    None => DeltaOutcome::Added,
                     Some(old)
                         if self.list.is_none() && old.1 > 0 && *version > 0 && *version < old.1 =>
                     {
-                        Outcome::Outdated
+                        DeltaOutcome::Outdated
                     }
-                    Some(old) if old.0 != *uid => Outcome::Replaced,
+                    Some(old) if old.0 != *uid => DeltaOutcome::Replaced,
                     Some(old) if *version > 0 && *version == old.1 && !everything => {
-                        Outcome::Unchanged
+                        DeltaOutcome::Unchanged
                     }
-                    Some(old) if *old == new => Outcome::Unchanged,
-                    Some(_) => Outcome::Modified,
+                    Some(old) if *old == new => DeltaOutcome::Unchanged,
+                    Some(_) => DeltaOutcome::Modified,
                 };
-                if !matches!(outcome, Outcome::Outdated | Outcome::Unchanged) {
+                if !matches!(outcome, DeltaOutcome::Outdated | DeltaOutcome::Unchanged) {
                     self.rows.insert(*key, new);
                 }
                 outcome
@@ -79,31 +79,31 @@ impl Model {
             Step::Remove { key, version } => match self.rows.get(key) {
                 Some(old) if old.1 == 0 || *version == 0 || *version >= old.1 => {
                     self.rows.remove(key);
-                    Outcome::Removed
+                    DeltaOutcome::Removed
                 }
-                Some(_) | None => Outcome::Outdated,
+                Some(_) | None => DeltaOutcome::Outdated,
             },
             Step::Arrived(later) => {
                 self.now += u64::from(*later);
-                Outcome::Noted
+                DeltaOutcome::Noted
             }
             Step::ListStarted(everything) => {
                 self.list = Some((*everything, BTreeSet::new()));
-                Outcome::Noted
+                DeltaOutcome::Noted
             }
             Step::ListDone => {
                 let before = self.rows.len();
                 if let Some((_, seen)) = self.list.take() {
                     self.rows.retain(|key, _| seen.contains(key));
                 }
-                Outcome::Swept { removed: (before - self.rows.len()) as u64 }
+                DeltaOutcome::Swept { removed: (before - self.rows.len()) as u64 }
             }
             Step::Purge => {
                 self.rows.clear();
                 if let Some((_, seen)) = &mut self.list {
                     seen.clear();
                 }
-                Outcome::Noted
+                DeltaOutcome::Noted
             }
             Step::Declare(_) => return None,
         };
@@ -142,11 +142,11 @@ fn json(of: &Plain) -> String {
 }
 
 fn perform(
-    writer: &mut Writer,
-    catalog: &Catalog,
+    writer: &mut StoreWriter,
+    catalog: &StoreCatalog,
     step: &Step,
     (began, model): (Instant, &Model),
-) -> Option<Outcome> {
+) -> Option<DeltaOutcome> {
     let now = model.now;
     let time = |milliseconds| began + Duration::from_millis(milliseconds);
     let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
@@ -158,7 +158,8 @@ fn perform(
         }
         Step::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
         Step::ListStarted(everything) => {
-            let reread = if *everything { Reread::Everything } else { Reread::Changed };
+            let reread =
+                if *everything { ReplacePolicy::Everything } else { ReplacePolicy::Changed };
             writer.apply(Delta::ListStarted(reread))
         }
         Step::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
@@ -176,12 +177,12 @@ fn node_path() -> FieldPath {
     FieldPath::parse("spec.nodeName").unwrap()
 }
 
-fn keys_of(objects: &[Object]) -> Vec<(u8, u8)> {
+fn keys_of(objects: &[StoredObject]) -> Vec<(u8, u8)> {
     let number = |text: &str| text.get(1..).unwrap().parse().unwrap();
     objects.iter().map(|it| (number(&it.key.namespace), number(&it.key.name))).collect()
 }
 
-fn compare(reader: &Reader, model: &Model, indexed: bool) -> Result<(), TestCaseError> {
+fn compare(reader: &StoreReader, model: &Model, indexed: bool) -> Result<(), TestCaseError> {
     let mut keys: Vec<ObjectKey> = Vec::new();
     loop {
         let page = reader.versions(keys.last(), 7);
@@ -200,13 +201,13 @@ fn compare(reader: &Reader, model: &Model, indexed: bool) -> Result<(), TestCase
         prop_assert_eq!(&reader.get(&object.key), &Some(object.clone()));
     }
     for (key, operator, values) in [
-        ("k0", Operator::In, vec!["v0", "v2"]),
-        ("k1", Operator::NotIn, vec!["v1"]),
-        ("k2", Operator::Exists, vec![]),
-        ("k0", Operator::DoesNotExist, vec![]),
+        ("k0", LabelSelectorOperator::In, vec!["v0", "v2"]),
+        ("k1", LabelSelectorOperator::NotIn, vec!["v1"]),
+        ("k2", LabelSelectorOperator::Exists, vec![]),
+        ("k0", LabelSelectorOperator::DoesNotExist, vec![]),
     ] {
         let term = LabelRequirement::new(key, operator, values).unwrap();
-        let k2 = LabelRequirement::new("k2", Operator::NotIn, ["v3"]).unwrap();
+        let k2 = LabelRequirement::new("k2", LabelSelectorOperator::NotIn, ["v3"]).unwrap();
         let meets = |plain: &Plain, term: &LabelRequirement| {
             let number: u8 = term.key().get(1..).unwrap().parse().unwrap();
             let value = plain.2.get(&number).map(|value| format!("v{value}"));
@@ -233,7 +234,7 @@ proptest! {
 
     #[test]
     fn a_store_matches_a_model_under_random_deltas(steps in steps()) {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut model, mut indexed) = (Model::default(), false);
@@ -249,7 +250,7 @@ proptest! {
                 compare(&reader, &model, indexed)?;
             }
         }
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         writer.apply(Delta::ListDone(version("31")));
         prop_assert_eq!(reader.usage().bytes, 0);
     }

@@ -1,20 +1,20 @@
 //! Inverted indexes, which map a label or a field value to the numbers of the rows that have it.
 
 use super::record::taken;
-use kubewarm_api::model::{FieldPath, LabelSelector, Operator};
+use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
 /// A set of row numbers, in the form that takes the least memory for its size.
 #[derive(Debug)]
-enum Rows {
+enum RowSet {
     One(u32),
     /// Sorted, without spare capacity.
     Few(Box<[u32]>),
     Many(Box<RoaringBitmap>),
 }
 
-/// Maximum number of rows in `Rows::Few`. Above it, a bitmap takes less memory. A bitmap becomes a list again at half
+/// Maximum number of rows in `RowSet::Few`. Above it, a bitmap takes less memory. A bitmap becomes a list again at half
 /// this number.
 const FEW: usize = 32;
 
@@ -24,28 +24,28 @@ const BITMAP_BYTES: usize = 96;
 
 /// Maps each value of one label key or one field to its rows.
 #[derive(Debug, Default)]
-pub(super) struct Values {
-    rows: HashMap<Box<str>, Rows>,
+pub(super) struct ValueIndex {
+    rows: HashMap<Box<str>, RowSet>,
     bytes: usize,
 }
 
 /// Maps each label of a store to the rows that have it.
 #[derive(Debug, Default)]
 pub(super) struct LabelIndex {
-    keys: BTreeMap<Box<str>, Values>,
+    keys: BTreeMap<Box<str>, ValueIndex>,
     bytes: usize,
 }
 
 /// The index of a field path that a profile declares.
 #[derive(Debug)]
-pub(super) struct DeclaredIndex {
+pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
-    pub(super) values: Values,
+    pub(super) values: ValueIndex,
     /// Whether the index contains every row. Queries use it only then.
     pub(super) is_complete: bool,
 }
 
-impl Rows {
+impl RowSet {
     fn bytes(&self) -> usize {
         match self {
             Self::One(_) => 0,
@@ -125,10 +125,10 @@ impl Rows {
     }
 }
 
-impl Values {
+impl ValueIndex {
     pub(super) fn bytes(&self) -> usize {
         // A `HashMap` has a control byte for each slot, and keeps an eighth of its slots free.
-        self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, Rows)>() + 1)
+        self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, RowSet)>() + 1)
     }
 
     /// Adds `row` to the rows of `value`. A second call has no effect.
@@ -139,7 +139,7 @@ impl Values {
             self.bytes = self.bytes + rows.bytes() - before;
         } else {
             self.bytes += taken(value.len());
-            self.rows.insert(value.into(), Rows::One(row));
+            self.rows.insert(value.into(), RowSet::One(row));
         }
     }
 
@@ -205,7 +205,7 @@ impl LabelIndex {
     pub(super) fn insert(&mut self, key: &str, value: &str, row: u32) {
         if !self.keys.contains_key(key) {
             self.bytes += entry_bytes(key);
-            self.keys.insert(key.into(), Values::default());
+            self.keys.insert(key.into(), ValueIndex::default());
         }
         if let Some(values) = self.keys.get_mut(key) {
             let before = values.bytes();
@@ -250,19 +250,23 @@ impl LabelIndex {
         for requirement in selector.requirements() {
             let rows = self.keys.get(requirement.key()).map_or_else(RoaringBitmap::new, |values| {
                 match requirement.operator() {
-                    Operator::In | Operator::NotIn => {
+                    LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
                         let mut rows = RoaringBitmap::new();
                         for value in requirement.values() {
                             rows |= values.get(value);
                         }
                         rows
                     }
-                    Operator::Exists | Operator::DoesNotExist => values.any(),
+                    LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => {
+                        values.any()
+                    }
                 }
             });
             match requirement.operator() {
-                Operator::NotIn | Operator::DoesNotExist => excluded |= rows,
-                Operator::In | Operator::Exists => {
+                LabelSelectorOperator::NotIn | LabelSelectorOperator::DoesNotExist => {
+                    excluded |= rows
+                }
+                LabelSelectorOperator::In | LabelSelectorOperator::Exists => {
                     selected = Some(match selected.take() {
                         Some(selected) => selected & rows,
                         None => rows,
@@ -276,5 +280,5 @@ impl LabelIndex {
 
 /// Bytes of a label key's entry, without its values.
 fn entry_bytes(key: &str) -> usize {
-    taken(key.len()) + size_of::<(Box<str>, Values)>()
+    taken(key.len()) + size_of::<(Box<str>, ValueIndex)>()
 }

@@ -1,11 +1,11 @@
 //! Decides when the stores of one resource get a compression dictionary, and trains it.
 
 use super::{
-    codec::{Codec, Context},
-    dictionary::Dictionary,
-    record::PackedRecord,
-    table::Table,
-    upkeep::{Upkeep, repack},
+    codec::{CompressionContext, RecordCodec},
+    dictionary::CompressionDictionary,
+    record::DetachedObject,
+    table::ObjectStore,
+    upkeep::{MaintenanceQueue, repack},
 };
 use kubewarm_api::model::Resource;
 use parking_lot::{Mutex, RwLock};
@@ -45,19 +45,19 @@ const HELD_OUT: usize = 32;
 /// The stores that use the same dictionaries because their resource, version and projection are equal. kubewarm's own
 /// stores form separate groups.
 #[derive(Debug)]
-pub(super) struct Kind {
-    current: RwLock<Option<Arc<Dictionary>>>,
+pub(super) struct DictionaryGroup {
+    current: RwLock<Option<Arc<CompressionDictionary>>>,
     /// Number of objects packed so far.
     packed: AtomicU64,
     /// Value of `packed` at which the next training starts. It is `u64::MAX` while a training is queued or running.
     next: AtomicU64,
-    tables: Mutex<Vec<Weak<Table>>>,
+    tables: Mutex<Vec<Weak<ObjectStore>>>,
     /// Number of objects at the last training; 0 before the first dictionary.
     trained: AtomicU64,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
-    pub(super) codec: Codec,
-    pub(super) upkeep: Upkeep,
+    pub(super) codec: RecordCodec,
+    pub(super) upkeep: MaintenanceQueue,
 }
 
 type CountDecodeError = dyn Fn(&Resource) + Send + Sync;
@@ -72,11 +72,11 @@ impl fmt::Debug for DecodeErrorCounter {
     }
 }
 
-impl Kind {
+impl DictionaryGroup {
     pub(super) fn new(
         resource: Resource,
-        codec: Codec,
-        upkeep: Upkeep,
+        codec: RecordCodec,
+        upkeep: MaintenanceQueue,
         decode_errors: DecodeErrorCounter,
     ) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Kind {
     }
 
     /// Adds a store, and removes stores that were freed.
-    pub(super) fn join(&self, table: &Arc<Table>) {
+    pub(super) fn join(&self, table: &Arc<ObjectStore>) {
         let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
         tables.push(Arc::downgrade(table));
@@ -107,7 +107,7 @@ impl Kind {
     }
 
     /// Returns the newest dictionary, which packs new objects.
-    pub(super) fn current(&self) -> Option<Arc<Dictionary>> {
+    pub(super) fn current(&self) -> Option<Arc<CompressionDictionary>> {
         self.current.read().clone()
     }
 
@@ -165,19 +165,20 @@ impl Kind {
     /// the current dictionary.
     fn make(
         &self,
-        tables: &[Arc<Table>],
+        tables: &[Arc<ObjectStore>],
         objects: u64,
         generation: u8,
-        (context, body): (&mut Context, &mut Vec<u8>),
-    ) -> Option<Arc<Dictionary>> {
+        (context, body): (&mut CompressionContext, &mut Vec<u8>),
+    ) -> Option<Arc<CompressionDictionary>> {
         let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         let mut held_out: Vec<Vec<u8>> = Vec::new();
-        let wanted = |table: &Table| table.usage().objects.saturating_mul(512).div_ceil(objects);
+        let wanted =
+            |table: &ObjectStore| table.usage().objects.saturating_mul(512).div_ceil(objects);
         for table in tables {
             let copies = table.spread(usize::try_from(wanted(table)).unwrap_or(usize::MAX));
-            for (at, PackedRecord { record, dictionary }) in copies.iter().enumerate() {
+            for (at, DetachedObject { record, dictionary }) in copies.iter().enumerate() {
                 let with = dictionary.as_deref();
                 let Some(body) = table.unpack(record, with, context, body) else { continue };
                 if at % 8 == 4 && held_out.len() < HELD_OUT {
@@ -193,8 +194,8 @@ impl Kind {
         }
         let mut trained = Vec::with_capacity(DICTIONARY_BYTES);
         zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
-        let dictionary = Arc::new(Dictionary::new(trained, generation)?);
-        let mut size = |with: Option<&Arc<Dictionary>>| -> usize {
+        let dictionary = Arc::new(CompressionDictionary::new(trained, generation)?);
+        let mut size = |with: Option<&Arc<CompressionDictionary>>| -> usize {
             held_out.iter().map(|body| context.pack("", body, with).record.bytes()).sum()
         };
         let before = size(self.current().as_ref());
@@ -207,14 +208,14 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use crate::store::{
-        Catalog, Reader, Writer,
+        StoreCatalog, StoreReader, StoreWriter,
         samples::{all, body, informer_key, remove, upsert, version},
     };
-    use kubewarm_api::model::{CellKey, Delta, DeltaSink, Extent, Reread};
+    use kubewarm_api::model::{Delta, DeltaSink, InformerKey, InformerScope, ReplacePolicy};
     use std::{collections::BTreeSet, sync::Arc};
 
-    fn namespace(name: &str) -> CellKey {
-        CellKey { extent: Extent::Namespace(name.into()), ..informer_key("pods") }
+    fn namespace(name: &str) -> InformerKey {
+        InformerKey { extent: InformerScope::Namespace(name.into()), ..informer_key("pods") }
     }
 
     fn pod(n: u32) -> String {
@@ -226,19 +227,19 @@ mod tests {
         body(r#"{"app":"web"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")))
     }
 
-    fn fill(writer: &mut Writer, namespace: &str, pods: std::ops::Range<u32>) {
+    fn fill(writer: &mut StoreWriter, namespace: &str, pods: std::ops::Range<u32>) {
         for n in pods {
             writer.apply(upsert(&format!("{namespace}/x{n:06}"), 1, "5", &pod(n)));
         }
     }
 
-    fn bytes_each(reader: &Reader) -> u64 {
+    fn bytes_each(reader: &StoreReader) -> u64 {
         reader.usage().bytes / reader.usage().objects
     }
 
     #[test]
     fn stores_of_a_kind_get_a_dictionary_once_they_hold_enough_objects() {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let open = |name| {
             let writer = catalog.open(&namespace(name), &BTreeSet::new());
             (writer, catalog.reader(&namespace(name)).unwrap())
@@ -250,7 +251,7 @@ mod tests {
         fill(&mut b, "b", 200..1000);
         catalog.settle();
         // The objects that were packed before the training are packed again.
-        let packings = |reader: &Reader| all(reader).len();
+        let packings = |reader: &StoreReader| all(reader).len();
         assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
         let objects = all(&of_b);
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_shared_dictionary_is_counted_once() {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writers: Vec<_> = ["a", "b", "c"]
             .map(|name| (name, catalog.open(&namespace(name), &BTreeSet::new())))
             .into();
@@ -281,7 +282,7 @@ mod tests {
         }
         assert_eq!(total(), alone);
         for (_, writer) in &mut writers {
-            writer.apply(Delta::ListStarted(Reread::Changed));
+            writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
             writer.apply(Delta::ListDone(version("7")));
         }
         assert_eq!(total(), 0);
@@ -289,10 +290,10 @@ mod tests {
 
     #[test]
     fn kubewarms_own_stores_share_no_dictionary_with_profiles() {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let own = informer_key("pods");
         let declared =
-            |namespace: &str| CellKey { declared_in: Some(namespace.into()), ..own.clone() };
+            |namespace: &str| InformerKey { declared_in: Some(namespace.into()), ..own.clone() };
         let [of_own, of_a, of_b] =
             [&own, &declared("a"), &declared("b")].map(|key| catalog.kind(key));
         assert!(!Arc::ptr_eq(&of_own, &of_a));
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_few_objects_get_no_dictionary() {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         for _ in 0..5 {
             fill(&mut writer, "a", 0..250);

@@ -29,12 +29,12 @@ mod upkeep;
 mod writer;
 
 pub use self::{
-    catalog::{Catalog, INDEXES_PER_TABLE},
-    event_log::Change,
-    follow::{Follower, Forgotten, Lag, News},
-    query::{Object, Reader, Seen, Usage},
-    sample::{Alike, Sample, Weight},
-    select::{Said, Selected, Test, Tests, Wanted},
-    turn::Turn,
-    writer::Writer,
+    catalog::{INDEXES_PER_TABLE, StoreCatalog},
+    event_log::StoreChange,
+    follow::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
+    query::{StoreReader, StoreUsage, StoredObject, StoredObjectView},
+    sample::{DictionaryKey, SampleUsage, StoreSample},
+    select::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery, ObjectSnapshot},
+    turn::ScanBudget,
+    writer::StoreWriter,
 };

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 /// Namespace names by number. A name stays while the store has a row in that namespace.
 #[derive(Debug, Default)]
-pub(super) struct Namespaces {
+pub(super) struct NamespaceInterner {
     numbers: BTreeMap<Arc<str>, u32>,
-    held: Vec<NamespaceRows>,
+    held: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
     /// The empty name, which is returned for unused numbers.
@@ -14,12 +14,12 @@ pub(super) struct Namespaces {
 }
 
 #[derive(Debug)]
-struct NamespaceRows {
+struct NamespaceEntry {
     name: Arc<str>,
     rows: u64,
 }
 
-impl Namespaces {
+impl NamespaceInterner {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl Namespaces {
             return number;
         }
         let name: Arc<str> = name.into();
-        let held = NamespaceRows { name: Arc::clone(&name), rows: 1 };
+        let held = NamespaceEntry { name: Arc::clone(&name), rows: 1 };
         self.bytes += weight(&name);
         let next = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         let number = self.free.pop().unwrap_or(next);
@@ -74,7 +74,7 @@ impl Namespaces {
 
 /// Bytes of one namespace: its name with two reference counts, an entry in `numbers` and an entry in `held`.
 fn weight(name: &str) -> usize {
-    name.len() + 2 * size_of::<usize>() + size_of::<NamespaceRows>() + size_of::<(Arc<str>, u32)>()
+    name.len() + 2 * size_of::<usize>() + size_of::<NamespaceEntry>() + size_of::<(Arc<str>, u32)>()
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_removed_with_its_last_row() {
-        let mut namespaces = Namespaces::default();
+        let mut namespaces = NamespaceInterner::default();
         let (a, b) = (namespaces.enter("a"), namespaces.enter("b"));
         assert_eq!(namespaces.enter("a"), a);
         namespaces.leave(a);

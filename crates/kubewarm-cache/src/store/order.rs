@@ -9,28 +9,28 @@ const LEAF: usize = 512;
 ///
 /// The keys stay in the rows. A caller that searches passes a function that compares them.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct RowOrder {
     /// No leaf is empty.
     leaves: Vec<Vec<u32>>,
     len: usize,
     bytes: usize,
 }
 
-/// A position in an [`Order`]. It is valid until the next insertion or removal.
+/// A position in an [`RowOrder`]. It is valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct RowPosition {
     leaf: usize,
     at: usize,
 }
 
-impl Place {
+impl RowPosition {
     /// Returns the next position in the same leaf. A list in key order usually has its next object there.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
 }
 
-impl Order {
+impl RowOrder {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -39,7 +39,7 @@ impl Order {
         self.bytes
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<u32> {
+    pub(super) fn get(&self, place: RowPosition) -> Option<u32> {
         self.leaves.get(place.leaf)?.get(place.at).copied()
     }
 
@@ -49,26 +49,26 @@ impl Order {
     /// The search tries `hint` and the end first, because a list arrives in key order.
     pub(super) fn find(
         &self,
-        hint: Place,
+        hint: RowPosition,
         compare: impl Fn(u32) -> Ordering,
-    ) -> Result<Place, Place> {
+    ) -> Result<RowPosition, RowPosition> {
         if self.get(hint).is_some_and(|row| compare(row) == Ordering::Equal) {
             return Ok(hint);
         }
         let below = |leaf: &Vec<u32>| leaf.last().is_some_and(|&row| compare(row).is_lt());
-        let Some(last) = self.leaves.last() else { return Err(Place::default()) };
+        let Some(last) = self.leaves.last() else { return Err(RowPosition::default()) };
         if below(last) {
-            return Err(Place { leaf: self.leaves.len() - 1, at: last.len() });
+            return Err(RowPosition { leaf: self.leaves.len() - 1, at: last.len() });
         }
         let leaf = self.leaves.partition_point(below);
         let found =
             self.leaves.get(leaf).map_or(Err(0), |rows| rows.binary_search_by(|&row| compare(row)));
-        found.map(|at| Place { leaf, at }).map_err(|at| Place { leaf, at })
+        found.map(|at| RowPosition { leaf, at }).map_err(|at| RowPosition { leaf, at })
     }
 
-    /// Inserts `row` at a position that [`Order::find`] returned. Returns its new position, which differs if the leaf
+    /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns its new position, which differs if the leaf
     /// was split.
-    pub(super) fn insert(&mut self, mut place: Place, row: u32) -> Place {
+    pub(super) fn insert(&mut self, mut place: RowPosition, row: u32) -> RowPosition {
         self.len += 1;
         let leaves = self.leaves.len();
         if self.leaves.get(place.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
@@ -92,7 +92,7 @@ impl Order {
             self.bytes += split.capacity() * size_of::<u32>();
             self.leaves.insert(place.leaf + 1, split);
             if place.at >= keep {
-                place = Place { leaf: place.leaf + 1, at: place.at - keep };
+                place = RowPosition { leaf: place.leaf + 1, at: place.at - keep };
             }
         } else if leaves == 0 {
             self.leaves.push(Vec::new());
@@ -105,7 +105,7 @@ impl Order {
         place
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: RowPosition) {
         let Some(leaf) = self.leaves.get_mut(place.leaf) else { return };
         if place.at >= leaf.len() {
             return;
@@ -140,15 +140,15 @@ impl Order {
     }
 
     /// Returns the position after the last row.
-    pub(super) fn end(&self) -> Place {
-        Place { leaf: self.leaves.len(), at: 0 }
+    pub(super) fn end(&self) -> RowPosition {
+        RowPosition { leaf: self.leaves.len(), at: 0 }
     }
 
     /// Returns the rows from `from` to `to`, without the row at `to`.
     pub(super) fn range(
         &self,
-        from: Place,
-        to: Place,
+        from: RowPosition,
+        to: RowPosition,
     ) -> impl DoubleEndedIterator<Item = u32> + use<'_> {
         let leaves = self.leaves.iter().enumerate().take(to.leaf.saturating_add(1)).skip(from.leaf);
         leaves.flat_map(move |(leaf, rows)| {
@@ -159,12 +159,12 @@ impl Order {
     }
 
     /// Returns the rows from `place` to the end.
-    pub(super) fn from(&self, place: Place) -> impl Iterator<Item = u32> + use<'_> {
+    pub(super) fn from(&self, place: RowPosition) -> impl Iterator<Item = u32> + use<'_> {
         self.range(place, self.end())
     }
 
     /// Returns the number of rows before `place`. Cost: one step for each leaf.
-    pub(super) fn rank(&self, place: Place) -> usize {
+    pub(super) fn rank(&self, place: RowPosition) -> usize {
         self.leaves.iter().take(place.leaf).map(Vec::len).sum::<usize>() + place.at
     }
 }
@@ -177,13 +177,13 @@ mod tests {
 
     #[test]
     fn keys_inserted_in_order_fill_every_leaf() {
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         for row in 0..10_000_u32 {
-            let place = order.find(Place::default(), |held| held.cmp(&row)).unwrap_err();
+            let place = order.find(RowPosition::default(), |held| held.cmp(&row)).unwrap_err();
             order.insert(place, row);
         }
         assert!(order.bytes() < 10_000 * 4 + LEAF * 4, "{}", order.bytes());
-        assert!(order.from(Place::default()).eq(0..10_000));
+        assert!(order.from(RowPosition::default()).eq(0..10_000));
     }
 
     proptest! {
@@ -194,8 +194,8 @@ mod tests {
             steps in proptest::collection::vec((0..3000_u32, any::<bool>()), 0..2500),
             sweep in 0..3000_u32,
         ) {
-            let (mut order, mut model) = (Order::default(), BTreeSet::new());
-            let mut hint = Place::default();
+            let (mut order, mut model) = (RowOrder::default(), BTreeSet::new());
+            let mut hint = RowPosition::default();
             for (row, insert) in steps {
                 match order.find(hint, |held| held.cmp(&row)) {
                     Ok(place) => {
@@ -218,10 +218,10 @@ mod tests {
                 }
                 prop_assert_eq!(order.len(), model.len());
             }
-            prop_assert!(order.from(Place::default()).eq(model.iter().copied()));
+            prop_assert!(order.from(RowPosition::default()).eq(model.iter().copied()));
             order.retain(|row| row < sweep);
             model.retain(|&row| row < sweep);
-            prop_assert!(order.from(Place::default()).eq(model.iter().copied()));
+            prop_assert!(order.from(RowPosition::default()).eq(model.iter().copied()));
             prop_assert_eq!(order.len(), model.len());
             order.retain(|_| false);
             prop_assert_eq!(order.bytes(), 0);

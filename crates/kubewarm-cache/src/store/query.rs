@@ -1,13 +1,15 @@
 //! Reads of a store: single objects, keys, versions and memory usage.
 
 use super::{
-    contents::{Contents, Identity},
-    order::Place,
+    contents::{RowIdentity, StoreContents},
+    order::RowPosition,
     shared_rows::SharedRows,
-    table::Table,
+    table::ObjectStore,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{FieldPath, Named, ObjectKey, ResourceVersion, Uid, namespace_order};
+use kubewarm_api::model::{
+    FieldPath, ObjectIdentity, ObjectKey, ResourceVersion, Uid, namespace_order,
+};
 use serde::Serialize;
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -16,13 +18,13 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 /// A reader of a closed or replaced store keeps its last objects. A read holds the lock while it collects packed
 /// objects, about 0.1 µs each, and unpacks them afterwards.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    pub(super) table: Arc<Table>,
+pub struct StoreReader {
+    pub(super) table: Arc<ObjectStore>,
 }
 
 /// One object of a store, unpacked.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Object {
+pub struct StoredObject {
     /// Namespace and name of the object.
     pub key: ObjectKey,
     /// `metadata.uid`. It changes when the object is deleted and created again.
@@ -35,18 +37,18 @@ pub struct Object {
 
 /// A borrowed view of one unpacked object. Nothing is copied.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct StoredObjectView<'a> {
     /// Namespace of the object; empty for a cluster-scoped object.
     pub namespace: &'a str,
     /// Name of the object, as UTF-8.
     pub name: &'a [u8],
-    /// JSON of the object, as in [`Object`].
+    /// JSON of the object, as in [`StoredObject`].
     pub body: &'a [u8],
 }
 
 /// Number of objects and memory of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
+pub struct StoreUsage {
     /// Number of objects.
     pub objects: u64,
     /// Bytes allocated for packed objects, rows, key order, namespaces, indexes, event log, and a proportional part
@@ -57,7 +59,7 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-impl fmt::Debug for Object {
+impl fmt::Debug for StoredObject {
     /// Prints the identity of the object, but not its body, which can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key: ObjectKey { namespace, name }, uid, version, body } = self;
@@ -66,7 +68,7 @@ impl fmt::Debug for Object {
     }
 }
 
-impl fmt::Debug for Seen<'_> {
+impl fmt::Debug for StoredObjectView<'_> {
     /// Prints the identity of the object, but not its body, which can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.name.escape_ascii(), self.body.len());
@@ -74,14 +76,14 @@ impl fmt::Debug for Seen<'_> {
     }
 }
 
-impl Reader {
-    pub(super) fn new(table: Arc<Table>) -> Self {
+impl StoreReader {
+    pub(super) fn new(table: Arc<ObjectStore>) -> Self {
         Self { table }
     }
 
     /// Returns the number of objects and the memory. Cost: one step for each declared index.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> StoreUsage {
         self.table.usage()
     }
 
@@ -94,19 +96,19 @@ impl Reader {
     /// Whether the store contains an object of this namespace and name.
     #[must_use]
     pub fn holds(&self, namespace: &str, name: &str) -> bool {
-        self.table.contents.read().find(namespace, name, Place::default()).is_ok()
+        self.table.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
     /// Calls `each` with every object, all from the same moment, and returns the store's version at that moment.
     /// Holds the read lock until the last call returns.
-    pub fn visit(&self, mut each: impl FnMut(Named<'_>)) -> Option<ResourceVersion> {
+    pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
         let contents = self.table.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
-            let Some(((namespace, name), Identity { uid, version })) = row else { continue };
+            let Some(((namespace, name), RowIdentity { uid, version })) = row else { continue };
             // The writer stores names from `str`, so they are UTF-8.
             let name = str::from_utf8(name).unwrap_or_default();
-            each(Named { namespace, name, uid, version });
+            each(ObjectIdentity { namespace, name, uid, version });
         }
         contents.version.clone()
     }
@@ -120,21 +122,21 @@ impl Reader {
 
     /// Returns one object, or `None` if it is absent or does not decode. Cost: about 3 µs for a pod.
     #[must_use]
-    pub fn get(&self, key: &ObjectKey) -> Option<Object> {
+    pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
         self.get_at(key).0
     }
 
-    /// Returns one object as [`Reader::get`] does, and the store's version at the same moment.
+    /// Returns one object as [`StoreReader::get`] does, and the store's version at the same moment.
     #[must_use]
-    pub fn get_at(&self, key: &ObjectKey) -> (Option<Object>, Option<ResourceVersion>) {
+    pub fn get_at(&self, key: &ObjectKey) -> (Option<StoredObject>, Option<ResourceVersion>) {
         let contents = self.table.contents.read();
-        let found = contents.find(&key.namespace, &key.name, Place::default()).ok();
+        let found = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
         let found = found.and_then(|place| contents.order.get(place));
         let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
-        let object = found.and_then(|(packed, Identity { uid, version })| {
-            Some(Object { key: key.clone(), uid, version, body: self.table.body(&packed)? })
+        let object = found.and_then(|(packed, RowIdentity { uid, version })| {
+            Some(StoredObject { key: key.clone(), uid, version, body: self.table.body(&packed)? })
         });
         (object, version)
     }
@@ -153,11 +155,11 @@ impl Reader {
         let index = contents.declared.iter().find(|index| index.path == *path);
         if let Some(index) = index.filter(|index| index.is_complete) {
             let having = index.values.any();
-            let all = contents.order.from(Place::default());
+            let all = contents.order.from(RowPosition::default());
             let without = all.filter(|&number| !having.contains(number));
             return Some(without.filter_map(|number| contents.key(number)).collect());
         }
-        let all = SharedRows::of(&contents, contents.order.from(Place::default()));
+        let all = SharedRows::of(&contents, contents.order.from(RowPosition::default()));
         drop(contents);
         let (table, paths) = (&self.table, [path.clone()].into_iter().collect());
         table.kind.codec.with(|context, body| {
@@ -193,12 +195,12 @@ impl Reader {
     }
 
     #[cfg(test)]
-    pub(super) fn packing_of(&self, number: u32) -> super::record::Packing {
+    pub(super) fn packing_of(&self, number: u32) -> super::record::BodyPacking {
         self.table.contents.read().slab.get(number).unwrap().record.packing()
     }
 }
 
-impl Contents {
+impl StoreContents {
     /// Returns the namespace and the name of a row.
     pub(super) fn object(&self, number: u32) -> Option<(&str, &[u8])> {
         let row = self.slab.get(number)?;
@@ -210,9 +212,9 @@ impl Contents {
     }
 
     /// Returns the position of the first key after `after`.
-    pub(super) fn behind(&self, after: Option<&ObjectKey>) -> Place {
-        let Some(after) = after else { return Place::default() };
-        match self.find(&after.namespace, &after.name, Place::default()) {
+    pub(super) fn behind(&self, after: Option<&ObjectKey>) -> RowPosition {
+        let Some(after) = after else { return RowPosition::default() };
+        match self.find(&after.namespace, &after.name, RowPosition::default()) {
             Ok(place) => place.next(),
             Err(place) => place,
         }
@@ -247,8 +249,8 @@ pub(super) fn key(namespace: &str, name: &[u8]) -> ObjectKey {
 mod tests {
     use super::*;
     use crate::store::{
-        Catalog,
-        record::{PackedRecord, Packing, Record},
+        StoreCatalog,
+        record::{BodyPacking, DetachedObject, PackedObject},
         samples::{all, body, informer_key, keys, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink;
@@ -263,7 +265,7 @@ mod tests {
         let leaving = r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let there = body("{}", "");
         for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
-            let catalog = Catalog::new();
+            let catalog = StoreCatalog::new();
             let mut writer = catalog.open(&informer_key("namespaces"), &declared);
             let reader = catalog.reader(&informer_key("namespaces")).unwrap();
             assert_eq!(reader.keys_without(&path), None);
@@ -287,7 +289,7 @@ mod tests {
     fn an_object_that_does_not_unpack_is_absent_and_counted() {
         let errors = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&errors);
-        let catalog = Catalog::new().with_error_counter(move |resource| {
+        let catalog = StoreCatalog::new().with_error_counter(move |resource| {
             assert_eq!(*resource, informer_key("pods").resource);
             counter.fetch_add(1, Ordering::Relaxed);
         });
@@ -297,14 +299,14 @@ mod tests {
         for key in ["a/x", "a/y"] {
             writer.apply(upsert(key, 1, "5", &web));
         }
-        let record = Record::new("x", Packing::Zstd, b"damaged");
-        reader.table.contents.write().repack(0, PackedRecord { record, dictionary: None });
+        let record = PackedObject::new("x", BodyPacking::Zstd, b"damaged");
+        reader.table.contents.write().repack(0, DetachedObject { record, dictionary: None });
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);
         assert_eq!(errors.load(Ordering::Relaxed), 2);
-        assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::Outcome::Removed);
-        assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::Outcome::Removed);
-        assert_eq!(reader.usage(), Usage::default());
+        assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::DeltaOutcome::Removed);
+        assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::DeltaOutcome::Removed);
+        assert_eq!(reader.usage(), StoreUsage::default());
     }
 }

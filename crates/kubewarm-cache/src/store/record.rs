@@ -1,7 +1,7 @@
 //! Packed objects, and the search for labels and field values in their bodies.
 
-use super::dictionary::Dictionary;
-use kubewarm_wire::json::{Cursor, Paths};
+use super::dictionary::CompressionDictionary;
+use kubewarm_wire::json::{FieldPathSet, JsonCursor};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
@@ -12,14 +12,14 @@ pub(super) const VALUES_PER_OBJECT: usize = 64;
 /// How the bodies of a store are encoded. All code that reads inside a body goes through this type, so that a new
 /// encoding needs only a new variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(super) enum BodyEncoding {
     /// JSON, as the API server writes it.
     #[default]
     Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum BodyPacking {
     /// Uncompressed, because the body is small or does not shrink.
     Plain,
     /// A zstd frame without its magic number.
@@ -35,21 +35,21 @@ pub(super) enum Packing {
 ///
 /// Clones share the allocation. The store, its event log and lists that are being sent hold such clones.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Record(ThinArc<(), u8>);
+pub(super) struct PackedObject(ThinArc<(), u8>);
 
 /// A packed object with the dictionary that it needs. It stays readable after its store has dropped both.
 #[derive(Clone)]
-pub(super) struct PackedRecord {
-    pub(super) record: Record,
-    pub(super) dictionary: Option<Arc<Dictionary>>,
+pub(super) struct DetachedObject {
+    pub(super) record: PackedObject,
+    pub(super) dictionary: Option<Arc<CompressionDictionary>>,
 }
 
-/// The packing byte of [`Packing::Secret`].
+/// The packing byte of [`BodyPacking::Secret`].
 const SECRET: u8 = u8::MAX;
 /// Bytes of an allocation before the slice: a reference count and a length.
 const HEAD: usize = 2 * size_of::<usize>();
 
-impl Encoding {
+impl BodyEncoding {
     /// Whether both bodies have the same labels, compared byte for byte. The comparison is cheap, but returns `false`
     /// for equal labels in a different order.
     pub(super) fn same_labels(self, a: &[u8], b: &[u8]) -> bool {
@@ -77,7 +77,7 @@ impl Encoding {
     ///
     /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and a
     /// copy.
-    pub(super) fn field_values(self, body: &[u8], paths: &Paths) -> Vec<Vec<Box<str>>> {
+    pub(super) fn field_values(self, body: &[u8], paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
         let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
         if paths.is_empty() {
             return values;
@@ -87,7 +87,7 @@ impl Encoding {
                 #[cfg(test)]
                 WALKS.set(WALKS.get() + 1);
                 // If the body is not valid JSON, the values before the error are returned.
-                let _ = Cursor::new(body).values(paths, &mut |path, value| {
+                let _ = JsonCursor::new(body).values(paths, &mut |path, value| {
                     if let Some(values) = values.get_mut(path)
                         && values.len() < VALUES_PER_OBJECT
                         && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
@@ -102,8 +102,8 @@ impl Encoding {
 }
 
 /// Returns a cursor at `metadata.labels`.
-fn labels(body: &[u8]) -> Option<Cursor<'_>> {
-    let mut at = Cursor::new(body);
+fn labels(body: &[u8]) -> Option<JsonCursor<'_>> {
+    let mut at = JsonCursor::new(body);
     (at.seek("metadata")? && at.seek("labels")?).then_some(at)
 }
 
@@ -111,7 +111,7 @@ fn raw_labels(body: &[u8]) -> Option<&[u8]> {
     labels(body)?.raw()
 }
 
-impl Packing {
+impl BodyPacking {
     const fn tag(self) -> u8 {
         match self {
             Self::Plain => 0,
@@ -122,9 +122,9 @@ impl Packing {
     }
 }
 
-impl Record {
+impl PackedObject {
     /// Combines a name and a body that is already packed.
-    pub(super) fn new(name: &str, packing: Packing, packed: &[u8]) -> Self {
+    pub(super) fn new(name: &str, packing: BodyPacking, packed: &[u8]) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
         let mut bytes = Vec::with_capacity(1 + digits + name.len() + packed.len());
@@ -145,15 +145,15 @@ impl Record {
     /// Combines a name and a body without compression.
     #[cfg(test)]
     pub(super) fn plain(name: &str, body: &[u8]) -> Self {
-        Self::new(name, Packing::Plain, body)
+        Self::new(name, BodyPacking::Plain, body)
     }
 
-    pub(super) fn packing(&self) -> Packing {
+    pub(super) fn packing(&self) -> BodyPacking {
         match self.held().first() {
-            None | Some(0) => Packing::Plain,
-            Some(1) => Packing::Zstd,
-            Some(&SECRET) => Packing::Secret,
-            Some(tag) => Packing::Dictionary(tag - 1),
+            None | Some(0) => BodyPacking::Plain,
+            Some(1) => BodyPacking::Zstd,
+            Some(&SECRET) => BodyPacking::Secret,
+            Some(tag) => BodyPacking::Dictionary(tag - 1),
         }
     }
 
@@ -202,14 +202,14 @@ pub(super) const fn taken(size: usize) -> usize {
     }
 }
 
-impl fmt::Debug for PackedRecord {
+impl fmt::Debug for DetachedObject {
     /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.record.fmt(f)
     }
 }
 
-impl fmt::Debug for Record {
+impl fmt::Debug for PackedObject {
     /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes", self.packing(), self.held().len())
@@ -232,10 +232,10 @@ mod tests {
     fn labels_are_read_only_from_the_metadata() {
         let body = br#"{"spec":{"metadata":{"labels":{"no":"no"}}},"metadata":{"name":"a","labels":{"app":"web"}}}"#;
         let mut seen = Vec::new();
-        Encoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
+        BodyEncoding::Json.for_each_label(body, |key, value| seen.push(format!("{key}={value}")));
         assert_eq!(seen, ["app=web"]);
         for body in ["", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null}}"#, "[]"] {
-            Encoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
+            BodyEncoding::Json.for_each_label(body.as_bytes(), |_, _| unreachable!());
         }
     }
 
@@ -253,23 +253,23 @@ mod tests {
             let body = format!(r#"{{"metadata":{{"labels":{labels}"#);
             let mut seen = Vec::new();
             let each = |key: &str, value: &str| seen.push(format!("{key}={value}"));
-            Encoding::Json.for_each_label(body.as_bytes(), each);
+            BodyEncoding::Json.for_each_label(body.as_bytes(), each);
             assert_eq!(seen, expected, "{labels}");
         }
     }
 
     #[test]
     fn an_index_stores_each_value_once_within_its_bound() {
-        let paths: Paths =
+        let paths: FieldPathSet =
             ["a[*]", "b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
-        let [many, one] = &Encoding::Json.field_values(body.as_bytes(), &paths)[..] else {
+        let [many, one] = &BodyEncoding::Json.field_values(body.as_bytes(), &paths)[..] else {
             panic!("two paths");
         };
         assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
         let body = br#"{"a":["b","a","b",true,1]}"#;
-        let [some, none] = &Encoding::Json.field_values(body, &paths)[..] else {
+        let [some, none] = &BodyEncoding::Json.field_values(body, &paths)[..] else {
             panic!("two paths");
         };
         assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
@@ -289,12 +289,12 @@ mod tests {
             packed: Vec<u8>,
         ) {
             let packing = match tag {
-                0 => Packing::Plain,
-                1 => Packing::Zstd,
-                u8::MAX => Packing::Secret,
-                tag => Packing::Dictionary(tag - 1),
+                0 => BodyPacking::Plain,
+                1 => BodyPacking::Zstd,
+                u8::MAX => BodyPacking::Secret,
+                tag => BodyPacking::Dictionary(tag - 1),
             };
-            let record = Record::new(&name, packing, &packed);
+            let record = PackedObject::new(&name, packing, &packed);
             prop_assert_eq!(record.name(), name.as_bytes());
             prop_assert_eq!(record.packed(), &packed[..]);
             prop_assert_eq!(record.packing(), packing);

@@ -1,23 +1,25 @@
 //! Stores a sample of objects in a separate catalog, to forecast the memory that all objects will take.
 
-use super::{Catalog, Writer};
-use kubewarm_api::model::{CellKey, CellSpec, Delta, DeltaSink as _, Item, Projection, Resource};
+use super::{StoreCatalog, StoreWriter};
+use kubewarm_api::model::{
+    DecodedObject, Delta, DeltaSink as _, InformerKey, InformerSpec, Projection, Resource,
+};
 use std::collections::BTreeMap;
 
 /// The resource and projection of sampled objects. Stores with equal keys use the same dictionaries.
-pub type Alike = (Resource, Projection);
+pub type DictionaryKey = (Resource, Projection);
 
 /// A sample of objects from several informers. It packs and indexes them as the operator's stores do, and frees them
 /// when it is dropped.
 #[derive(Debug, Default)]
-pub struct Sample {
-    catalog: Catalog,
-    writers: BTreeMap<CellKey, Writer>,
+pub struct StoreSample {
+    catalog: StoreCatalog,
+    writers: BTreeMap<InformerKey, StoreWriter>,
 }
 
 /// Memory of the sampled objects of one resource and projection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
+pub struct SampleUsage {
     /// Number of objects in the sample.
     pub objects: u64,
     /// Bytes that grow with the number of objects: all memory except the dictionary.
@@ -26,9 +28,9 @@ pub struct Weight {
     pub fixed: u64,
 }
 
-impl Sample {
+impl StoreSample {
     /// Stores one object with the key and the declared indexes of `spec`.
-    pub fn put(&mut self, spec: &CellSpec, item: &Item<'_>) {
+    pub fn put(&mut self, spec: &InformerSpec, item: &DecodedObject<'_>) {
         let writer = self
             .writers
             .entry(spec.key.clone())
@@ -43,9 +45,9 @@ impl Sample {
     /// Blocks until the maintenance thread has trained dictionaries and packed all objects with them. This takes tens
     /// of milliseconds for a thousand objects.
     #[must_use]
-    pub fn weigh(self) -> BTreeMap<Alike, Weight> {
+    pub fn weigh(self) -> BTreeMap<DictionaryKey, SampleUsage> {
         self.catalog.settle();
-        let mut weights = BTreeMap::<Alike, Weight>::new();
+        let mut weights = BTreeMap::<DictionaryKey, SampleUsage>::new();
         for (key, usage) in self.catalog.usage() {
             let dictionary = self.catalog.kind(&key).current();
             let alike = (key.resource, key.projection);
@@ -62,7 +64,7 @@ impl Sample {
     }
 }
 
-impl Weight {
+impl SampleUsage {
     /// Estimates the bytes of `objects` objects, including the dictionary. Returns 0 for 0 objects or an empty
     /// sample.
     ///
@@ -97,13 +99,13 @@ mod tests {
     #[test]
     fn a_sample_of_1000_objects_predicts_the_memory_of_10000() {
         let key = informer_key("pods");
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&key, &std::collections::BTreeSet::new());
-        let mut sample = Sample::default();
+        let mut sample = StoreSample::default();
         let spec = spec(key);
         for n in 0..10_000 {
             let (name, body) = (format!("web-{:x}-{n}", n / 7), pod(n));
-            let item = Item {
+            let item = DecodedObject {
                 namespace: "shop".into(),
                 name: name.into(),
                 uid: Uid::from(u128::from(n).wrapping_mul(0x1234_5678_9abc_def1).to_be_bytes()),
@@ -124,11 +126,11 @@ mod tests {
         assert_eq!(weight.objects, 1_000);
         let forecast = weight.of(10_000);
         assert!(forecast * 5 >= actual * 4 && forecast * 4 <= actual * 5, "{forecast} {actual}");
-        assert_eq!(Weight::default().of(7), 0);
+        assert_eq!(SampleUsage::default().of(7), 0);
     }
 
-    fn spec(key: CellKey) -> CellSpec {
+    fn spec(key: InformerKey) -> InformerSpec {
         use kubewarm_api::model::ProfileRef;
-        CellSpec::new(key, ProfileRef { namespace: "a".into(), name: "p".into() })
+        InformerSpec::new(key, ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 }

@@ -1,18 +1,18 @@
 //! Informer keys, deltas and queries for the tests of the store.
 
-use super::{Object, Reader, Test, Wanted};
+use super::{BodyPredicate, ObjectQuery, StoreReader, StoredObject};
 use kubewarm_api::model::{
-    CellKey, Delta, Extent, FieldPath, GroupResource, Item, LabelSelector, ManagedFields,
-    ObjectKey, Projection, Resource, ResourceVersion, Tombstone, Uid,
+    DecodedObject, Delta, FieldPath, GroupResource, InformerKey, InformerScope, LabelSelector,
+    ManagedFieldsPolicy, ObjectKey, Projection, Resource, ResourceVersion, Tombstone, Uid,
 };
 use std::ops::ControlFlow;
 
 /// Returns the key of an informer for all objects of a core resource, in all namespaces.
-pub(super) fn informer_key(resource: &str) -> CellKey {
-    CellKey::all(
+pub(super) fn informer_key(resource: &str) -> InformerKey {
+    InformerKey::all(
         Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        Extent::AllNamespaces,
-        Projection::Full(ManagedFields::Drop),
+        InformerScope::AllNamespaces,
+        Projection::Full(ManagedFieldsPolicy::Drop),
     )
 }
 
@@ -29,7 +29,7 @@ pub(super) fn body(labels: &str, rest: &str) -> String {
 /// Returns an upsert of the object `<namespace>/<name>`.
 pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
-    Delta::Upsert(Item {
+    Delta::Upsert(DecodedObject {
         namespace: namespace.into(),
         name: name.into(),
         uid: uid(id),
@@ -53,12 +53,12 @@ pub(super) fn version(text: &str) -> ResourceVersion {
 }
 
 /// Returns the keys of all objects, in key order.
-pub(super) fn keys(reader: &Reader) -> Vec<ObjectKey> {
+pub(super) fn keys(reader: &StoreReader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
 
 /// Returns the objects that `wanted` selects, in key order. The caller must not write to the store at the same time.
-pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
+pub(super) fn selected(reader: &StoreReader, wanted: &ObjectQuery) -> Vec<StoredObject> {
     let mut selected = reader.select(wanted, None, None);
     while selected.step() {}
     let mut keys = Vec::new();
@@ -71,24 +71,24 @@ pub(super) fn selected(reader: &Reader, wanted: &Wanted) -> Vec<Object> {
 }
 
 /// Returns all objects, in key order.
-pub(super) fn all(reader: &Reader) -> Vec<Object> {
-    selected(reader, &Wanted::default())
+pub(super) fn all(reader: &StoreReader) -> Vec<StoredObject> {
+    selected(reader, &ObjectQuery::default())
 }
 
 /// Returns the objects that a label selector matches.
-pub(super) fn labelled(reader: &Reader, labels: LabelSelector) -> Vec<Object> {
-    selected(reader, &Wanted { labels, ..Wanted::default() })
+pub(super) fn labelled(reader: &StoreReader, labels: LabelSelector) -> Vec<StoredObject> {
+    selected(reader, &ObjectQuery { labels, ..ObjectQuery::default() })
 }
 
 /// Returns the objects with this value at `path`.
-pub(super) fn with_field(reader: &Reader, path: &FieldPath, value: &str) -> Vec<Object> {
+pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) -> Vec<StoredObject> {
     let (path, value) = (path.clone(), value.into());
-    let test = Test::Field { path, absent: "".into(), is_equality: true, value };
-    selected(reader, &Wanted { tests: [test].into_iter().collect(), ..Wanted::default() })
+    let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };
+    selected(reader, &ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() })
 }
 
 /// Whether the store has a complete index of `path`.
-pub(super) fn is_indexed(reader: &Reader, path: &FieldPath) -> bool {
+pub(super) fn is_indexed(reader: &StoreReader, path: &FieldPath) -> bool {
     let contents = reader.table.contents.read();
     contents.declared.iter().any(|index| index.path == *path && index.is_complete)
 }

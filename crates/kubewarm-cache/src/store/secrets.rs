@@ -1,17 +1,17 @@
 //! Tests that stores keep Secrets uncompressed and out of dictionaries.
 
 use super::{
-    Catalog,
-    record::Packing,
+    StoreCatalog,
+    record::BodyPacking,
     samples::{body, informer_key, upsert},
 };
-use kubewarm_api::model::{CellKey, DeltaSink as _, Projection, SecretData};
+use kubewarm_api::model::{DeltaSink as _, InformerKey, Projection, SecretData};
 use std::collections::BTreeSet;
 
 const PAYLOAD: &str = "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItaHVudGVyMg==";
 
-fn secrets() -> CellKey {
-    let key = CellKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
+fn secrets() -> InformerKey {
+    let key = InformerKey { secret_data: SecretData::Allow, ..informer_key("secrets") };
     assert!(matches!(key.projection, Projection::Full(_)), "the payload is kept");
     key
 }
@@ -23,7 +23,7 @@ fn payload(n: usize) -> String {
 
 #[test]
 fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&secrets(), &BTreeSet::new());
     let names: Vec<_> = (0..2_000).map(|n| format!("a/x{n}")).collect();
     for name in &names {
@@ -31,6 +31,6 @@ fn secrets_are_never_compressed_or_used_to_train_a_dictionary() {
     }
     catalog.settle();
     let reader = catalog.reader(&secrets()).unwrap();
-    assert_eq!(reader.packing_of(0), Packing::Secret);
+    assert_eq!(reader.packing_of(0), BodyPacking::Secret);
     assert!(catalog.kind(&secrets()).current().is_none());
 }

@@ -1,12 +1,12 @@
 //! The packed objects of one moment, collected under the store's lock and read without it.
 
 use super::{
-    codec::Context,
-    contents::Contents,
-    dictionary::Dictionary,
-    query::{Seen, key},
-    record::{PackedRecord, Packing, Record},
-    table::Table,
+    codec::CompressionContext,
+    contents::StoreContents,
+    dictionary::CompressionDictionary,
+    query::{StoredObjectView, key},
+    record::{BodyPacking, DetachedObject, PackedObject},
+    table::ObjectStore,
 };
 use kubewarm_api::model::ObjectKey;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
@@ -20,12 +20,12 @@ pub(super) struct SharedRows {
     rows: VecDeque<SharedRow>,
     namespaces: Vec<Arc<str>>,
     /// The dictionaries that the rows need, rarely more than one.
-    dictionaries: Vec<Arc<Dictionary>>,
+    dictionaries: Vec<Arc<CompressionDictionary>>,
 }
 
 #[derive(Debug)]
 struct SharedRow {
-    record: Record,
+    record: PackedObject,
     /// Index into `SharedRows::namespaces`.
     namespace: u32,
 }
@@ -35,7 +35,7 @@ const AHEAD: usize = 16;
 
 impl SharedRows {
     /// Collects the rows with these numbers.
-    pub(super) fn of(contents: &Contents, numbers: impl Iterator<Item = u32>) -> Self {
+    pub(super) fn of(contents: &StoreContents, numbers: impl Iterator<Item = u32>) -> Self {
         let numbers: Vec<u32> = numbers.collect();
         let mut rows = Self { rows: VecDeque::with_capacity(numbers.len()), ..Self::default() };
         for some in numbers.chunks(AHEAD) {
@@ -48,22 +48,22 @@ impl SharedRows {
     }
 
     /// Adds one row, if it exists.
-    pub(super) fn take(&mut self, contents: &Contents, number: u32) {
+    pub(super) fn take(&mut self, contents: &StoreContents, number: u32) {
         let Some(row) = contents.slab.get(number) else { return };
         let dictionary = contents.dictionaries.get(row.record.packing());
         self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
     }
 
     /// Adds an earlier state of an object, from the event log.
-    pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &PackedRecord) {
+    pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &DetachedObject) {
         self.push(namespace, &packed.record, packed.dictionary.as_ref());
     }
 
     fn push(
         &mut self,
         namespace: &Arc<str>,
-        record: &Record,
-        dictionary: Option<&Arc<Dictionary>>,
+        record: &PackedObject,
+        dictionary: Option<&Arc<CompressionDictionary>>,
     ) {
         if let Some(dictionary) = dictionary
             && self.dictionary(record.packing()).is_none()
@@ -86,13 +86,13 @@ impl SharedRows {
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
-        table: &Table,
-        context: &mut Context,
+        table: &ObjectStore,
+        context: &mut CompressionContext,
         body: &'a mut Vec<u8>,
-    ) -> Option<Seen<'a>> {
+    ) -> Option<StoredObjectView<'a>> {
         let SharedRow { record, namespace } = self.rows.get(row)?;
         let body = table.unpack(record, self.dictionary(record.packing()), context, body)?;
-        Some(Seen { namespace: self.namespace(*namespace), name: record.name(), body })
+        Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
     pub(super) fn key_of(&self, row: usize) -> Option<ObjectKey> {
@@ -124,8 +124,8 @@ impl SharedRows {
         self.namespaces.get(number as usize).map_or("", |name| &**name)
     }
 
-    fn dictionary(&self, packing: Packing) -> Option<&Dictionary> {
-        let Packing::Dictionary(generation) = packing else { return None };
+    fn dictionary(&self, packing: BodyPacking) -> Option<&CompressionDictionary> {
+        let BodyPacking::Dictionary(generation) = packing else { return None };
         let found = self.dictionaries.iter().find(|it| it.generation() == generation);
         found.map(|it| &**it)
     }
@@ -135,7 +135,7 @@ impl SharedRows {
 /// time.
 ///
 /// The objects of a large store are in no cache. Fetches in parallel take little longer than one fetch.
-fn fetch<'a>(records: impl Iterator<Item = &'a Record>) {
+fn fetch<'a>(records: impl Iterator<Item = &'a PackedObject>) {
     for record in records {
         black_box(record.packing());
     }
@@ -145,18 +145,18 @@ fn fetch<'a>(records: impl Iterator<Item = &'a Record>) {
 mod tests {
     use super::*;
     use crate::store::{
-        Catalog, Reader,
+        StoreCatalog, StoreReader,
         samples::{body, informer_key, remove, upsert},
     };
     use kubewarm_api::model::DeltaSink as _;
     use std::collections::BTreeSet;
 
-    fn rows(reader: &Reader) -> SharedRows {
+    fn rows(reader: &StoreReader) -> SharedRows {
         let contents = reader.table.contents.read();
         SharedRows::of(&contents, contents.all().iter())
     }
 
-    fn shown(rows: &SharedRows, reader: &Reader) -> Vec<String> {
+    fn shown(rows: &SharedRows, reader: &StoreReader) -> Vec<String> {
         let table = &reader.table;
         table.kind.codec.with(|context, into| {
             let mut shown = Vec::new();
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_list_keeps_its_objects_whatever_happens_to_the_store() {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         let reader = catalog.reader(&informer_key("pods")).unwrap();
         let keys = ["a/x", "a/y", "b/x"];

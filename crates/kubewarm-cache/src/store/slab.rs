@@ -1,6 +1,6 @@
 //! The rows of a store by number, in chunks, so that growth never copies existing rows.
 
-use super::record::Record;
+use super::record::PackedObject;
 use std::collections::BTreeSet;
 
 /// Rows in a chunk. A chunk takes 10 KiB, which is the most that a store wastes after its last row.
@@ -8,12 +8,12 @@ const CHUNK: usize = 256;
 
 /// One object of a store. A row takes 40 bytes, including a pointer to the packed object.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct StoreRow {
     /// The UID as 16 bytes. Unused if `is_odd` is true.
     pub(super) uid: [u8; 16],
     /// The resource version. Unused if `is_odd` is true.
     pub(super) version: u64,
-    pub(super) record: Record,
+    pub(super) record: PackedObject,
     /// Number of the namespace in `Namespaces`.
     pub(super) namespace: u32,
     /// Whether the UID is not a UUID or the version is not a number. `Contents` then stores both outside the row.
@@ -22,44 +22,44 @@ pub(super) struct Row {
 
 /// Rows by number. The number of a removed row is used again; the lowest chunk is filled first.
 #[derive(Debug, Default)]
-pub(super) struct Slab {
-    chunks: Vec<Chunk>,
+pub(super) struct RowSlab {
+    chunks: Vec<RowChunk>,
     /// Indexes of chunks with a free row number.
     open: BTreeSet<u32>,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Chunk {
-    rows: Vec<Option<Row>>,
+struct RowChunk {
+    rows: Vec<Option<StoreRow>>,
     live: usize,
 }
 
-impl Slab {
+impl RowSlab {
     /// Bytes allocated for rows, without the packed objects.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&Row> {
+    pub(super) fn get(&self, number: u32) -> Option<&StoreRow> {
         let (chunk, at) = split(number);
         self.chunks.get(chunk)?.rows.get(at)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Row> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut StoreRow> {
         let (chunk, at) = split(number);
         self.chunks.get_mut(chunk)?.rows.get_mut(at)?.as_mut()
     }
 
     /// Stores a row and returns its number, or `None` when no number is free.
-    pub(super) fn insert(&mut self, row: Row) -> Option<u32> {
+    pub(super) fn insert(&mut self, row: StoreRow) -> Option<u32> {
         let index = match self.open.first() {
             Some(&index) => index,
             None => u32::try_from(self.chunks.len()).ok().filter(|&at| at < u32::MAX / 256)?,
         };
         let at = index as usize;
         if at == self.chunks.len() {
-            self.chunks.push(Chunk::default());
+            self.chunks.push(RowChunk::default());
             self.open.insert(index);
         }
         let chunk = self.chunks.get_mut(at)?;
@@ -79,18 +79,18 @@ impl Slab {
         if chunk.live == CHUNK {
             self.open.remove(&index);
         }
-        self.bytes += (chunk.rows.capacity() - before) * size_of::<Option<Row>>();
+        self.bytes += (chunk.rows.capacity() - before) * size_of::<Option<StoreRow>>();
         u32::try_from(at * CHUNK + place).ok()
     }
 
     /// Removes a row, and frees the memory of its chunk if the chunk is empty.
-    pub(super) fn remove(&mut self, number: u32) -> Option<Row> {
+    pub(super) fn remove(&mut self, number: u32) -> Option<StoreRow> {
         let (index, at) = split(number);
         let chunk = self.chunks.get_mut(index)?;
         let row = chunk.rows.get_mut(at)?.take()?;
         chunk.live -= 1;
         if chunk.live == 0 {
-            self.bytes -= chunk.rows.capacity() * size_of::<Option<Row>>();
+            self.bytes -= chunk.rows.capacity() * size_of::<Option<StoreRow>>();
             chunk.rows = Vec::new();
         }
         self.open.insert(number / 256);
@@ -125,11 +125,11 @@ fn split(number: u32) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    fn row() -> Row {
-        Row {
+    fn row() -> StoreRow {
+        StoreRow {
             uid: [0; 16],
             version: 1,
-            record: Record::plain("a", b"{}"),
+            record: PackedObject::plain("a", b"{}"),
             namespace: 0,
             is_odd: false,
         }
@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn a_row_takes_forty_bytes() {
-        assert_eq!(size_of::<Option<Row>>(), 40);
+        assert_eq!(size_of::<Option<StoreRow>>(), 40);
     }
 
     #[test]
     fn row_numbers_are_reused_and_memory_is_freed() {
-        let mut slab = Slab::default();
+        let mut slab = RowSlab::default();
         let numbers: Vec<_> = (0..2000).map(|_| slab.insert(row()).unwrap()).collect();
         assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
         for number in (0..2000).filter(|number| !(256..512).contains(number)) {

@@ -1,17 +1,17 @@
 //! One store: its data behind a lock, and the operations of the writer, the readers and the maintenance thread.
 
 use super::{
-    codec::Context,
-    contents::Contents,
-    dictionary::Dictionary,
-    kind::Kind,
-    query::Usage,
-    record::{Encoding, PackedRecord, Packing, Record},
+    codec::CompressionContext,
+    contents::StoreContents,
+    dictionary::CompressionDictionary,
+    kind::DictionaryGroup,
+    query::StoreUsage,
+    record::{BodyEncoding, BodyPacking, DetachedObject, PackedObject},
     upkeep::complete_indexes,
 };
 use bytes::Bytes;
-use kubewarm_api::model::{FieldPath, Gauge, ResourceVersion};
-use kubewarm_wire::json::Paths;
+use kubewarm_api::model::{FieldPath, ResourceVersion, UsageGauge};
+use kubewarm_wire::json::FieldPathSet;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::{
     Arc,
@@ -24,26 +24,26 @@ use tokio::sync::Notify;
 /// Locking: a thread holds the lock of at most one store. The writer holds it for a few microseconds a delta, and
 /// packs and unpacks outside it. A reader holds it while it collects packed objects, about 0.1 µs each.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) contents: RwLock<Contents>,
-    pub(super) encoding: Encoding,
+pub(super) struct ObjectStore {
+    pub(super) contents: RwLock<StoreContents>,
+    pub(super) encoding: BodyEncoding,
     /// Whether the store contains Secrets with their payload, which are never compressed.
     is_secret: bool,
     /// Dictionary, codec and job queue, which the stores with the same resource and projection use together.
-    pub(super) kind: Arc<Kind>,
+    pub(super) kind: Arc<DictionaryGroup>,
     /// Reports objects and bytes to the budgets that limit them.
-    gauge: Arc<Gauge>,
+    gauge: Arc<UsageGauge>,
     /// Changes only under the write lock of `contents`.
     is_closed: AtomicBool,
     /// Wakes the followers after each change and when the store is closed.
     pub(super) told: Arc<Notify>,
 }
 
-impl Table {
-    pub(super) fn new(kind: Arc<Kind>, is_secret: bool, gauge: Arc<Gauge>) -> Self {
+impl ObjectStore {
+    pub(super) fn new(kind: Arc<DictionaryGroup>, is_secret: bool, gauge: Arc<UsageGauge>) -> Self {
         Self {
             contents: RwLock::default(),
-            encoding: Encoding::Json,
+            encoding: BodyEncoding::Json,
             is_secret,
             kind,
             gauge,
@@ -57,8 +57,8 @@ impl Table {
     /// If the declared indexes have changed in between, `entries` runs again.
     pub(super) fn write_with<T>(
         &self,
-        entries: impl Fn(&Paths) -> T,
-    ) -> (T, RwLockWriteGuard<'_, Contents>) {
+        entries: impl Fn(&FieldPathSet) -> T,
+    ) -> (T, RwLockWriteGuard<'_, StoreContents>) {
         let mut paths = Arc::clone(&self.contents.read().paths);
         loop {
             let found = entries(&paths);
@@ -70,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Raises the version as [`Contents::raise`] does. Takes the write lock only if the version differs.
+    /// Raises the version as [`StoreContents::raise`] does. Takes the write lock only if the version differs.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
             self.contents.write().raise(version.clone());
@@ -80,9 +80,9 @@ impl Table {
     /// Unpacks a body into `into`. If the body does not decode, logs and counts the error and returns `None`.
     pub(super) fn unpack<'a>(
         &self,
-        record: &Record,
-        with: Option<&Dictionary>,
-        context: &mut Context,
+        record: &PackedObject,
+        with: Option<&CompressionDictionary>,
+        context: &mut CompressionContext,
         into: &'a mut Vec<u8>,
     ) -> Option<&'a [u8]> {
         match context.unpack(record, with, into) {
@@ -98,15 +98,15 @@ impl Table {
     pub(super) fn unpack_row<'a>(
         &self,
         number: u32,
-        context: &mut Context,
+        context: &mut CompressionContext,
         into: &'a mut Vec<u8>,
     ) -> Option<&'a [u8]> {
-        let PackedRecord { record, dictionary } = self.contents.read().packed(number)?;
+        let DetachedObject { record, dictionary } = self.contents.read().packed(number)?;
         self.unpack(&record, dictionary.as_deref(), context, into)
     }
 
     /// Unpacks a body into new memory. Returns `None` if the body does not decode.
-    pub(super) fn body(&self, packed: &PackedRecord) -> Option<Bytes> {
+    pub(super) fn body(&self, packed: &DetachedObject) -> Option<Bytes> {
         let (mut body, with) = (Vec::new(), packed.dictionary.as_deref());
         self.kind.codec.with(|context, _| {
             self.unpack(&packed.record, with, context, &mut body)?;
@@ -115,14 +115,14 @@ impl Table {
     }
 
     /// Returns up to `limit` rows with numbers from `from`.
-    pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, PackedRecord)> {
+    pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, DetachedObject)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
         numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
     /// Returns up to `count` packed objects, evenly spread over the store.
-    pub(super) fn spread(&self, count: usize) -> Vec<PackedRecord> {
+    pub(super) fn spread(&self, count: usize) -> Vec<DetachedObject> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
         contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
@@ -144,9 +144,9 @@ impl Table {
         }
     }
 
-    pub(super) fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> StoreUsage {
         let contents = self.contents.read();
-        Usage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
+        StoreUsage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
     }
 
     /// Whether the store was closed or replaced.
@@ -155,7 +155,7 @@ impl Table {
     }
 
     /// Ends a change: updates the gauge, releases the lock and wakes the followers.
-    pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, Contents>) {
+    pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         self.measure(&contents);
         drop(contents);
         self.told.notify_waiters();
@@ -165,7 +165,7 @@ impl Table {
     /// never overwritten by an older one.
     ///
     /// A closed store does not set the gauge, because its successor uses the same gauge.
-    pub(super) fn measure(&self, contents: &Contents) {
+    pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
             self.gauge.set(contents.order.len() as u64, contents.bytes() as u64);
         }
@@ -183,10 +183,15 @@ impl Table {
 
     /// Packs a body with the newest dictionary, and counts it for the next training. A Secret stays uncompressed and
     /// is not counted.
-    pub(super) fn pack(&self, name: &str, body: &[u8], context: &mut Context) -> PackedRecord {
+    pub(super) fn pack(
+        &self,
+        name: &str,
+        body: &[u8],
+        context: &mut CompressionContext,
+    ) -> DetachedObject {
         if self.is_secret {
-            let record = Record::new(name, Packing::Secret, body);
-            return PackedRecord { record, dictionary: None };
+            let record = PackedObject::new(name, BodyPacking::Secret, body);
+            return DetachedObject { record, dictionary: None };
         }
         let packed = context.pack(name, body, self.kind.current().as_ref());
         self.kind.count();

@@ -13,11 +13,11 @@ const BYTES: usize = 1 << 20;
 
 /// The bytes that a task can still read before it must yield.
 #[derive(Debug)]
-pub struct Turn {
+pub struct ScanBudget {
     left: usize,
 }
 
-impl Turn {
+impl ScanBudget {
     /// Subtracts a body of `bytes` bytes that the task has read.
     pub fn count(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
@@ -38,7 +38,7 @@ impl Turn {
     }
 }
 
-impl Default for Turn {
+impl Default for ScanBudget {
     fn default() -> Self {
         Self { left: BYTES }
     }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_scan_budget_counts_bytes_and_not_objects() {
         for (bytes, bodies) in [(1, BYTES), (1 << 19, 2), (700 << 10, 2), (BYTES * 9, 1)] {
-            let mut turn = Turn::default();
+            let mut turn = ScanBudget::default();
             for _ in 0..bodies {
                 assert!(!turn.is_over(), "{bytes} {bodies}");
                 turn.count(bytes);

@@ -1,10 +1,10 @@
 //! Background work on stores that no delta waits for, on one maintenance thread for each catalog.
 
 use super::{
-    record::{PackedRecord, Packing},
-    table::Table,
+    record::{BodyPacking, DetachedObject},
+    table::ObjectStore,
 };
-use kubewarm_wire::json::Paths;
+use kubewarm_wire::json::FieldPathSet;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
@@ -14,18 +14,18 @@ use std::{
 /// Rows that a job processes in one step. It holds the store's write lock for less than a millisecond a step.
 const STEP: usize = 128;
 
-type Job = Box<dyn FnOnce() + Send>;
+type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
 /// The job queue of the maintenance thread. The thread ends when the last clone is dropped.
 ///
 /// The queue needs no limit. It contains at most one training job for each `Kind` and one job for each change of
 /// declared indexes. A waiting job does not keep its store in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Upkeep(mpsc::Sender<Job>);
+pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 
-impl Default for Upkeep {
+impl Default for MaintenanceQueue {
     fn default() -> Self {
-        let (sender, jobs) = mpsc::channel::<Job>();
+        let (sender, jobs) = mpsc::channel::<MaintenanceJob>();
         let work = || jobs.into_iter().for_each(run);
         if let Err(fault) = thread::Builder::new().name("store-upkeep".to_owned()).spawn(work) {
             tracing::warn!(%fault, "no thread for the store's upkeep; its jobs run at once");
@@ -34,8 +34,8 @@ impl Default for Upkeep {
     }
 }
 
-impl Upkeep {
-    /// Queues `job`. A job must not queue another job, because [`Upkeep::settle`] would not wait for it.
+impl MaintenanceQueue {
+    /// Queues `job`. A job must not queue another job, because [`MaintenanceQueue::settle`] would not wait for it.
     pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
         // Sending fails only if the thread did not start. The job then runs here.
         if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
@@ -52,24 +52,23 @@ impl Upkeep {
 }
 
 /// Runs a job. If it panics, the error is logged and later jobs still run.
-fn run(job: Job) {
+fn run(job: MaintenanceJob) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a job of the store's upkeep panicked; left undone");
     }
 }
 
 /// Packs all compressed objects of a store again with the newest dictionary, [`STEP`] rows at a time.
-pub(super) fn repack(table: &Table) {
+pub(super) fn repack(table: &ObjectStore) {
     let Some(with) = table.kind.current() else { return };
     let mut next = Some(0);
     while let Some(from) = next {
         let copies = table.copy_rows(from, STEP);
         next = copies.last().and_then(|(number, _)| number.checked_add(1));
-        let newest = Packing::Dictionary(with.generation());
-        let old = copies
-            .into_iter()
-            .filter(|(_, old)| old.record.packing() != newest)
-            .filter(|(_, old)| !matches!(old.record.packing(), Packing::Plain | Packing::Secret));
+        let newest = BodyPacking::Dictionary(with.generation());
+        let old = copies.into_iter().filter(|(_, old)| old.record.packing() != newest).filter(
+            |(_, old)| !matches!(old.record.packing(), BodyPacking::Plain | BodyPacking::Secret),
+        );
         table.kind.codec.with(|context, body| {
             let mut repacked = Vec::new();
             for (number, packed) in old {
@@ -100,7 +99,7 @@ pub(super) fn repack(table: &Table) {
 /// such a row again has no effect.
 ///
 /// Returns early if indexes are declared again, because each declaration queues its own job.
-pub(super) fn complete_indexes(table: &Table) {
+pub(super) fn complete_indexes(table: &ObjectStore) {
     let contents = table.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
         return;
@@ -118,11 +117,11 @@ pub(super) fn complete_indexes(table: &Table) {
 ///
 /// Returns `None` at the end, or if indexes were declared again after `declared`. An index of the same path can then
 /// be a new and empty one.
-fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
+fn index_step(table: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = table.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
     table.kind.codec.with(|context, body| {
-        let mut values_of = |PackedRecord { record, dictionary }: &PackedRecord| {
+        let mut values_of = |DetachedObject { record, dictionary }: &DetachedObject| {
             let body = table.unpack(record, dictionary.as_deref(), context, body);
             body.map_or_else(Vec::new, |body| table.encoding.field_values(body, declared))
         };
@@ -154,10 +153,10 @@ fn index_step(table: &Table, declared: &Arc<Paths>, from: u32) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::store::{
-        codec::Codec,
-        kind::{DecodeErrorCounter, Kind},
+        codec::RecordCodec,
+        kind::{DecodeErrorCounter, DictionaryGroup},
         samples::{body, informer_key, upsert},
-        writer::Writer,
+        writer::StoreWriter,
     };
     use kubewarm_api::model::{DeltaSink as _, FieldPath};
     use std::time::Duration;
@@ -166,10 +165,15 @@ mod tests {
     fn a_step_for_a_dropped_index_does_not_complete_its_successor() {
         let resource = informer_key("pods").resource;
         let counter = DecodeErrorCounter::default();
-        let kind = Arc::new(Kind::new(resource, Codec::default(), Upkeep::default(), counter));
-        let table = Table::new(kind, false, Arc::default());
+        let kind = Arc::new(DictionaryGroup::new(
+            resource,
+            RecordCodec::default(),
+            MaintenanceQueue::default(),
+            counter,
+        ));
+        let table = ObjectStore::new(kind, false, Arc::default());
         let table = Arc::new(table);
-        let mut writer = Writer::new(Arc::clone(&table));
+        let mut writer = StoreWriter::new(Arc::clone(&table));
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","a":1"#)));
         let wanted = [FieldPath::parse("a").unwrap()];
         let declare = |paths: &[FieldPath]| drop(table.contents.write().declare(paths));
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn later_jobs_run_after_a_job_that_panics() {
-        let upkeep = Upkeep::default();
+        let upkeep = MaintenanceQueue::default();
         for _ in 0..2 {
             upkeep.push(|| panic!("expected in this test"));
             let (sender, receiver) = mpsc::channel();

@@ -1,9 +1,9 @@
 //! Requests, renews and drops the token of one ServiceAccount.
 
-use super::{mint::Account, token::Token};
-use crate::Buckets;
+use super::{mint::ServiceAccountRef, token::AccountToken};
+use crate::NamespaceBuckets;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use parking_lot::Mutex;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -13,37 +13,41 @@ const LONGEST_WAIT: u32 = 30;
 
 /// The token of one ServiceAccount. It sends a token request only if another request needs the token, so an unused
 /// account costs nothing.
-pub(super) struct Keeper {
-    account: Account,
+pub(super) struct TokenCache {
+    account: ServiceAccountRef,
     operator: Arc<Client>,
-    buckets: Buckets,
-    state: Mutex<State>,
+    buckets: NamespaceBuckets,
+    state: Mutex<TokenCacheState>,
     /// Held during a token request, so that only one runs at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    token: Option<Arc<Token>>,
+struct TokenCacheState {
+    token: Option<Arc<AccountToken>>,
     /// Failed attempts since the API server last accepted a token.
     failures: u32,
     /// The last failure, and the time of the next attempt.
-    failed: Option<(Fault, Instant)>,
+    failed: Option<(RequestFault, Instant)>,
 }
 
 /// The result that is available without a token request.
-enum AtHand {
-    Token(Arc<Token>),
+enum CachedToken {
+    Token(Arc<AccountToken>),
     /// The token is usable and due for renewal.
-    Ageing(Arc<Token>),
+    Ageing(Arc<AccountToken>),
     /// The last attempt failed, and the next one is not due yet.
-    Refused(Fault),
+    Refused(RequestFault),
     /// A token request must be sent now.
     Nothing,
 }
 
-impl Keeper {
-    pub(super) fn new(account: Account, operator: Arc<Client>, buckets: Buckets) -> Self {
+impl TokenCache {
+    pub(super) fn new(
+        account: ServiceAccountRef,
+        operator: Arc<Client>,
+        buckets: NamespaceBuckets,
+    ) -> Self {
         let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
         Self { account, operator, buckets, state, asking }
     }
@@ -55,29 +59,29 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// The errors of [`Account::mint`]; [`Reason::Unauthorized`] if the API server rejected a new token. `Retry-After`
+    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token. `Retry-After`
     /// is the time until the next attempt.
-    pub(super) async fn token(&self) -> Result<Arc<Token>, Fault> {
+    pub(super) async fn token(&self) -> Result<Arc<AccountToken>, RequestFault> {
         match self.at_hand() {
-            AtHand::Token(token) => return Ok(token),
-            AtHand::Refused(fault) => return Err(fault),
-            AtHand::Ageing(token) => {
+            CachedToken::Token(token) => return Ok(token),
+            CachedToken::Refused(fault) => return Err(fault),
+            CachedToken::Ageing(token) => {
                 // The old token is used during the renewal, and also if the renewal fails.
                 let Ok(_asking) = self.asking.try_lock() else { return Ok(token) };
                 return Ok(self.ask().await.unwrap_or(token));
             }
-            AtHand::Nothing => {}
+            CachedToken::Nothing => {}
         }
         let _asking = self.asking.lock().await;
         match self.at_hand() {
-            AtHand::Token(token) | AtHand::Ageing(token) => Ok(token),
-            AtHand::Refused(fault) => Err(fault),
-            AtHand::Nothing => self.ask().await,
+            CachedToken::Token(token) | CachedToken::Ageing(token) => Ok(token),
+            CachedToken::Refused(fault) => Err(fault),
+            CachedToken::Nothing => self.ask().await,
         }
     }
 
     /// Records that the API server accepted `token`. The next failure then starts with the shortest wait.
-    pub(super) fn accepted(&self, token: &Token) {
+    pub(super) fn accepted(&self, token: &AccountToken) {
         if token.prove() {
             self.state.lock().failures = 0;
         }
@@ -86,7 +90,7 @@ impl Keeper {
     /// Drops `token` after a 401. Returns whether the caller can retry with a new token at once.
     ///
     /// The result is `false` if the API server has never accepted `token`: a new token would probably fail too.
-    pub(super) fn refused(&self, token: &Arc<Token>) -> bool {
+    pub(super) fn refused(&self, token: &Arc<AccountToken>) -> bool {
         let mut state = self.state.lock();
         if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
             // Another request has already dropped this token.
@@ -99,27 +103,27 @@ impl Keeper {
         }
         let message = format!("the API server does not accept a new token of {}", self.account);
         let _returned_by_the_next =
-            state.fail(Fault::new(Reason::Unauthorized, message).with_code(401));
+            state.fail(RequestFault::new(FaultReason::Unauthorized, message).with_code(401));
         false
     }
 
-    fn at_hand(&self) -> AtHand {
+    fn at_hand(&self) -> CachedToken {
         let now = Instant::now();
         let state = self.state.lock();
         let held_back = state.failed.as_ref().filter(|(_, until)| now < *until);
         match (&state.token, held_back) {
             (Some(token), None) if token.is_usable(now) && token.is_due(now) => {
-                AtHand::Ageing(Arc::clone(token))
+                CachedToken::Ageing(Arc::clone(token))
             }
-            (Some(token), _) if token.is_usable(now) => AtHand::Token(Arc::clone(token)),
+            (Some(token), _) if token.is_usable(now) => CachedToken::Token(Arc::clone(token)),
             (_, Some((fault, until))) => {
-                AtHand::Refused(fault.clone().with_retry_after(Some(*until - now)))
+                CachedToken::Refused(fault.clone().with_retry_after(Some(*until - now)))
             }
-            (_, None) => AtHand::Nothing,
+            (_, None) => CachedToken::Nothing,
         }
     }
 
-    async fn ask(&self) -> Result<Arc<Token>, Fault> {
+    async fn ask(&self) -> Result<Arc<AccountToken>, RequestFault> {
         self.buckets.pass(&self.account.namespace, 1).await;
         let minted = self.account.mint(&self.operator).await;
         let mut state = self.state.lock();
@@ -139,9 +143,9 @@ impl Keeper {
     }
 }
 
-impl State {
+impl TokenCacheState {
     /// Records the failure and returns it with the time until the next attempt.
-    fn fail(&mut self, fault: Fault) -> Fault {
+    fn fail(&mut self, fault: RequestFault) -> RequestFault {
         let seconds = 1_u32.checked_shl(self.failures).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         let wait = Duration::from_secs(seconds.into()).mul_f64(1.0 + fastrand::f64() / 4.0);
         let wait = wait.max(fault.retry_after().unwrap_or_default());
@@ -152,9 +156,9 @@ impl State {
     }
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The client contains credentials.
-        f.debug_struct("Keeper").field("account", &self.account).finish_non_exhaustive()
+        f.debug_struct("TokenCache").field("account", &self.account).finish_non_exhaustive()
     }
 }

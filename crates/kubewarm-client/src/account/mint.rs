@@ -1,9 +1,9 @@
 //! Sends one `TokenRequest` for a ServiceAccount with the operator's credentials.
 
-use super::{super::api_client::ApiClient, token::Token};
+use super::{super::api_client::ApiClient, token::AccountToken};
 use http::StatusCode;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason, is_dns_label, is_dns_subdomain};
+use kubewarm_api::model::{FaultReason, RequestFault, is_dns_label, is_dns_subdomain};
 use serde::Deserialize;
 use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -18,45 +18,45 @@ const MAX_BYTES: usize = 256 << 10;
 
 /// The ServiceAccount of a token.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+pub(super) struct ServiceAccountRef {
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
 }
 
 #[derive(Deserialize)]
-struct Granted<'a> {
-    spec: Spec,
+struct TokenResponse<'a> {
+    spec: TokenResponseSpec,
     #[serde(borrow)]
-    status: Status<'a>,
+    status: TokenResponseStatus<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct TokenResponseSpec {
     #[serde(default)]
     expiration_seconds: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct Status<'a> {
+struct TokenResponseStatus<'a> {
     #[serde(borrow)]
     token: Cow<'a, str>,
 }
 
-impl Account {
+impl ServiceAccountRef {
     /// Requests a new token.
     ///
     /// The expiry is computed from the granted seconds and the local clock, because the server's clock can differ.
     ///
     /// # Errors
     ///
-    /// [`Reason::ServiceAccountNotFound`], [`Reason::TokenRequestDenied`] or another failure of the request. Reasons
+    /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request. Reasons
     /// such as `Forbidden` and `NotServed` never occur: callers would apply them to the resource that they read.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
-    pub(super) async fn mint(&self, operator: &Client) -> Result<Token, Fault> {
+    pub(super) async fn mint(&self, operator: &Client) -> Result<AccountToken, RequestFault> {
         let Self { namespace, name } = self;
         // The path contains both names, so an invalid name could request another resource.
         if !is_dns_label(namespace) || !is_dns_subdomain(name) {
@@ -80,54 +80,56 @@ impl Account {
         token
     }
 
-    fn read(&self, body: &[u8], asked_at: Instant) -> Result<Token, Fault> {
+    fn read(&self, body: &[u8], asked_at: Instant) -> Result<AccountToken, RequestFault> {
         let malformed = || {
             let what = format!("the answer to a token request for {self} holds no token");
-            Fault::new(Reason::Malformed, what)
+            RequestFault::new(FaultReason::Malformed, what)
         };
         // The parser's error might quote the token.
-        let Granted { spec, status } = serde_json::from_slice(body).map_err(|_| malformed())?;
+        let TokenResponse { spec, status } =
+            serde_json::from_slice(body).map_err(|_| malformed())?;
         let life = spec.expiration_seconds.unwrap_or(LIFE).clamp(1, LIFE);
-        let token = Token::new(&status.token, Duration::from_secs(life), asked_at, fastrand::f64());
+        let token =
+            AccountToken::new(&status.token, Duration::from_secs(life), asked_at, fastrand::f64());
         if status.token.is_empty() || token.header().is_none() {
             return Err(malformed());
         }
         Ok(token)
     }
 
-    fn absent(&self) -> Fault {
-        Fault::new(Reason::ServiceAccountNotFound, format!("{self} does not exist"))
+    fn absent(&self) -> RequestFault {
+        RequestFault::new(FaultReason::ServiceAccountNotFound, format!("{self} does not exist"))
     }
 
     /// Converts the fault of a token request into the fault of the request that needs the token.
-    fn failed(&self, fault: &Fault) -> Fault {
+    fn failed(&self, fault: &RequestFault) -> RequestFault {
         let reason = match fault.reason() {
-            Reason::Forbidden => Reason::TokenRequestDenied,
-            reason @ (Reason::Throttled
-            | Reason::Unreachable
-            | Reason::TimedOut
-            | Reason::TooLarge
-            | Reason::Malformed) => reason,
+            FaultReason::Forbidden => FaultReason::TokenRequestDenied,
+            reason @ (FaultReason::Throttled
+            | FaultReason::Unreachable
+            | FaultReason::TimedOut
+            | FaultReason::TooLarge
+            | FaultReason::Malformed) => reason,
             // The API server rejected the operator's own credentials, or sent an unexpected response.
-            Reason::Unauthorized
-            | Reason::NotServed
-            | Reason::NamespaceNotFound
-            | Reason::NotListable
-            | Reason::Gone
-            | Reason::Unsupported
-            | Reason::ServerError
-            | Reason::ClosedAtOnce
-            | Reason::TokenRequestDenied
-            | Reason::ServiceAccountNotFound
-            | Reason::Unverified
-            | Reason::Internal => Reason::ServerError,
+            FaultReason::Unauthorized
+            | FaultReason::NotServed
+            | FaultReason::NamespaceNotFound
+            | FaultReason::NotListable
+            | FaultReason::Gone
+            | FaultReason::Unsupported
+            | FaultReason::ServerError
+            | FaultReason::ClosedAtOnce
+            | FaultReason::TokenRequestDenied
+            | FaultReason::ServiceAccountNotFound
+            | FaultReason::Unverified
+            | FaultReason::Internal => FaultReason::ServerError,
         };
         let message = format!("no token of {self}: {}", fault.message());
-        Fault::new(reason, message).with_retry_after(fault.retry_after())
+        RequestFault::new(reason, message).with_retry_after(fault.retry_after())
     }
 }
 
-impl std::fmt::Display for Account {
+impl std::fmt::Display for ServiceAccountRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ServiceAccount {}/{}", self.namespace, self.name)
     }

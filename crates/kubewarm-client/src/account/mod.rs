@@ -9,11 +9,11 @@ mod mint;
 mod tests;
 mod token;
 
-use self::{keeper::Keeper, mint::Account};
-use super::{Buckets, Clients, transport};
+use self::{keeper::TokenCache, mint::ServiceAccountRef};
+use super::{ClientProvider, NamespaceBuckets, transport};
 use http::{Request, Response, StatusCode, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
-use kubewarm_api::model::{Fault, Identity, Reason};
+use kubewarm_api::model::{FaultReason, Identity, RequestFault};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use tower::{BoxError, service_fn};
 
 /// The configuration of an API server without credentials.
 #[derive(Clone)]
-pub(super) struct Anonymous {
+pub(super) struct AnonymousConfig {
     config: Config,
 }
 
@@ -32,15 +32,15 @@ pub(super) struct Anonymous {
 ///
 /// Each ServiceAccount has one client, with its own connections and its own token. Dropping the client's last `Arc`
 /// also drops the token.
-pub struct Accounts {
+pub struct AccountClients {
     operator: Arc<Client>,
-    server: Anonymous,
-    buckets: Buckets,
+    server: AnonymousConfig,
+    buckets: NamespaceBuckets,
     /// One entry for each ServiceAccount in use. Creating a client removes the entries of dropped clients.
     handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
 }
 
-impl Anonymous {
+impl AnonymousConfig {
     /// Copies the server's URL, CA, TLS name and proxy from `config`, and nothing else.
     pub(super) fn of(config: &Config) -> Self {
         let mut bare = Config::new(config.cluster_url.clone());
@@ -58,35 +58,39 @@ impl Anonymous {
     }
 
     /// Creates a service that forwards requests unchanged, with its own connection pool.
-    pub(super) fn pipe(&self) -> kube::Result<transport::Pipe> {
+    pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
         transport::pipe(&self.config)
     }
 }
 
-impl Accounts {
+impl AccountClients {
     /// Creates the clients for the server of `config`, for tests. `operator` requests the tokens.
     #[must_use]
-    pub fn of(config: &Config, operator: Client, buckets: Buckets) -> Self {
-        Self::new(operator, Anonymous::of(config), buckets)
+    pub fn of(config: &Config, operator: Client, buckets: NamespaceBuckets) -> Self {
+        Self::new(operator, AnonymousConfig::of(config), buckets)
     }
 
     /// `operator` requests the tokens. Each token request first waits for the bucket of the ServiceAccount's namespace.
-    pub(super) fn new(operator: Client, server: Anonymous, buckets: Buckets) -> Self {
+    pub(super) fn new(
+        operator: Client,
+        server: AnonymousConfig,
+        buckets: NamespaceBuckets,
+    ) -> Self {
         Self { operator: Arc::new(operator), server, buckets, handed_out: Mutex::default() }
     }
 
-    fn make(&self, account: Account) -> Client {
+    fn make(&self, account: ServiceAccountRef) -> Client {
         match self.server.connect() {
             Ok(anonymous) => {
                 let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
-                acting_as(Keeper::new(account, operator, buckets), anonymous)
+                acting_as(TokenCache::new(account, operator, buckets), anonymous)
             }
             // The operator's client uses the same CA, so this fails only if a file has changed since.
             // The error goes to the operator's log and not into the fault, because tenants can read the fault.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
-                refusing(Fault::new(
-                    Reason::Unreachable,
+                refusing(RequestFault::new(
+                    FaultReason::Unreachable,
                     format!(
                         "no client for {account}: the operator's certificates or proxy cannot be used; check \
                          the CA of the API server"
@@ -97,7 +101,7 @@ impl Accounts {
     }
 }
 
-impl Clients for Accounts {
+impl ClientProvider for AccountClients {
     fn client_for(&self, identity: &Identity) -> Arc<Client> {
         let Identity::ServiceAccount { namespace, name } = identity else {
             return Arc::clone(&self.operator);
@@ -107,7 +111,8 @@ impl Clients for Accounts {
             return client;
         }
         handed_out.retain(|_, client| client.strong_count() > 0);
-        let account = Account { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let account =
+            ServiceAccountRef { namespace: Arc::clone(namespace), name: Arc::clone(name) };
         let client = Arc::new(self.make(account));
         handed_out.insert(identity.clone(), Arc::downgrade(&client));
         client
@@ -115,7 +120,7 @@ impl Clients for Accounts {
 }
 
 /// Returns a client that sends no request and fails each one with `fault`.
-fn refusing(fault: Fault) -> Client {
+fn refusing(fault: RequestFault) -> Client {
     let service = service_fn(move |_: Request<Body>| {
         std::future::ready(Err::<Response<Body>, _>(fault.clone()))
     });
@@ -123,7 +128,7 @@ fn refusing(fault: Fault) -> Client {
 }
 
 /// Returns a client that replaces the credentials of each request with the token of `keeper`.
-fn acting_as(keeper: Keeper, anonymous: Client) -> Client {
+fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     let namespace = anonymous.default_namespace().to_owned();
     let keeper = Arc::new(keeper);
     let service = service_fn(move |request: Request<Body>| {
@@ -134,7 +139,7 @@ fn acting_as(keeper: Keeper, anonymous: Client) -> Client {
 
 /// Sends `request`. After a 401 for a token that was accepted before, sends it once more with a new token.
 async fn send(
-    keeper: Arc<Keeper>,
+    keeper: Arc<TokenCache>,
     anonymous: Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, BoxError> {
@@ -155,10 +160,10 @@ async fn send(
 }
 
 async fn send_once(
-    keeper: &Keeper,
+    keeper: &TokenCache,
     anonymous: &Client,
     mut request: Request<Body>,
-) -> Result<(Arc<token::Token>, Response<Body>), BoxError> {
+) -> Result<(Arc<token::AccountToken>, Response<Body>), BoxError> {
     let token = keeper.token().await?;
     let header = token.header().ok_or("the token is not one that a header can hold")?;
     request.headers_mut().insert(AUTHORIZATION, header);
@@ -175,10 +180,10 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-impl fmt::Debug for Accounts {
+impl fmt::Debug for AccountClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The clients contain credentials.
         let accounts = self.handed_out.lock().len();
-        f.debug_struct("Accounts").field("accounts", &accounts).finish_non_exhaustive()
+        f.debug_struct("AccountClients").field("accounts", &accounts).finish_non_exhaustive()
     }
 }

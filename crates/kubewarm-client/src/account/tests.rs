@@ -71,14 +71,14 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
 /// Returns a server and a client that authenticates to it as ServiceAccount `shop/reader`.
 fn reader() -> (Arc<Server>, Client) {
     let server = Arc::new(Server::default());
-    let account = Account { namespace: "shop".into(), name: "reader".into() };
+    let account = ServiceAccountRef { namespace: "shop".into(), name: "reader".into() };
     let (mints, reads) = (Arc::clone(&server), Arc::clone(&server));
     let operator = Arc::new(client(move |request| mints.mint(request)));
-    let keeper = Keeper::new(account, operator, Buckets::default());
+    let keeper = TokenCache::new(account, operator, NamespaceBuckets::default());
     (server, acting_as(keeper, client(move |request| reads.read(request))))
 }
 
-async fn read(client: &Client) -> Result<u16, Fault> {
+async fn read(client: &Client) -> Result<u16, RequestFault> {
     // The client must replace these credentials with the token of the account.
     let request = Request::get("/api/v1/pods").header(AUTHORIZATION, "Bearer operator");
     let sent = client.send(request.body(Body::empty()).unwrap()).await;
@@ -125,7 +125,7 @@ async fn a_failed_renewal_keeps_the_old_token_until_it_expires() {
     assert_eq!(read(&client).await, Ok(200));
     advance(Duration::from_secs(691)).await;
     let fault = read(&client).await.unwrap_err();
-    assert_eq!(fault.reason(), Reason::TokenRequestDenied);
+    assert_eq!(fault.reason(), FaultReason::TokenRequestDenied);
     assert!(fault.retry_after().is_some());
 }
 
@@ -140,7 +140,7 @@ async fn a_rejected_token_is_replaced_at_once_unless_it_was_new() {
     assert_eq!((read(&client).await, server.count()), (Ok(401), 3));
     for _ in 0..100 {
         let fault = read(&client).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::Unauthorized);
+        assert_eq!(fault.reason(), FaultReason::Unauthorized);
     }
     assert_eq!(server.count(), 3);
     server.accepts_from.store(0, Ordering::SeqCst);
@@ -155,7 +155,7 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
     let began = tokio::time::Instant::now();
     while began.elapsed() < Duration::from_mins(10) {
         let fault = read(&client).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::ServiceAccountNotFound);
+        assert_eq!(fault.reason(), FaultReason::ServiceAccountNotFound);
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
@@ -169,12 +169,12 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
 #[tokio::test(start_paused = true)]
 async fn the_fault_of_a_token_request_contains_no_token_and_no_reason_of_the_resource() {
     for (code, body, reason) in [
-        (403, r#"{"kind":"Status","message":"no"}"#, Reason::TokenRequestDenied),
-        (401, "{}", Reason::ServerError),
-        (400, "{}", Reason::ServerError),
-        (429, "{}", Reason::Throttled),
-        (201, r#"{"spec":{},"status":{"token":"hush","x"}}"#, Reason::Malformed),
-        (201, "{\"spec\":{},\"status\":{\"token\":\"hush\\n\"}}", Reason::Malformed),
+        (403, r#"{"kind":"Status","message":"no"}"#, FaultReason::TokenRequestDenied),
+        (401, "{}", FaultReason::ServerError),
+        (400, "{}", FaultReason::ServerError),
+        (429, "{}", FaultReason::Throttled),
+        (201, r#"{"spec":{},"status":{"token":"hush","x"}}"#, FaultReason::Malformed),
+        (201, "{\"spec\":{},\"status\":{\"token\":\"hush\\n\"}}", FaultReason::Malformed),
     ] {
         let (server, client) = reader();
         server.refusals.lock().push_back((code, body));
@@ -187,10 +187,10 @@ async fn the_fault_of_a_token_request_contains_no_token_and_no_reason_of_the_res
 #[tokio::test]
 async fn an_invalid_account_name_sends_no_request() {
     for name in ["", "..", "a/b", "a?b", "A", "%2e", "a\n"] {
-        let account = Account { namespace: "shop".into(), name: name.into() };
+        let account = ServiceAccountRef { namespace: "shop".into(), name: name.into() };
         let operator = client(|request| panic!("requested {}", request.uri()));
         let fault = account.mint(&operator).await.unwrap_err();
-        assert_eq!(fault.reason(), Reason::ServiceAccountNotFound, "{name:?}");
+        assert_eq!(fault.reason(), FaultReason::ServiceAccountNotFound, "{name:?}");
     }
 }
 
@@ -204,7 +204,7 @@ fn a_client_without_credentials_contains_none_of_the_operators() {
     config.auth_info.impersonate = Some("operator".to_owned());
     config.headers.push((AUTHORIZATION, http::HeaderValue::from_static("Bearer operator")));
     config.proxy_url = Some("http://proxy.example:3128".parse().unwrap());
-    let bare = Anonymous::of(&config);
+    let bare = AnonymousConfig::of(&config);
     assert_eq!(bare.config.root_cert, config.root_cert);
     assert_eq!(bare.config.tls_server_name, config.tls_server_name);
     assert_eq!(bare.config.proxy_url, config.proxy_url);
@@ -216,8 +216,8 @@ fn a_client_without_credentials_contains_none_of_the_operators() {
 #[tokio::test]
 async fn an_account_has_one_client_until_its_last_handle_is_dropped() {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let (operator, server) = (client(|_| answer(200, String::new())), Anonymous::of(&config));
-    let clients = Accounts::new(operator, server, Buckets::default());
+    let (operator, server) = (client(|_| answer(200, String::new())), AnonymousConfig::of(&config));
+    let clients = AccountClients::new(operator, server, NamespaceBuckets::default());
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
     let (one, same) = (clients.client_for(&account("a")), clients.client_for(&account("a")));

@@ -18,7 +18,7 @@ const JITTER: f64 = 0.1;
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A bearer token of a ServiceAccount, with the times of its renewal and of its expiry.
-pub(super) struct Token {
+pub(super) struct AccountToken {
     header: Zeroizing<String>,
     renew_at: Instant,
     ends_at: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Token {
     proven: AtomicBool,
 }
 
-impl Token {
+impl AccountToken {
     /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, from 0 to 1, scales the jitter.
     pub(super) fn new(token: &str, life: Duration, asked_at: Instant, chance: f64) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccountToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -78,7 +78,7 @@ mod tests {
         let (now, hour) = (Instant::now(), Duration::from_hours(1));
         let second = Duration::from_secs(1);
         for (chance, due) in [(0.0, 2_880), (1.0, 2_520)] {
-            let token = Token::new("hush", hour, now, chance);
+            let token = AccountToken::new("hush", hour, now, chance);
             let due = now + Duration::from_secs(due);
             assert!(!token.is_due(due - second) && token.is_due(due + second), "{chance}");
             assert!(token.is_usable(now + hour - MARGIN - second));

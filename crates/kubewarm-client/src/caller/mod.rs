@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     },
 };
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
@@ -22,7 +22,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The credentials of a caller.
-pub struct Presented {
+pub struct BearerCredentials {
     /// The bearer token, without `Bearer`. `Debug` does not print it.
     pub token: Zeroizing<String>,
     /// The `Impersonate-*` headers, in the order of the request.
@@ -31,7 +31,7 @@ pub struct Presented {
 
 /// A user, with the fields that authorizers evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
+pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
     /// Distinguishes users that have the same name at different times. Empty if the API server sets none.
@@ -42,7 +42,7 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-impl User {
+impl CallerInfo {
     /// Adds the group `system:authenticated`, unless the user is in it or in `system:unauthenticated`.
     ///
     /// The API server does the same for each authenticated user.
@@ -74,9 +74,9 @@ impl User {
 
 /// The result of authentication by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum AuthenticationResult {
     /// The credentials are valid and identify this user.
-    Known(Arc<User>),
+    Known(Arc<CallerInfo>),
     /// The credentials are invalid, or identify no user except `system:anonymous`.
     Unknown,
     /// The token is valid, but RBAC does not permit its owner to impersonate the requested user.
@@ -86,10 +86,10 @@ pub enum Who {
     },
 }
 
-impl Who {
+impl AuthenticationResult {
     /// Returns `Known`, or `Unknown` if the name is empty or `system:anonymous`. kubewarm has no anonymous access.
     #[must_use]
-    pub fn of(user: Arc<User>) -> Self {
+    pub fn of(user: Arc<CallerInfo>) -> Self {
         if user.name.is_empty() || user.name == ANONYMOUS {
             Self::Unknown
         } else {
@@ -100,7 +100,7 @@ impl Who {
 
 /// The result of authorization by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthorizationResult {
     /// The user is permitted to perform the action.
     Allowed,
     /// The user is not permitted to perform the action.
@@ -112,7 +112,7 @@ pub enum Verdict {
 
 /// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own.
 #[derive(Clone)]
-pub enum Reviewer {
+pub enum CallerReviewer {
     /// Sends TokenReview and SubjectAccessReview. The operator needs `create` on both.
     Operator {
         /// A client with the operator's credentials.
@@ -125,7 +125,7 @@ pub enum Reviewer {
     Caller(Client),
 }
 
-impl Reviewer {
+impl CallerReviewer {
     /// Returns whether reviews contain the caller's token and `Impersonate-*` headers.
     ///
     /// If not, kubewarm must reject impersonation, because the API server cannot check it.
@@ -138,12 +138,15 @@ impl Reviewer {
     ///
     /// # Errors
     ///
-    /// The fault of the request; [`Reason::Malformed`] if the response has no status.
+    /// The fault of the request; [`FaultReason::Malformed`] if the response has no status.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
-    pub async fn who(&self, presented: &Presented) -> Result<Who, Fault> {
+    pub async fn who(
+        &self,
+        presented: &BearerCredentials,
+    ) -> Result<AuthenticationResult, RequestFault> {
         match self {
             Self::Operator { client, audiences } => {
                 token_review(client, &presented.token, audiences).await
@@ -154,24 +157,25 @@ impl Reviewer {
 
     /// Authorizes the user and the action in `spec`. `presented` contains the user's own token.
     ///
-    /// Only `Reviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
+    /// Only `CallerReviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
     ///
     /// # Errors
     ///
-    /// As for [`Self::who`]; [`Reason::Internal`] if a required token is missing.
+    /// As for [`Self::who`]; [`FaultReason::Internal`] if a required token is missing.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
     pub async fn may(
         &self,
-        presented: Option<&Presented>,
+        presented: Option<&BearerCredentials>,
         spec: SubjectAccessReviewSpec,
-    ) -> Result<Verdict, Fault> {
+    ) -> Result<AuthorizationResult, RequestFault> {
         match self {
             Self::Operator { client, .. } => access_review(client, spec).await,
             Self::Caller(client) => {
-                let no_token = || Fault::new(Reason::Internal, "there is no token to ask with");
+                let no_token =
+                    || RequestFault::new(FaultReason::Internal, "there is no token to ask with");
                 let presented = presented.ok_or_else(no_token)?;
                 self_access_review(client, presented, spec).await
             }
@@ -179,7 +183,11 @@ impl Reviewer {
     }
 }
 
-async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Result<Who, Fault> {
+async fn token_review(
+    client: &Client,
+    token: &str,
+    audiences: &[String],
+) -> Result<AuthenticationResult, RequestFault> {
     let wanted = (!audiences.is_empty()).then(|| audiences.to_vec());
     let spec = TokenReviewSpec { token: token.to_owned(), audiences: wanted };
     let review = TokenReview { spec, ..TokenReview::default() };
@@ -190,25 +198,31 @@ async fn token_review(client: &Client, token: &str, audiences: &[String]) -> Res
     let are_met = audiences.is_empty()
         || status.audiences.iter().flatten().any(|named| audiences.contains(named));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
-    Ok(user.map_or(Who::Unknown, known))
+    Ok(user.map_or(AuthenticationResult::Unknown, known))
 }
 
-async fn self_review(client: &Client, presented: &Presented) -> Result<Who, Fault> {
+async fn self_review(
+    client: &Client,
+    presented: &BearerCredentials,
+) -> Result<AuthenticationResult, RequestFault> {
     let credentials = headers_of(presented)?;
     let review = SelfSubjectReview::default();
     let answer = post_with(client, &review, credentials).await?;
     if answer.status == StatusCode::UNAUTHORIZED {
-        return Ok(Who::Unknown);
+        return Ok(AuthenticationResult::Unknown);
     }
     if answer.status == StatusCode::FORBIDDEN {
-        return Ok(Who::Refused { message: answer.fault().message().to_owned() });
+        return Ok(AuthenticationResult::Refused { message: answer.fault().message().to_owned() });
     }
     let answer: SelfSubjectReview = answer.json()?;
     let status = answer.status.ok_or_else(without_status::<SelfSubjectReview>)?;
-    Ok(status.user_info.map_or(Who::Unknown, known))
+    Ok(status.user_info.map_or(AuthenticationResult::Unknown, known))
 }
 
-async fn access_review(client: &Client, spec: SubjectAccessReviewSpec) -> Result<Verdict, Fault> {
+async fn access_review(
+    client: &Client,
+    spec: SubjectAccessReviewSpec,
+) -> Result<AuthorizationResult, RequestFault> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let answer: SubjectAccessReview = post(client, &review).await?.json()?;
     answer.status.map(verdict).ok_or_else(without_status::<SubjectAccessReview>)
@@ -216,9 +230,9 @@ async fn access_review(client: &Client, spec: SubjectAccessReviewSpec) -> Result
 
 async fn self_access_review(
     client: &Client,
-    presented: &Presented,
+    presented: &BearerCredentials,
     spec: SubjectAccessReviewSpec,
-) -> Result<Verdict, Fault> {
+) -> Result<AuthorizationResult, RequestFault> {
     let credentials = headers_of(presented)?;
     let SubjectAccessReviewSpec { resource_attributes, non_resource_attributes, .. } = spec;
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
@@ -226,15 +240,17 @@ async fn self_access_review(
     let answer = post_with(client, &review, credentials).await?;
     // Between the two reviews, the token can expire and the permission to send reviews can be revoked.
     if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Ok(Verdict::Denied { reason: Some(answer.fault().message().to_owned()) });
+        return Ok(AuthorizationResult::Denied {
+            reason: Some(answer.fault().message().to_owned()),
+        });
     }
     let answer: SelfSubjectAccessReview = answer.json()?;
     answer.status.map(verdict).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
-fn known(user: UserInfo) -> Who {
+fn known(user: UserInfo) -> AuthenticationResult {
     let UserInfo { username, uid, groups, extra } = user;
-    Who::of(Arc::new(User {
+    AuthenticationResult::of(Arc::new(CallerInfo {
         name: username.unwrap_or_default(),
         uid: uid.unwrap_or_default(),
         groups: groups.unwrap_or_default(),
@@ -242,18 +258,19 @@ fn known(user: UserInfo) -> Who {
     }))
 }
 
-fn verdict(status: SubjectAccessReviewStatus) -> Verdict {
+fn verdict(status: SubjectAccessReviewStatus) -> AuthorizationResult {
     if status.allowed && status.denied != Some(true) {
-        return Verdict::Allowed;
+        return AuthorizationResult::Allowed;
     }
-    Verdict::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
+    AuthorizationResult::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
 }
 
 /// Returns the headers with the caller's credentials.
-fn headers_of(presented: &Presented) -> Result<HeaderMap, Fault> {
+fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> {
     let bearer = Zeroizing::new(format!("Bearer {}", presented.token.as_str()));
-    let mut token = HeaderValue::from_str(&bearer)
-        .map_err(|_| Fault::new(Reason::Internal, "the token is not one that a header can hold"))?;
+    let mut token = HeaderValue::from_str(&bearer).map_err(|_| {
+        RequestFault::new(FaultReason::Internal, "the token is not one that a header can hold")
+    })?;
     token.set_sensitive(true);
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, token);
@@ -263,18 +280,20 @@ fn headers_of(presented: &Presented) -> Result<HeaderMap, Fault> {
     Ok(headers)
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for BearerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let impersonates = !self.impersonation.is_empty();
-        f.debug_struct("Presented").field("impersonates", &impersonates).finish_non_exhaustive()
+        f.debug_struct("BearerCredentials")
+            .field("impersonates", &impersonates)
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Reviewer {
+impl fmt::Debug for CallerReviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The clients can contain credentials.
         let own = self.passes_impersonation_on();
-        f.debug_struct("Reviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
+        f.debug_struct("CallerReviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }
 }
 

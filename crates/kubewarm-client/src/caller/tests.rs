@@ -40,8 +40,8 @@ fn answering(answers: &[(u16, Value)]) -> (Client, Sent) {
     (Client::new(service, "default"), sent)
 }
 
-fn presented() -> Presented {
-    Presented { token: "t0k3n".to_owned().into(), impersonation: Vec::new() }
+fn presented() -> BearerCredentials {
+    BearerCredentials { token: "t0k3n".to_owned().into(), impersonation: Vec::new() }
 }
 
 fn metrics() -> SelfSubjectAccessReviewSpec {
@@ -50,12 +50,15 @@ fn metrics() -> SelfSubjectAccessReviewSpec {
     SelfSubjectAccessReviewSpec { resource_attributes: None, non_resource_attributes: Some(path) }
 }
 
-fn operator(client: Client) -> Reviewer {
-    Reviewer::Operator { client, audiences: Arc::default() }
+fn operator(client: Client) -> CallerReviewer {
+    CallerReviewer::Operator { client, audiences: Arc::default() }
 }
 
-fn for_kubewarm(client: Client) -> Reviewer {
-    Reviewer::Operator { client, audiences: ["kubewarm".to_owned(), "other".to_owned()].into() }
+fn for_kubewarm(client: Client) -> CallerReviewer {
+    CallerReviewer::Operator {
+        client,
+        audiences: ["kubewarm".to_owned(), "other".to_owned()].into(),
+    }
 }
 
 #[tokio::test]
@@ -73,7 +76,7 @@ async fn a_token_is_accepted_only_for_one_of_the_audiences() {
         let answers =
             [(200, json!({"status": status})), (200, json!({"status": {"allowed": true}}))];
         let (found, sent) = decided(&answers, for_kubewarm, &presented()).await;
-        let expected = counts.then_some(Verdict::Allowed);
+        let expected = counts.then_some(AuthorizationResult::Allowed);
         assert_eq!(found, Ok(expected), "{named}");
         assert_eq!(sent[0].2["spec"]["audiences"], json!(["kubewarm", "other"]));
     }
@@ -84,13 +87,15 @@ async fn a_token_is_accepted_only_for_one_of_the_audiences() {
 /// Returns the verdict and the requests that the server received. The verdict is `None` for an unknown caller.
 async fn decided(
     answers: &[(u16, Value)],
-    reviewer: fn(Client) -> Reviewer,
-    presented: &Presented,
-) -> (Result<Option<Verdict>, Fault>, Vec<(String, Vec<String>, Value)>) {
+    reviewer: fn(Client) -> CallerReviewer,
+    presented: &BearerCredentials,
+) -> (Result<Option<AuthorizationResult>, RequestFault>, Vec<(String, Vec<String>, Value)>) {
     let (client, sent) = answering(answers);
     let reviewer = reviewer(client);
     let found = async {
-        let Who::Known(user) = reviewer.who(presented).await? else { return Ok(None) };
+        let AuthenticationResult::Known(user) = reviewer.who(presented).await? else {
+            return Ok(None);
+        };
         reviewer.may(Some(presented), user.review(&metrics())).await.map(Some)
     };
     let found = found.await;
@@ -115,7 +120,7 @@ async fn the_access_review_contains_all_fields_of_the_user() {
     let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
     let answers = [known(&user), status(&json!({"allowed": true}))];
     let (found, sent) = decided(&answers, operator, &presented()).await;
-    assert_eq!(found, Ok(Some(Verdict::Allowed)));
+    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
     let [(tokens, shown, token), (access, also_shown, review)] = &sent[..] else {
         panic!("{sent:?}")
     };
@@ -154,22 +159,22 @@ async fn an_action_is_denied_unless_it_is_allowed_and_not_denied() {
         let answers = [known(&user), status(&answer)];
         let (found, _) = decided(&answers, operator, &presented()).await;
         let reason = reason.map(ToOwned::to_owned);
-        assert_eq!(found, Ok(Some(Verdict::Denied { reason })));
+        assert_eq!(found, Ok(Some(AuthorizationResult::Denied { reason })));
     }
 }
 
 #[tokio::test]
 async fn a_response_without_a_status_is_a_fault() {
-    for reviewer in [operator, Reviewer::Caller] {
+    for reviewer in [operator, CallerReviewer::Caller] {
         let nothing = (200, json!({"spec": {}}));
         let (found, _) = decided(&[nothing], reviewer, &presented()).await;
-        assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+        assert_eq!(found.unwrap_err().reason(), FaultReason::Malformed);
         let (found, _) = decided(&[(500, json!({}))], reviewer, &presented()).await;
-        assert_eq!(found.unwrap_err().reason(), Reason::ServerError);
+        assert_eq!(found.unwrap_err().reason(), FaultReason::ServerError);
     }
     let answers = [known(&json!({"username": "jane"})), (200, json!({"spec": {}}))];
     let (found, _) = decided(&answers, operator, &presented()).await;
-    assert_eq!(found.unwrap_err().reason(), Reason::Malformed);
+    assert_eq!(found.unwrap_err().reason(), FaultReason::Malformed);
 }
 
 #[tokio::test]
@@ -177,11 +182,11 @@ async fn both_self_reviews_contain_the_callers_token_and_impersonation_headers()
     let acting = [("impersonate-user", "john"), ("impersonate-group", "a")];
     let impersonation = acting
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-    let presented = Presented { impersonation: impersonation.into(), ..presented() };
+    let presented = BearerCredentials { impersonation: impersonation.into(), ..presented() };
     let answers =
         [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
-    let (found, sent) = decided(&answers, Reviewer::Caller, &presented).await;
-    assert_eq!(found, Ok(Some(Verdict::Allowed)));
+    let (found, sent) = decided(&answers, CallerReviewer::Caller, &presented).await;
+    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
     let [(who, shown, _), (access, also_shown, review)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
     let mut shown = shown.clone();
@@ -198,23 +203,32 @@ async fn both_self_reviews_contain_the_callers_token_and_impersonation_headers()
 async fn a_caller_that_the_server_rejects_is_rejected() {
     let presented = presented();
     let (client, _) = answering(&[refused(401)]);
-    assert_eq!(Reviewer::Caller(client).who(&presented).await, Ok(Who::Unknown));
+    assert_eq!(
+        CallerReviewer::Caller(client).who(&presented).await,
+        Ok(AuthenticationResult::Unknown)
+    );
     let (client, _) = answering(&[refused(403)]);
     let message = "jane may not".to_owned();
-    assert_eq!(Reviewer::Caller(client).who(&presented).await, Ok(Who::Refused { message }));
+    assert_eq!(
+        CallerReviewer::Caller(client).who(&presented).await,
+        Ok(AuthenticationResult::Refused { message })
+    );
     for code in [401, 403] {
         let answers = [status(&json!({"userInfo": {"username": "jane"}})), refused(code)];
-        let (found, _) = decided(&answers, Reviewer::Caller, &presented).await;
-        assert!(matches!(found, Ok(Some(Verdict::Denied { reason: Some(_) }))), "{found:?}");
+        let (found, _) = decided(&answers, CallerReviewer::Caller, &presented).await;
+        assert!(
+            matches!(found, Ok(Some(AuthorizationResult::Denied { reason: Some(_) }))),
+            "{found:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_self_review_without_a_token_is_not_sent() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
-    let user = User { name: "jane".to_owned(), ..User::default() };
-    let found = Reviewer::Caller(client).may(None, user.review(&metrics())).await;
-    assert_eq!(found.unwrap_err().reason(), Reason::Internal);
+    let user = CallerInfo { name: "jane".to_owned(), ..CallerInfo::default() };
+    let found = CallerReviewer::Caller(client).may(None, user.review(&metrics())).await;
+    assert_eq!(found.unwrap_err().reason(), FaultReason::Internal);
     assert!(sent.lock().is_empty());
 }
 
@@ -222,7 +236,7 @@ async fn a_self_review_without_a_token_is_not_sent() {
 fn a_user_is_added_to_the_group_of_authenticated_users() {
     let groups = |groups: &[&str]| {
         let groups = groups.iter().map(|&it| it.to_owned()).collect();
-        User { groups, ..User::default() }.authenticated().groups
+        CallerInfo { groups, ..CallerInfo::default() }.authenticated().groups
     };
     assert_eq!(groups(&["a"]), ["a", "system:authenticated"]);
     assert_eq!(groups(&["system:authenticated", "a"]), ["system:authenticated", "a"]);

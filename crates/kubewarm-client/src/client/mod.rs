@@ -1,13 +1,13 @@
 //! Connects to one cluster: loads the configuration and creates the clients of each identity.
 
 use super::{
-    Buckets, ConnectionOptions,
-    account::{Accounts, Anonymous},
-    caller::Reviewer,
+    ConnectionOptions, NamespaceBuckets,
+    account::{AccountClients, AnonymousConfig},
+    caller::CallerReviewer,
     proxy,
-    source::{Source, Surroundings, choose, from_kubeconfig, merged},
+    source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
     transport,
-    upstream::Upstream,
+    upstream::UpstreamProxy,
 };
 use http::{
     Uri,
@@ -22,13 +22,13 @@ use tokio::runtime::Handle;
 
 /// The configuration of one API server with one identity, and the clients that use it.
 #[derive(Clone)]
-pub struct Connection {
+pub struct ApiServerConnection {
     patient: Client,
     plain: Client,
     /// Contains the operator's credentials. `anonymous` is the same configuration without credentials.
     config: Config,
-    anonymous: Anonymous,
-    source: Source,
+    anonymous: AnonymousConfig,
+    source: ConfigSource,
 }
 
 /// The reason why no client can be created. Each message contains a fix.
@@ -106,7 +106,7 @@ pub enum ConnectError {
     },
 }
 
-impl Connection {
+impl ApiServerConnection {
     /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's
     /// ServiceAccount unless `options` name a context, cluster or user, `~/.kube/config`.
     ///
@@ -123,10 +123,10 @@ impl Connection {
     ///
     /// Reads files, and runs the kubeconfig's exec plugin if it has one.
     pub fn load(options: &ConnectionOptions) -> Result<Self, ConnectError> {
-        let source = choose(options, &Surroundings::of_process())?;
+        let source = choose(options, &ConfigEnvironment::of_process())?;
         let mut config = match &source {
-            Source::Pod => Config::incluster().map_err(ConnectError::InCluster)?,
-            Source::Files { paths, .. } => {
+            ConfigSource::Pod => Config::incluster().map_err(ConnectError::InCluster)?,
+            ConfigSource::Files { paths, .. } => {
                 from_kubeconfig(&source, merged(&source, paths, options)?)?
             }
         };
@@ -143,23 +143,23 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`], as for [`Connection::load`].
+    /// [`ConnectError`], as for [`ApiServerConnection::load`].
     ///
     /// # Cost
     ///
-    /// As for [`Connection::load`].
+    /// As for [`ApiServerConnection::load`].
     pub fn described(
         kubeconfig: Kubeconfig,
         request_timeout: Option<Duration>,
     ) -> Result<Self, ConnectError> {
-        let source = Source::Files { flag: "the flags for the cache", paths: Vec::new() };
+        let source = ConfigSource::Files { flag: "the flags for the cache", paths: Vec::new() };
         let config = from_kubeconfig(&source, kubeconfig)?;
         Self::new(config, source, request_timeout)
     }
 
     fn new(
         mut config: Config,
-        source: Source,
+        source: ConfigSource,
         request_timeout: Option<Duration>,
     ) -> Result<Self, ConnectError> {
         if config.accept_invalid_certs {
@@ -178,7 +178,7 @@ impl Connection {
             return Err(ConnectError::InvalidProxy { url });
         }
         config.headers.push(agent());
-        let anonymous = Anonymous::of(&config);
+        let anonymous = AnonymousConfig::of(&config);
         let plain = transport::plain(config.clone()).map_err(|error| unusable(&source, error))?;
         let plain = match request_timeout {
             Some(limit) => transport::limited(&plain, limit),
@@ -208,11 +208,11 @@ impl Connection {
 
     /// Returns the clients of all identities, for list and watch.
     ///
-    /// The operator's client is [`Connection::informer_client`]. Clients of ServiceAccounts use neither its connections
+    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither its connections
     /// nor its credentials. Token requests draw from `buckets`.
     #[must_use]
-    pub fn clients(&self, buckets: Buckets) -> Accounts {
-        Accounts::new(self.informer_client(), self.anonymous.clone(), buckets)
+    pub fn clients(&self, buckets: NamespaceBuckets) -> AccountClients {
+        AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
     /// Returns a reviewer that reviews callers with the operator's permissions.
@@ -228,11 +228,11 @@ impl Connection {
     /// # Cost
     ///
     /// As for [`Self::load`].
-    pub fn reviewer(&self, audiences: &[String]) -> Result<Reviewer, ConnectError> {
+    pub fn reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
         let plain = transport::plain(self.config.clone());
         let plain = plain.map_err(|error| unusable(&self.source, error))?;
         let client = transport::patient(&plain);
-        Ok(Reviewer::Operator { client, audiences: audiences.into() })
+        Ok(CallerReviewer::Operator { client, audiences: audiences.into() })
     }
 
     /// Returns a reviewer that reviews each caller with the caller's own token.
@@ -243,9 +243,9 @@ impl Connection {
     /// # Errors
     ///
     /// [`ConnectError::Client`].
-    pub fn callers_reviewer(&self) -> Result<Reviewer, ConnectError> {
+    pub fn callers_reviewer(&self) -> Result<CallerReviewer, ConnectError> {
         let client = self.anonymous.connect().map_err(|error| unusable(&self.source, error))?;
-        Ok(Reviewer::Caller(client))
+        Ok(CallerReviewer::Caller(client))
     }
 
     /// Returns the client that forwards requests of callers.
@@ -256,9 +256,9 @@ impl Connection {
     /// # Errors
     ///
     /// [`ConnectError::Client`].
-    pub fn upstream(&self, runtime: Handle) -> Result<Upstream, ConnectError> {
+    pub fn upstream(&self, runtime: Handle) -> Result<UpstreamProxy, ConnectError> {
         let pipe = self.anonymous.pipe().map_err(|error| unusable(&self.source, error))?;
-        Ok(Upstream::new(pipe, self.server(), runtime))
+        Ok(UpstreamProxy::new(pipe, self.server(), runtime))
     }
 
     /// Returns the namespace of the context, or `default` if the context sets none. In a pod, returns the pod's
@@ -272,8 +272,8 @@ impl Connection {
     #[must_use]
     pub fn service_account_namespace(&self) -> Option<&str> {
         match self.source {
-            Source::Pod => Some(self.namespace()),
-            Source::Files { .. } => None,
+            ConfigSource::Pod => Some(self.namespace()),
+            ConfigSource::Files { .. } => None,
         }
     }
 
@@ -284,7 +284,7 @@ impl Connection {
     }
 }
 
-fn unusable(source: &Source, error: kube::Error) -> ConnectError {
+fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {
     ConnectError::Client { origin: source.to_string(), source: Box::new(error) }
 }
 
@@ -293,10 +293,10 @@ pub(super) fn agent() -> (HeaderName, HeaderValue) {
     (USER_AGENT, HeaderValue::from_static(concat!("kubewarm/", env!("CARGO_PKG_VERSION"))))
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for ApiServerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The clients contain credentials.
-        f.debug_struct("Connection")
+        f.debug_struct("ApiServerConnection")
             .field("server", self.server())
             .field("source", &self.source)
             .finish_non_exhaustive()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Presented, source::sample::KUBECONFIG};
+use crate::{BearerCredentials, source::sample::KUBECONFIG};
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use std::{fs, net::SocketAddr, time::Duration};
@@ -10,12 +10,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-fn load(text: &str, context: Option<&str>) -> Result<Connection, ConnectError> {
+fn load(text: &str, context: Option<&str>) -> Result<ApiServerConnection, ConnectError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     fs::write(&path, text).unwrap();
     let context = context.map(str::to_owned);
-    Connection::load(&ConnectionOptions { context, ..ConnectionOptions::of_file(path) })
+    ApiServerConnection::load(&ConnectionOptions { context, ..ConnectionOptions::of_file(path) })
 }
 
 #[tokio::test]
@@ -41,13 +41,13 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     );
     let connection = load(&kubeconfig, None).unwrap();
     let token = "of-the-caller".to_owned().into();
-    let presented = Presented { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token, impersonation: Vec::new() };
     for (reviewer, shown, other) in [
         (connection.reviewer(&[]).unwrap(), "of-the-operator", "bearer of-the-caller"),
         (connection.callers_reviewer().unwrap(), "of-the-caller", "of-the-operator"),
     ] {
         let review = tokio::spawn({
-            let presented = Presented {
+            let presented = BearerCredentials {
                 token: presented.token.clone(),
                 impersonation: presented.impersonation.clone(),
             };
@@ -90,7 +90,7 @@ fn counting(listener: TcpListener) -> JoinHandle<usize> {
 }
 
 /// Returns a connection without credentials and without TLS.
-fn plain(server: SocketAddr) -> Connection {
+fn plain(server: SocketAddr) -> ApiServerConnection {
     let kubeconfig = format!(
         "{{apiVersion: v1, kind: Config, current-context: c, \
          clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}], \
@@ -110,7 +110,7 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     // The client returns its connection to the pool, so that a faulty reviewer could reuse it.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
-    let presented = Presented { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token, impersonation: Vec::new() };
     assert!(reviewer.who(&presented).await.is_ok());
     assert_eq!(answering.await.unwrap(), 2);
 }
@@ -122,15 +122,15 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     let answering = counting(listener);
     let connection = plain(server);
     let token = "of-the-caller".to_owned().into();
-    let presented = Presented { token, impersonation: Vec::new() };
+    let presented = BearerCredentials { token, impersonation: Vec::new() };
     let reviewers = [connection.reviewer(&[]), connection.callers_reviewer()];
     for reviewer in &reviewers {
         let _answered = reviewer.as_ref().unwrap().who(&presented).await;
     }
-    // `Accounts` creates the clients of ServiceAccounts in the same way.
+    // `AccountClients` creates the clients of ServiceAccounts in the same way.
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
-    // The clients return their connections to their pools, so that a faulty `Upstream` could reuse one.
+    // The clients return their connections to their pools, so that a faulty `UpstreamProxy` could reuse one.
     sleep(Duration::from_millis(100)).await;
     let upstream = connection.upstream(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
@@ -163,7 +163,8 @@ async fn the_error_about_a_broken_kubeconfig_contains_its_path() {
         let message = load(text, context).unwrap_err().to_string();
         assert!(message.contains("--kubeconfig (/"), "{message}");
     }
-    let missing = Connection::load(&ConnectionOptions::of_file("/nowhere/config")).unwrap_err();
+    let missing =
+        ApiServerConnection::load(&ConnectionOptions::of_file("/nowhere/config")).unwrap_err();
     assert!(missing.to_string().contains("/nowhere/config"));
 }
 
@@ -206,7 +207,7 @@ fn options(server: SocketAddr) -> (tempfile::NamedTempFile, ConnectionOptions) {
 async fn an_impersonated_user_is_named_to_the_api_server_with_its_groups() {
     let (server, mut heads) = unfinished("").await;
     let (_file, options) = options(server);
-    let connection = Connection::load(&ConnectionOptions {
+    let connection = ApiServerConnection::load(&ConnectionOptions {
         impersonated_user: Some("jane".to_owned()),
         impersonated_groups: vec!["a".to_owned(), "b".to_owned()],
         request_timeout: Some(Duration::from_millis(200)),
@@ -225,7 +226,8 @@ async fn a_request_ends_at_its_time_limit_and_a_watch_does_not() {
     let (server, _heads) = unfinished("{").await;
     let (_file, options) = options(server);
     let request_timeout = Some(Duration::from_millis(200));
-    let connection = Connection::load(&ConnectionOptions { request_timeout, ..options }).unwrap();
+    let connection =
+        ApiServerConnection::load(&ConnectionOptions { request_timeout, ..options }).unwrap();
     let fault = crate::get(&connection.client(), "/api/v1/pods").await.unwrap_err();
     assert!(fault.to_string().contains("no complete answer within 200ms"), "{fault}");
 

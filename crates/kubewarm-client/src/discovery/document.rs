@@ -3,7 +3,7 @@
 //! A resource without a name, or with a name that is not valid in a path, is skipped, because no client can request
 //! it.
 
-use super::served::{Groups, Version};
+use super::served::{ServedVersion, VersionsByGroup};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
 use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ const NAMES: usize = 16;
 /// Any field can be absent or null, because aggregated API servers fill in parts of the list only.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawList {
+pub(super) struct RawGroupList {
     kind: String,
     items: Option<Vec<RawGroup>>,
 }
@@ -50,11 +50,11 @@ struct RawResource {
     categories: Option<Vec<String>>,
 }
 
-impl RawList {
+impl RawGroupList {
     /// Returns the groups; `None` if the document is of another kind.
-    pub(super) fn groups(self) -> Option<Groups> {
+    pub(super) fn groups(self) -> Option<VersionsByGroup> {
         let items = self.items.filter(|_| self.kind == "APIGroupDiscoveryList")?;
-        let mut groups = Groups::new();
+        let mut groups = VersionsByGroup::new();
         for item in items {
             // The core group has no name, or an empty name.
             let name = item.metadata.unwrap_or_default().name.unwrap_or_default();
@@ -69,14 +69,14 @@ impl RawList {
 }
 
 impl RawVersion {
-    fn checked(self, group: &str) -> Option<Version> {
+    fn checked(self, group: &str) -> Option<ServedVersion> {
         // A dummy plural, to check group and version only: a version without resources is valid too.
         let of = GroupResource::new(group, "x").ok()?;
         Resource::new(of, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");
         let resources = self.resources.unwrap_or_default().into_iter();
         let resources = resources.filter_map(|raw| raw.checked(group, &self.version)).collect();
-        Some(Version { name: self.version.into(), is_stale, resources })
+        Some(ServedVersion { name: self.version.into(), is_stale, resources })
     }
 }
 
@@ -117,8 +117,8 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<Groups> {
-        serde_json::from_str::<RawList>(text).unwrap().groups()
+    fn read(text: &str) -> Option<VersionsByGroup> {
+        serde_json::from_str::<RawGroupList>(text).unwrap().groups()
     }
 
     #[test]

@@ -6,11 +6,11 @@ mod served;
 #[cfg(test)]
 mod tests;
 
-pub use self::served::{Served, is_builtin_group};
+pub use self::served::{ServedResources, is_builtin_group};
 
-use self::page::Page;
+use self::page::DiscoveryPage;
 use kube::Client;
-use kubewarm_api::model::Fault;
+use kubewarm_api::model::RequestFault;
 use std::{
     sync::{
         Arc,
@@ -35,12 +35,12 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
 /// Discovery of one API server. All clones use the same snapshot, and one clone must [`run`](Self::run).
 #[derive(Clone)]
-pub struct Discovery(Arc<Shared>);
+pub struct Discovery(Arc<DiscoveryState>);
 
-struct Shared {
+struct DiscoveryState {
     client: Client,
-    served: watch::Sender<Option<Arc<Served>>>,
-    fault: watch::Sender<Option<Fault>>,
+    served: watch::Sender<Option<Arc<ServedResources>>>,
+    fault: watch::Sender<Option<RequestFault>>,
     is_hurried: AtomicBool,
     is_asked: AtomicBool,
     wake: Notify,
@@ -50,7 +50,7 @@ impl Discovery {
     /// Creates discovery through `client`. It sends no request before [`run`](Self::run).
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(DiscoveryState {
             client,
             served: watch::Sender::new(None),
             fault: watch::Sender::new(None),
@@ -63,7 +63,7 @@ impl Discovery {
     /// Returns the latest snapshot and its changes; `None` before the first successful poll. A poll without a change
     /// sends no notification.
     #[must_use]
-    pub fn served(&self) -> watch::Receiver<Option<Arc<Served>>> {
+    pub fn served(&self) -> watch::Receiver<Option<Arc<ServedResources>>> {
         self.0.served.subscribe()
     }
 
@@ -71,7 +71,7 @@ impl Discovery {
     ///
     /// A failure keeps the last snapshot.
     #[must_use]
-    pub fn fault(&self) -> watch::Receiver<Option<Fault>> {
+    pub fn fault(&self) -> watch::Receiver<Option<RequestFault>> {
         self.0.fault.subscribe()
     }
 
@@ -98,7 +98,7 @@ impl Discovery {
     }
 
     async fn poll_for_ever(&self) {
-        let (mut core, mut named) = (Page::default(), Page::default());
+        let (mut core, mut named) = (DiscoveryPage::default(), DiscoveryPage::default());
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
@@ -109,7 +109,8 @@ impl Discovery {
             // A snapshot requires both documents, so one failure discards the other document too.
             match read.0.and(read.1) {
                 Ok(()) => {
-                    let served = Served::new(&core.groups, &named.groups, known.as_deref());
+                    let served =
+                        ServedResources::new(&core.groups, &named.groups, known.as_deref());
                     self.publish(served, failures);
                     failures = 0;
                 }
@@ -122,7 +123,7 @@ impl Discovery {
         }
     }
 
-    fn publish(&self, served: Served, attempts: u32) {
+    fn publish(&self, served: ServedResources, attempts: u32) {
         self.0.served.send_if_modified(|current| {
             if current.as_deref() == Some(&served) {
                 return false;
@@ -136,7 +137,7 @@ impl Discovery {
         }
     }
 
-    fn report(&self, fault: Fault) {
+    fn report(&self, fault: RequestFault) {
         self.0.fault.send_modify(|last| {
             if last.as_ref().is_none_or(|last| last.reason() != fault.reason()) {
                 tracing::warn!(reason = %fault.reason(), error = %fault, "discovery failed");

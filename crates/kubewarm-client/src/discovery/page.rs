@@ -1,10 +1,10 @@
 //! Reads one discovery document, and reads it again only if its `ETag` has changed.
 
-use super::{document::RawList, served::Groups};
+use super::{document::RawGroupList, served::VersionsByGroup};
 use crate::api_client::ApiClient;
 use http::{HeaderValue, StatusCode, header};
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_wire::AGGREGATED_DISCOVERY;
 use std::time::Duration;
 
@@ -14,15 +14,19 @@ const TIME: Duration = Duration::from_secs(30);
 
 /// One discovery document, as last read.
 #[derive(Default)]
-pub(super) struct Page {
+pub(super) struct DiscoveryPage {
     /// The `ETag` of the response that contained `groups`.
     tag: Option<HeaderValue>,
-    pub(super) groups: Groups,
+    pub(super) groups: VersionsByGroup,
 }
 
-impl Page {
+impl DiscoveryPage {
     /// Reads the document at `path`. A 304 leaves `groups` unchanged.
-    pub(super) async fn read(&mut self, client: &Client, path: &'static str) -> Result<(), Fault> {
+    pub(super) async fn read(
+        &mut self,
+        client: &Client,
+        path: &'static str,
+    ) -> Result<(), RequestFault> {
         let request = ApiClient::new(client).get(path).within(TIME).at_most(MAX_BYTES);
         let request = request.accept(AGGREGATED_DISCOVERY);
         let request = match self.tag.clone() {
@@ -38,12 +42,12 @@ impl Page {
                 "{path}: the API server has no aggregated discovery (apidiscovery.k8s.io/v2); \
                  kubewarm needs Kubernetes 1.32 or newer"
             );
-            Fault::new(Reason::Unsupported, message).with_code(answer.status.as_u16())
+            RequestFault::new(FaultReason::Unsupported, message).with_code(answer.status.as_u16())
         };
         if answer.status == StatusCode::NOT_ACCEPTABLE {
             return Err(not_aggregated());
         }
-        self.groups = answer.json::<RawList>()?.groups().ok_or_else(not_aggregated)?;
+        self.groups = answer.json::<RawGroupList>()?.groups().ok_or_else(not_aggregated)?;
         self.tag = answer.headers.get(header::ETAG).cloned();
         Ok(())
     }

@@ -32,11 +32,11 @@ const BUILTIN_GROUPS: &[&str] = &[
 /// The versions of each group by its name, with the preferred version first. The name of the core group is empty.
 ///
 /// The size limit of the documents also limits the number of entries.
-pub(super) type Groups = BTreeMap<Arc<str>, Arc<Vec<Version>>>;
+pub(super) type VersionsByGroup = BTreeMap<Arc<str>, Arc<Vec<ServedVersion>>>;
 
 /// One version of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct ServedVersion {
     pub(super) name: Arc<str>,
     /// Whether the API server could not reach the aggregated server of the group. `resources` can then be outdated.
     pub(super) is_stale: bool,
@@ -46,13 +46,17 @@ pub(super) struct Version {
 
 /// An immutable snapshot of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
-    groups: Groups,
+pub struct ServedResources {
+    groups: VersionsByGroup,
 }
 
-impl Served {
+impl ServedResources {
     /// Joins the documents of `/api` and `/apis`. A stale version without resources gets its resources from `previous`.
-    pub(super) fn new(core: &Groups, named: &Groups, previous: Option<&Self>) -> Self {
+    pub(super) fn new(
+        core: &VersionsByGroup,
+        named: &VersionsByGroup,
+        previous: Option<&Self>,
+    ) -> Self {
         let mut groups = core.clone();
         for (name, group) in named {
             groups.entry(Arc::clone(name)).or_insert_with(|| Arc::clone(group));
@@ -61,7 +65,8 @@ impl Served {
             let Some(known) = previous.and_then(|previous| previous.groups.get(name)) else {
                 continue;
             };
-            let forgotten = |version: &Version| version.is_stale && version.resources.is_empty();
+            let forgotten =
+                |version: &ServedVersion| version.is_stale && version.resources.is_empty();
             if !group.iter().any(forgotten) {
                 continue;
             }
@@ -128,7 +133,7 @@ impl Served {
     ///
     /// Built-in groups come first. Groups and resources are sorted by name, versions by the server's preference.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
-        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Vec<Version>>)| is_builtin_group(name);
+        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Vec<ServedVersion>>)| is_builtin_group(name);
         let builtin = self.groups.iter().filter(is_builtin);
         let others = self.groups.iter().filter(move |group| !is_builtin(group));
         let versions = builtin.chain(others).flat_map(|(_, versions)| &**versions);
@@ -152,7 +157,7 @@ impl Served {
         )
     }
 
-    fn resource_unknown(&self, of: &GroupResource, versions: &[Version]) -> String {
+    fn resource_unknown(&self, of: &GroupResource, versions: &[ServedVersion]) -> String {
         let place = match of.group() {
             "" => "the core group".to_owned(),
             group => format!("group {group:?}"),
@@ -233,12 +238,13 @@ fn is_near(a: &[u8], b: &[u8]) -> bool {
     a.len().abs_diff(b.len()) <= 1 && same_start + same_end + 1 >= longest
 }
 
-impl Served {
+impl ServedResources {
     /// Returns a snapshot that contains only `of`, as a namespaced resource of this `kind`. For tests.
     #[must_use]
     pub fn with(of: &Resource, kind: &str) -> Self {
         let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
-        let version = Version { name: of.version().into(), resources, ..Version::default() };
+        let version =
+            ServedVersion { name: of.version().into(), resources, ..ServedVersion::default() };
         Self { groups: [(of.group().into(), Arc::new(vec![version]))].into() }
     }
 }
@@ -250,7 +256,7 @@ mod tests {
     const ALL: &[&str] = &["get", "list", "watch"];
 
     /// Returns a version of `group`. Each resource has a plural, a kind and verbs.
-    fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> Version {
+    fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();
             let described = ResourceInfo {
@@ -261,15 +267,15 @@ mod tests {
             (Arc::from(plural), described)
         };
         let resources = resources.iter().map(resource).collect();
-        Version { name: name.into(), is_stale: false, resources }
+        ServedVersion { name: name.into(), is_stale: false, resources }
     }
 
-    fn groups(list: &[(&str, &[Version])]) -> Groups {
-        let group = |versions: &[Version]| Arc::new(versions.to_vec());
+    fn groups(list: &[(&str, &[ServedVersion])]) -> VersionsByGroup {
+        let group = |versions: &[ServedVersion]| Arc::new(versions.to_vec());
         list.iter().map(|(name, versions)| (Arc::from(*name), group(versions))).collect()
     }
 
-    fn served() -> Served {
+    fn served() -> ServedResources {
         let core = [("pods", "Pod", ALL), ("bindings", "Binding", &["create"])];
         let core = groups(&[("", &[version("", "v1", &core)])]);
         let (orders, carts) = (("orders", "Order", ALL), ("carts", "Cart", ALL));
@@ -278,7 +284,7 @@ mod tests {
             ("apps", &[version("apps", "v1", &[("deployments", "Deployment", ALL)])]),
             (shop, &[version(shop, "v2", &[orders]), version(shop, "v1", &[orders, carts])]),
         ]);
-        Served::new(&core, &named, None)
+        ServedResources::new(&core, &named, None)
     }
 
     fn resolve(group: &str, plural: &str, version: Option<&str>) -> Result<String, Refusal> {
@@ -324,15 +330,19 @@ mod tests {
 
     #[test]
     fn a_stale_version_keeps_its_last_resources() {
-        let stale = Version { is_stale: true, ..version("shop.example", "v1", &[]) };
+        let stale = ServedVersion { is_stale: true, ..version("shop.example", "v1", &[]) };
         let before = served();
         let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
-        let kept = Served::new(&Groups::new(), &now, Some(&before));
+        let kept = ServedResources::new(&VersionsByGroup::new(), &now, Some(&before));
         let of = GroupResource::new("shop.example", "carts").unwrap();
         assert!(kept.resolve(&of, None).is_ok());
         assert!(!kept.groups.contains_key("apps"));
 
-        let never_seen = Served::new(&Groups::new(), &groups(&[("x.example", &[stale])]), None);
+        let never_seen = ServedResources::new(
+            &VersionsByGroup::new(),
+            &groups(&[("x.example", &[stale])]),
+            None,
+        );
         let of = GroupResource::new("x.example", "carts").unwrap();
         let refusal = never_seen.resolve(&of, None).unwrap_err();
         assert!(refusal.message.contains("does not answer"), "{refusal}");

@@ -3,8 +3,8 @@
 use super::*;
 use http::{Request, Response, header};
 use kube::client::Body;
+use kubewarm_api::model::FaultReason;
 use kubewarm_api::model::GroupResource;
-use kubewarm_api::model::Reason;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, convert::Infallible};
 use tokio::time::sleep;
@@ -130,7 +130,7 @@ async fn a_failure_keeps_the_snapshot_and_is_reported() {
     fake.set("/apis", 200, "<html>");
     sleep(Duration::from_secs(35)).await;
     let fault = discovery.fault().borrow().clone().unwrap();
-    assert_eq!(fault.reason(), Reason::Malformed);
+    assert_eq!(fault.reason(), FaultReason::Malformed);
     fake.set_group("a.example", "ones");
     sleep(Duration::from_secs(35)).await;
     assert_eq!(*discovery.fault().borrow(), None);
@@ -147,7 +147,7 @@ async fn a_server_without_aggregated_discovery_is_reported_as_unsupported() {
         let discovery = started(&fake).await;
         assert!(discovery.served().borrow().is_none());
         let fault = discovery.fault().borrow().clone().unwrap();
-        assert_eq!(fault.reason(), Reason::Unsupported);
+        assert_eq!(fault.reason(), FaultReason::Unsupported);
         assert!(fault.message().contains("Kubernetes 1.32 or newer"), "{fault}");
     }
 }

@@ -12,13 +12,13 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use self::record::{Observed, first, released};
+use self::record::{ObservedLease, first, released};
 use super::api_client::{ApiClient, ApiRequest};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -55,18 +55,18 @@ pub enum LeaseState {
     /// The lease cannot be read or written, so this process does not act as the leader.
     Unknown {
         /// The last failure; `None` before the first response, or if a renewal is late without a failure.
-        fault: Option<Fault>,
+        fault: Option<RequestFault>,
     },
 }
 
 /// One candidate of the election. It takes part while [`run`](Self::run) runs.
-pub struct Elector {
+pub struct LeaderElector {
     client: ApiClient,
     namespace: String,
     name: String,
     identity: String,
     state: watch::Sender<LeaseState>,
-    observed: Option<Observed>,
+    observed: Option<ObservedLease>,
     /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
     ours: Option<Lease>,
     /// Whether this process might hold the lease: it has sent a write and has seen no other holder since.
@@ -83,7 +83,7 @@ impl LeaseState {
     }
 }
 
-impl Elector {
+impl LeaderElector {
     /// Creates a candidate for the Lease `name`. It sends no request before [`run`](Self::run).
     ///
     /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
@@ -130,19 +130,23 @@ impl Elector {
         self.release().await;
     }
 
-    async fn attempt_in_time(&mut self) -> Result<LeaseState, Fault> {
+    async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
         // Half of the deadline, so that one lost response leaves time for a second attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
-        let late =
-            || Fault::new(Reason::TimedOut, format!("no answer about the lease in {budget:?}"));
+        let late = || {
+            RequestFault::new(
+                FaultReason::TimedOut,
+                format!("no answer about the lease in {budget:?}"),
+            )
+        };
         timeout(budget, self.attempt()).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Reads the lease unless it is known, and writes it unless another process holds it.
     ///
     /// Cancel safe: after a cancelled attempt, the next attempt reads the lease.
-    async fn attempt(&mut self) -> Result<LeaseState, Fault> {
+    async fn attempt(&mut self) -> Result<LeaseState, RequestFault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
                 Some(lease) => Some(lease),
@@ -153,7 +157,7 @@ impl Elector {
             let ours = match known {
                 None => first(&self.name, identity, clock),
                 Some(lease) => {
-                    let observed = Observed::note(self.observed.take(), &lease, sent);
+                    let observed = ObservedLease::note(self.observed.take(), &lease, sent);
                     let observed = self.observed.insert(observed);
                     let Some(ours) = observed.claim(lease, identity, sent, clock) else {
                         self.may_hold = false;
@@ -164,16 +168,19 @@ impl Elector {
             };
             self.may_hold = true;
             if let Some(lease) = self.write(&ours).await? {
-                self.observed = Some(Observed::note(self.observed.take(), &lease, sent));
+                self.observed = Some(ObservedLease::note(self.observed.take(), &lease, sent));
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
             // The write conflicted with another one, so the next iteration reads the lease again.
         }
-        Err(Fault::new(Reason::ServerError, "the lease changes faster than it can be written"))
+        Err(RequestFault::new(
+            FaultReason::ServerError,
+            "the lease changes faster than it can be written",
+        ))
     }
 
-    fn conclude(&mut self, attempted: Result<LeaseState, Fault>) -> Option<Fault> {
+    fn conclude(&mut self, attempted: Result<LeaseState, RequestFault>) -> Option<RequestFault> {
         match attempted {
             // The process was suspended during the request, so only the next attempt can decide.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
@@ -188,7 +195,7 @@ impl Elector {
         }
     }
 
-    fn step_down_if_late(&mut self, fault: Option<Fault>) {
+    fn step_down_if_late(&mut self, fault: Option<RequestFault>) {
         let was_leader = matches!(*self.state.borrow(), LeaseState::Leader { .. });
         if self.remaining().is_none() && (was_leader || fault.is_some()) {
             self.enter(LeaseState::Unknown { fault });
@@ -205,14 +212,15 @@ impl Elector {
     ///
     /// A leader pauses for at most 2 s. A follower's pause doubles with each failure, up to the renew deadline, and
     /// honours the server's `Retry-After`. Without a failure, the pause ends at the latest when the lease expires.
-    fn pause(&self, failures: u32, fault: Option<&Fault>) -> Duration {
+    fn pause(&self, failures: u32, fault: Option<&RequestFault>) -> Duration {
         let spread = fastrand::f64() / 2.0;
         if let Some(remaining) = self.remaining() {
             return RETRY.mul_f64(1.0 - spread / 2.0).min(remaining);
         }
         let grown =
             RETRY.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(RENEW_DEADLINE);
-        let delay = fault.and_then(Fault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
+        let delay =
+            fault.and_then(RequestFault::retry_after).unwrap_or_default().min(MAX_RETRY_AFTER);
         let pause = grown.max(delay).mul_f64(1.0 + spread);
         match &self.observed {
             Some(observed) if fault.is_none() => pause.min(observed.left(Instant::now())),
@@ -270,7 +278,7 @@ impl Elector {
         }
     }
 
-    async fn give_back(&mut self) -> Result<(), Fault> {
+    async fn give_back(&mut self) -> Result<(), RequestFault> {
         for _ in 0..2 {
             let known = match self.ours.take() {
                 Some(lease) => Some(lease),
@@ -285,7 +293,7 @@ impl Elector {
         Ok(())
     }
 
-    async fn get(&self) -> Result<Option<Lease>, Fault> {
+    async fn get(&self) -> Result<Option<Lease>, RequestFault> {
         let answer = bounded(self.client.get(self.path())).send().await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -296,9 +304,9 @@ impl Elector {
     /// Writes the lease and returns the new version; `None` if another client has changed, deleted or created it.
     ///
     /// A `PUT` also creates the lease. RBAC can restrict `PUT` to one name, but cannot restrict `POST` to a name.
-    async fn write(&self, lease: &Lease) -> Result<Option<Lease>, Fault> {
+    async fn write(&self, lease: &Lease) -> Result<Option<Lease>, RequestFault> {
         let body = serde_json::to_vec(lease)
-            .map_err(|error| Fault::new(Reason::Malformed, error.to_string()))?;
+            .map_err(|error| RequestFault::new(FaultReason::Malformed, error.to_string()))?;
         let is_new = lease.metadata.resource_version.is_none();
         let answer = bounded(self.client.put(self.path(), body)).send().await?;
         match answer.status {
@@ -319,9 +327,9 @@ fn bounded(request: ApiRequest) -> ApiRequest {
     request.within(TIME).at_most(MAX_BYTES)
 }
 
-impl fmt::Debug for Elector {
+impl fmt::Debug for LeaderElector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Elector")
+        f.debug_struct("LeaderElector")
             .field("namespace", &self.namespace)
             .field("name", &self.name)
             .field("identity", &self.identity)

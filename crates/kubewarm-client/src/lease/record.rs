@@ -18,12 +18,12 @@ const MAX_DURATION: Duration = Duration::from_hours(1);
 /// The lease expires one duration after that time on the local monotonic clock, because clocks of other machines can
 /// differ.
 #[derive(Clone, Debug)]
-pub(super) struct Observed {
+pub(super) struct ObservedLease {
     spec: LeaseSpec,
     at: Instant,
 }
 
-impl Observed {
+impl ObservedLease {
     /// Observes `lease` at `now`. An unchanged lease keeps the time of the `last` observation.
     pub(super) fn note(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
@@ -137,7 +137,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
-    fn claim(seen: &Observed, lease: &Lease, who: &str, now: Instant) -> Option<Lease> {
+    fn claim(seen: &ObservedLease, lease: &Lease, who: &str, now: Instant) -> Option<Lease> {
         seen.claim(lease.clone(), who, now, clock(0))
     }
 
@@ -147,7 +147,7 @@ mod tests {
         // The renew time in the lease is long ago, then far in the future.
         for second in [-1_000_000, 1_000_000] {
             let lease = first("l", "a", clock(second));
-            let seen = Observed::note(None, &lease, start);
+            let seen = ObservedLease::note(None, &lease, start);
             let late = start + TERM - Duration::from_millis(1);
             assert_eq!((claim(&seen, &lease, "b", late), seen.holder()), (None, "a"));
             let spec = claim(&seen, &lease, "b", start + TERM).unwrap().spec.unwrap();
@@ -160,14 +160,14 @@ mod tests {
     fn a_renewal_always_changes_the_lease_and_restarts_its_duration() {
         let start = Instant::now();
         let lease = first("l", "a", clock(5));
-        let seen = Observed::note(None, &lease, start);
+        let seen = ObservedLease::note(None, &lease, start);
         // The wall clock was set back from second 5 to second 0.
         let renewed = claim(&seen, &lease, "a", start).unwrap();
         let spec = renewed.spec.clone().unwrap();
         assert_ne!(Some(&spec), lease.spec.as_ref());
         assert_eq!(spec.lease_transitions, Some(0));
         assert_eq!(spec.acquire_time, Some(MicroTime(clock(5))));
-        let seen = Observed::note(Some(seen), &renewed, start + TERM);
+        let seen = ObservedLease::note(Some(seen), &renewed, start + TERM);
         assert_eq!(claim(&seen, &renewed, "b", start + TERM), None);
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let lease = first("l", "a", clock(0));
         assert_eq!(released(lease.clone(), "b", clock(1)), None);
         let free = released(lease, "a", clock(1)).unwrap();
-        let seen = Observed::note(None, &free, start);
+        let seen = ObservedLease::note(None, &free, start);
         assert!(claim(&seen, &free, "b", start).is_some());
     }
 
@@ -187,12 +187,12 @@ mod tests {
         let mut lease = first("l", "a", clock(0));
         for (seconds, lasts) in [(i32::MAX, MAX_DURATION), (-1, Duration::from_secs(1))] {
             lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
-            let seen = Observed::note(None, &lease, start);
+            let seen = ObservedLease::note(None, &lease, start);
             assert!(claim(&seen, &lease, "b", start).is_none());
             assert!(claim(&seen, &lease, "b", start + lasts).is_some());
         }
         lease.spec = None;
-        let seen = Observed::note(None, &lease, start);
+        let seen = ObservedLease::note(None, &lease, start);
         assert!(claim(&seen, &lease, "b", start).is_some());
     }
 }

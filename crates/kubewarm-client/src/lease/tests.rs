@@ -101,7 +101,8 @@ impl Fake {
 
     fn start(&self, identity: &str) -> Candidate {
         let link = Arc::new(Mutex::new(Link::Works));
-        let elector = Elector::new(&self.client(&link), "kubewarm-system", "kubewarm", identity);
+        let elector =
+            LeaderElector::new(&self.client(&link), "kubewarm-system", "kubewarm", identity);
         let (state, stop) = (elector.state(), CancellationToken::new());
         let running = tokio::spawn(elector.run(stop.clone()));
         Candidate { state, link, stop, running }
@@ -305,7 +306,7 @@ async fn a_missing_permission_is_reported_and_retried() {
     let LeaseState::Unknown { fault: Some(fault) } = only.lease_state() else {
         panic!("{:?}", only.lease_state())
     };
-    assert_eq!(fault.reason(), Reason::Forbidden);
+    assert_eq!(fault.reason(), FaultReason::Forbidden);
     assert!(!only.leads() && !only.running.is_finished());
     only.set(Link::Works);
     sleep(SECOND * 20).await;

@@ -1,15 +1,15 @@
 //! Authenticates callers by a client certificate or by a review of their token.
 
 use super::{
-    Credentials, Refused, Reviews,
-    failures::FailedTokens,
-    identity::Chain,
-    key::{Digest, HashKey},
+    CallerCredentials, CallerRejection, ReviewClient,
+    failures::FailedTokenLimiter,
+    identity::ClientCertChain,
+    key::{CallerDigest, DigestKey},
     network::network,
     queue::ReviewQueue,
 };
 use kubewarm_api::model::DecisionSource;
-use kubewarm_client::{Expiring, Presented, User, Who};
+use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, ExpiringCache};
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
@@ -20,36 +20,36 @@ pub(super) const TTL: Duration = Duration::from_secs(10);
 const REMEMBERED: u64 = 1_024;
 
 pub(super) struct Authenticator {
-    reviews: Arc<dyn Reviews>,
-    key: Arc<HashKey>,
+    reviews: Arc<dyn ReviewClient>,
+    key: Arc<DigestKey>,
     runtime: Handle,
-    users: Expiring<Digest, Who, Refused>,
+    users: ExpiringCache<CallerDigest, AuthenticationResult, CallerRejection>,
     queue: ReviewQueue<IpAddr>,
-    failed: Arc<FailedTokens>,
+    failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::Callers::admit) has
+/// A caller whose credentials were accepted. Only a caller that [`Callers::admit`](super::CallerAdmission::admit) has
 /// returned has passed an access review too.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct AuthenticatedCaller {
     /// The authenticated user.
-    pub user: Arc<User>,
+    pub user: Arc<CallerInfo>,
     /// When the oldest of the reviews that accepted the caller was requested.
     pub asked: Instant,
     /// The hash of the user's name, by which limits count.
-    pub(super) name: Digest,
+    pub(super) name: CallerDigest,
     /// The token and the impersonation headers. `None` if a certificate authenticates the caller.
-    pub(super) presented: Option<Arc<Presented>>,
+    pub(super) presented: Option<Arc<BearerCredentials>>,
 }
 
 impl Authenticator {
     pub(super) fn new(
-        reviews: Arc<dyn Reviews>,
-        key: Arc<HashKey>,
+        reviews: Arc<dyn ReviewClient>,
+        key: Arc<DigestKey>,
         runtime: Handle,
         queue: ReviewQueue<IpAddr>,
     ) -> Self {
-        let users = Expiring::new(REMEMBERED, TTL);
+        let users = ExpiringCache::new(REMEMBERED, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
@@ -57,19 +57,19 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// [`Refused`]. It is returned at once if too many reviews wait, or the address has sent too many invalid
+    /// [`CallerRejection`]. It is returned at once if too many reviews wait, or the address has sent too many invalid
     /// tokens.
     pub(super) async fn authenticate(
         &self,
-        credentials: &Credentials,
+        credentials: &CallerCredentials,
         peer: IpAddr,
         by: &mut DecisionSource,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<AuthenticatedCaller, CallerRejection> {
         if credentials.impersonates && !self.reviews.passes_impersonation_on() {
-            return Err(Refused::Impersonation);
+            return Err(CallerRejection::Impersonation);
         }
         // Like the API server, ignores a token if the certificate is valid.
-        let certified = credentials.chain.as_deref().and_then(Chain::who);
+        let certified = credentials.chain.as_deref().and_then(ClientCertChain::who);
         let (who, asked, presented) = match (certified, &credentials.token) {
             // This process verifies certificates itself.
             (Some(who), _) => (who, Instant::now(), None),
@@ -77,16 +77,16 @@ impl Authenticator {
                 let (who, asked) = self.owner(presented, network(peer), by).await?;
                 (who, asked, Some(Arc::clone(presented)))
             }
-            (None, None) => return Err(Refused::Unauthorized),
+            (None, None) => return Err(CallerRejection::Unauthorized),
         };
         match who {
-            Who::Known(user) => {
+            AuthenticationResult::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(Caller { user, asked, name, presented })
+                Ok(AuthenticatedCaller { user, asked, name, presented })
             }
-            Who::Unknown => Err(Refused::Unauthorized),
-            Who::Refused { message } => {
-                Err(Refused::Forbidden { user: String::new(), reason: Some(message) })
+            AuthenticationResult::Unknown => Err(CallerRejection::Unauthorized),
+            AuthenticationResult::Refused { message } => {
+                Err(CallerRejection::Forbidden { user: String::new(), reason: Some(message) })
             }
         }
     }
@@ -94,10 +94,10 @@ impl Authenticator {
     /// Reviews a token from `peer`. Returns the result, and when it was requested.
     async fn owner(
         &self,
-        presented: &Arc<Presented>,
+        presented: &Arc<BearerCredentials>,
         peer: IpAddr,
         by: &mut DecisionSource,
-    ) -> Result<(Who, Instant), Refused> {
+    ) -> Result<(AuthenticationResult, Instant), CallerRejection> {
         let key = self.key.of_credentials(presented)?;
         if let Some(known) = self.users.get(&key) {
             return Ok((known.value, known.asked_at));
@@ -106,7 +106,8 @@ impl Authenticator {
         // Several clients can have one address. Invalid tokens must not affect clients whose token was accepted
         // before.
         let last = self.users.get_stale(&key);
-        let was_accepted = last.is_some_and(|it| matches!(it.value, Who::Known(_)));
+        let was_accepted =
+            last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
         let mut one_at_a_time =
             if was_accepted { None } else { self.failed.attempt(peer, Instant::now())? };
         // The user is not known before the review. So a caller that joins a review in progress needs a waiting
@@ -125,7 +126,10 @@ impl Authenticator {
                     permit => permit,
                 };
                 let answer = queue.decide(review).await;
-                if matches!(answer, Ok(Who::Unknown | Who::Refused { .. })) {
+                if matches!(
+                    answer,
+                    Ok(AuthenticationResult::Unknown | AuthenticationResult::Refused { .. })
+                ) {
                     failed.fail(peer, Instant::now());
                 }
                 answer

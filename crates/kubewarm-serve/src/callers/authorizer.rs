@@ -1,14 +1,14 @@
 //! Authorizes requests of authenticated callers with access reviews.
 
 use super::{
-    Refused, Reviews,
-    authenticator::{Caller, TTL},
-    key::{Digest, HashKey},
+    CallerRejection, ReviewClient,
+    authenticator::{AuthenticatedCaller, TTL},
+    key::{CallerDigest, DigestKey},
     queue::ReviewQueue,
 };
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::DecisionSource;
-use kubewarm_client::{Expiring, Verdict};
+use kubewarm_client::{AuthorizationResult, ExpiringCache};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -17,35 +17,35 @@ use tokio::{runtime::Handle, time::Instant};
 const REMEMBERED: u64 = 8_192;
 
 pub(super) struct Authorizer {
-    reviews: Arc<dyn Reviews>,
-    key: Arc<HashKey>,
+    reviews: Arc<dyn ReviewClient>,
+    key: Arc<DigestKey>,
     runtime: Handle,
-    verdicts: Expiring<Digest, Verdict, Refused>,
-    queue: ReviewQueue<Digest>,
+    verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
+    queue: ReviewQueue<CallerDigest>,
 }
 
 impl Authorizer {
     pub(super) fn new(
-        reviews: Arc<dyn Reviews>,
-        key: Arc<HashKey>,
+        reviews: Arc<dyn ReviewClient>,
+        key: Arc<DigestKey>,
         runtime: Handle,
-        queue: ReviewQueue<Digest>,
+        queue: ReviewQueue<CallerDigest>,
     ) -> Self {
-        Self { reviews, key, runtime, verdicts: Expiring::new(REMEMBERED, TTL), queue }
+        Self { reviews, key, runtime, verdicts: ExpiringCache::new(REMEMBERED, TTL), queue }
     }
 
     /// Authorizes `access` for `caller`. Sets `by` if the API server had to decide. Returns when the oldest
-    /// result was requested: this one, or the one in [`Caller::asked`].
+    /// result was requested: this one, or the one in [`AuthenticatedCaller::asked`].
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the API server denies the access or does not decide.
+    /// [`CallerRejection`] if the API server denies the access or does not decide.
     pub(super) async fn authorize(
         &self,
-        caller: &Caller,
+        caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,
         by: &mut DecisionSource,
-    ) -> Result<Instant, Refused> {
+    ) -> Result<Instant, CallerRejection> {
         let spec = caller.user.review(access);
         let sends_token = self.reviews.passes_impersonation_on();
         let presented = caller.presented.as_ref().filter(|_| sends_token);
@@ -67,9 +67,9 @@ impl Authorizer {
             self.verdicts.get_or_fetch(&self.runtime, key, None, review).await?
         };
         match entry.value {
-            Verdict::Allowed => Ok(entry.asked_at.min(caller.asked)),
-            Verdict::Denied { reason } => {
-                Err(Refused::Forbidden { user: caller.user.name.clone(), reason })
+            AuthorizationResult::Allowed => Ok(entry.asked_at.min(caller.asked)),
+            AuthorizationResult::Denied { reason } => {
+                Err(CallerRejection::Forbidden { user: caller.user.name.clone(), reason })
             }
         }
     }

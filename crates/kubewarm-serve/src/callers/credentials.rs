@@ -1,8 +1,8 @@
 //! The credentials of a request, from its headers and from the certificate of its connection.
 
-use super::identity::Chain;
+use super::identity::ClientCertChain;
 use http::{HeaderName, HeaderValue};
-use kubewarm_client::Presented;
+use kubewarm_client::BearerCredentials;
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
@@ -11,16 +11,16 @@ const MAX_TOKEN: usize = 16 * 1024;
 
 /// A bearer token with impersonation headers, a client certificate, or both.
 #[derive(Clone)]
-pub struct Credentials {
-    pub(super) token: Option<Arc<Presented>>,
-    pub(super) chain: Option<Arc<Chain>>,
+pub struct CallerCredentials {
+    pub(super) token: Option<Arc<BearerCredentials>>,
+    pub(super) chain: Option<Arc<ClientCertChain>>,
     /// Whether the request has impersonation headers.
     pub(super) impersonates: bool,
 }
 
 /// Why a request has no valid credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCredentials {
+pub enum CredentialsError {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
@@ -41,15 +41,15 @@ pub enum NoCredentials {
     Impersonation,
 }
 
-impl Credentials {
+impl CallerCredentials {
     /// Reads the credentials from the `headers` of a request. Header names must be in lower case.
     ///
     /// # Errors
     ///
-    /// [`NoCredentials`] if there are no valid credentials.
+    /// [`CredentialsError`] if there are no valid credentials.
     pub fn of<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    ) -> Result<Self, NoCredentials> {
+    ) -> Result<Self, CredentialsError> {
         Self::beside(None, headers)
     }
 
@@ -58,30 +58,30 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// [`NoCredentials`] if there are no valid credentials.
+    /// [`CredentialsError`] if there are no valid credentials.
     pub(crate) fn beside<'h>(
-        chain: Option<Arc<Chain>>,
+        chain: Option<Arc<ClientCertChain>>,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    ) -> Result<Self, NoCredentials> {
+    ) -> Result<Self, CredentialsError> {
         let mut authorization = None;
         let mut impersonation = Vec::new();
         for (name, value) in headers {
             if name == "authorization" {
                 if authorization.replace(value).is_some() {
-                    return Err(NoCredentials::Repeated);
+                    return Err(CredentialsError::Repeated);
                 }
             } else if name.starts_with("impersonate-") {
                 let name = name.parse::<HeaderName>();
                 let value = HeaderValue::from_bytes(value);
                 let (Ok(name), Ok(value)) = (name, value) else {
-                    return Err(NoCredentials::Impersonation);
+                    return Err(CredentialsError::Impersonation);
                 };
                 impersonation.push((name, value));
             }
         }
         let impersonates = !impersonation.is_empty();
-        let token = match (authorization.ok_or(NoCredentials::Missing).and_then(token), &chain) {
-            (Ok(token), _) => Some(Arc::new(Presented { token, impersonation })),
+        let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
+            (Ok(token), _) => Some(Arc::new(BearerCredentials { token, impersonation })),
             // The certificate can be sufficient.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
@@ -92,7 +92,7 @@ impl Credentials {
     /// The credentials of a token's owner, without impersonation.
     #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
-        let presented = Presented { token, impersonation: Vec::new() };
+        let presented = BearerCredentials { token, impersonation: Vec::new() };
         Self { token: Some(Arc::new(presented)), chain: None, impersonates: false }
     }
 
@@ -104,26 +104,26 @@ impl Credentials {
 }
 
 /// Parses the token of an `Authorization` header.
-fn token(value: &[u8]) -> Result<Zeroizing<String>, NoCredentials> {
+fn token(value: &[u8]) -> Result<Zeroizing<String>, CredentialsError> {
     let text = str::from_utf8(value).ok().filter(|text| text.is_ascii());
     let (scheme, token) =
-        text.and_then(|text| text.split_once(' ')).ok_or(NoCredentials::NoBearer)?;
+        text.and_then(|text| text.split_once(' ')).ok_or(CredentialsError::NoBearer)?;
     if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(NoCredentials::NoBearer);
+        return Err(CredentialsError::NoBearer);
     }
     match token.trim_end() {
-        "" => Err(NoCredentials::Empty),
-        token if token.len() > MAX_TOKEN => Err(NoCredentials::TooLong),
+        "" => Err(CredentialsError::Empty),
+        token if token.len() > MAX_TOKEN => Err(CredentialsError::TooLong),
         // The API server takes only the first word as the token, and finds no token after two spaces. kubewarm
         // must not accept a token that the API server reads differently.
-        token if token.contains(char::is_whitespace) => Err(NoCredentials::NoBearer),
+        token if token.contains(char::is_whitespace) => Err(CredentialsError::NoBearer),
         token => Ok(Zeroizing::new(token.to_owned())),
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for CallerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
+        f.debug_struct("CallerCredentials")
             .field("impersonates", &self.impersonates)
             .field("shows_certificate", &self.chain.is_some())
             .finish_non_exhaustive()
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::callers::identity::sample::chain;
 
-    fn of(headers: &[(&str, &str)]) -> Result<Credentials, NoCredentials> {
-        Credentials::of(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+    fn of(headers: &[(&str, &str)]) -> Result<CallerCredentials, CredentialsError> {
+        CallerCredentials::of(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
     }
 
     #[test]
@@ -145,17 +145,17 @@ mod tests {
         for (value, expected) in [
             ("Bearer t0k3n", Ok("t0k3n")),
             ("bEARER t0k3n ", Ok("t0k3n")),
-            ("Bearer  t0k3n", Err(NoCredentials::NoBearer)),
-            ("Bearer \tt0k3n", Err(NoCredentials::NoBearer)),
-            ("Bearer\tt0k3n", Err(NoCredentials::NoBearer)),
-            ("Bearer   ", Err(NoCredentials::Empty)),
+            ("Bearer  t0k3n", Err(CredentialsError::NoBearer)),
+            ("Bearer \tt0k3n", Err(CredentialsError::NoBearer)),
+            ("Bearer\tt0k3n", Err(CredentialsError::NoBearer)),
+            ("Bearer   ", Err(CredentialsError::Empty)),
             (&format!("Bearer {longest}"), Ok(longest.as_str())),
-            (&format!("Bearer {longer}"), Err(NoCredentials::TooLong)),
-            ("Bearer t0k3n again", Err(NoCredentials::NoBearer)),
-            ("Bearer ", Err(NoCredentials::Empty)),
-            ("Bearer", Err(NoCredentials::NoBearer)),
-            ("Basic Z29vZA==", Err(NoCredentials::NoBearer)),
-            ("Bearer tök", Err(NoCredentials::NoBearer)),
+            (&format!("Bearer {longer}"), Err(CredentialsError::TooLong)),
+            ("Bearer t0k3n again", Err(CredentialsError::NoBearer)),
+            ("Bearer ", Err(CredentialsError::Empty)),
+            ("Bearer", Err(CredentialsError::NoBearer)),
+            ("Basic Z29vZA==", Err(CredentialsError::NoBearer)),
+            ("Bearer tök", Err(CredentialsError::NoBearer)),
         ] {
             let found = of(&[("authorization", value)]);
             let found = found
@@ -175,22 +175,22 @@ mod tests {
             (&[("authorization", b"Basic Z29vZA==")], false),
             (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
         ] {
-            let found = Credentials::beside(chain(), headers.iter().copied()).unwrap();
+            let found = CallerCredentials::beside(chain(), headers.iter().copied()).unwrap();
             assert_eq!(found.token.is_some(), has_token);
             assert_eq!(found.impersonates, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
-        let found = Credentials::beside(chain(), twice);
-        assert_eq!(found.unwrap_err(), NoCredentials::Repeated);
+        let found = CallerCredentials::beside(chain(), twice);
+        assert_eq!(found.unwrap_err(), CredentialsError::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
-        assert!(Credentials::beside(chain(), acting).unwrap().impersonates);
+        assert!(CallerCredentials::beside(chain(), acting).unwrap().impersonates);
     }
 
     #[test]
     fn a_missing_and_a_repeated_header_are_different_errors() {
         let bearer = ("authorization", "Bearer t0k3n");
-        assert_eq!(of(&[("accept", "*/*")]).unwrap_err(), NoCredentials::Missing);
-        assert_eq!(of(&[bearer, bearer]).unwrap_err(), NoCredentials::Repeated);
+        assert_eq!(of(&[("accept", "*/*")]).unwrap_err(), CredentialsError::Missing);
+        assert_eq!(of(&[bearer, bearer]).unwrap_err(), CredentialsError::Repeated);
     }
 
     #[test]
@@ -203,6 +203,6 @@ mod tests {
             assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
         }
         let broken = of(&[bearer, ("impersonate-user", "a\nb")]);
-        assert_eq!(broken.unwrap_err(), NoCredentials::Impersonation);
+        assert_eq!(broken.unwrap_err(), CredentialsError::Impersonation);
     }
 }

@@ -1,7 +1,7 @@
 //! Limits the invalid tokens of each address, so that clients cannot guess tokens at the expense of others.
 
-use super::{ReadLimit, Refused};
-use kubewarm_client::{KeyedBucket, KeyedPermit, KeyedSemaphore};
+use super::{CallerRejection, ReadLimit};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -16,25 +16,25 @@ const FEW: u32 = BURST / 2;
 /// The remaining failures of each address. The memory is bounded by the number of reviews that fail within a
 /// second.
 #[derive(Debug)]
-pub(super) struct FailedTokens {
-    failures: KeyedBucket<IpAddr>,
+pub(super) struct FailedTokenLimiter {
+    failures: KeyedTokenBucket<IpAddr>,
     /// One permit for each address that has few failures left.
     few: KeyedSemaphore<IpAddr>,
 }
 
-impl FailedTokens {
+impl FailedTokenLimiter {
     /// Permits `peer` to try a token. If few failures are left, the address can try its next token after the
     /// permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if the address has no failures left, or has few left and already tries a token.
+    /// [`CallerRejection::Busy`] if the address has no failures left, or has few left and already tries a token.
     pub(super) fn attempt(
         &self,
         peer: IpAddr,
         now: Instant,
-    ) -> Result<Option<KeyedPermit>, Refused> {
-        const LIMITED: Refused = Refused::Limited(ReadLimit::FailedTokens);
+    ) -> Result<Option<KeyedPermit>, CallerRejection> {
+        const LIMITED: CallerRejection = CallerRejection::Limited(ReadLimit::FailedTokens);
         match self.failures.left(&peer, now) {
             0 => Err(LIMITED),
             left if left < FEW => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
@@ -48,10 +48,10 @@ impl FailedTokens {
     }
 }
 
-impl Default for FailedTokens {
+impl Default for FailedTokenLimiter {
     fn default() -> Self {
         let few = KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1);
-        Self { failures: KeyedBucket::new(EVERY, BURST), few }
+        Self { failures: KeyedTokenBucket::new(EVERY, BURST), few }
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn an_address_can_fail_ten_times_a_second_without_effect_on_others() {
-        let (failed, start) = (FailedTokens::default(), Instant::now());
+        let (failed, start) = (FailedTokenLimiter::default(), Instant::now());
         let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let fails = |after| {
             let now = start + after;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
-        let (failed, now) = (FailedTokens::default(), Instant::now());
+        let (failed, now) = (FailedTokenLimiter::default(), Instant::now());
         let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
         assert!((0..50).all(|_| failed.attempt(one, now).is_ok_and(|permit| permit.is_none())));
         for _ in 0..6 {

@@ -6,20 +6,20 @@ use aws_lc_rs::{
     rand::SystemRandom,
 };
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-use kubewarm_api::model::{Fault, Reason};
-use kubewarm_client::{Presented, User};
+use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
 use std::io;
 
 /// A keyed hash of a review or of a user's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Digest([u8; 32]);
+pub(super) struct CallerDigest([u8; 32]);
 
 /// The hash key of this process.
-pub(super) struct HashKey(hmac::Key);
+pub(super) struct DigestKey(hmac::Key);
 
 /// The token and the impersonation headers of a review.
-type Sent<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
+type CredentialParts<'p> = (&'p str, Vec<(&'p str, &'p [u8])>);
 
 /// Generates a hash key.
 ///
@@ -31,52 +31,56 @@ pub fn random_key() -> Result<hmac::Key, ServeError> {
     key.map_err(ServeError::of("the kernel gives no random numbers to make a key of"))
 }
 
-impl HashKey {
+impl DigestKey {
     pub(super) fn generate() -> Result<Self, ServeError> {
         random_key().map(Self)
     }
 
     /// The cache key of a token review.
-    pub(super) fn of_credentials(&self, presented: &Presented) -> Result<Digest, Fault> {
+    pub(super) fn of_credentials(
+        &self,
+        presented: &BearerCredentials,
+    ) -> Result<CallerDigest, RequestFault> {
         self.of(&sent(presented))
     }
 
     /// The cache key of an access review. It includes the credentials if they are sent with the review.
     pub(super) fn of_access(
         &self,
-        presented: Option<&Presented>,
+        presented: Option<&BearerCredentials>,
         spec: &SubjectAccessReviewSpec,
-    ) -> Result<Digest, Fault> {
+    ) -> Result<CallerDigest, RequestFault> {
         self.of(&(presented.map(sent), spec))
     }
 
     /// The key of the limits per user: a hash of the name alone. Each token of an account has another
     /// `credential-id`, but all its tokens must count as one user.
-    pub(super) fn of_name(&self, user: &User) -> Result<Digest, Fault> {
+    pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name)
     }
 
     /// Hashes the JSON of `spec`, which differs for any two specs.
-    fn of(&self, spec: &impl Serialize) -> Result<Digest, Fault> {
-        let mut writer = HashWriter(hmac::Context::with_key(&self.0));
-        serde_json::to_writer(&mut writer, spec)
-            .map_err(|error| Fault::new(Reason::Internal, format!("the review: {error}")))?;
-        let mut digest = Digest([0; 32]);
+    fn of(&self, spec: &impl Serialize) -> Result<CallerDigest, RequestFault> {
+        let mut writer = DigestWriter(hmac::Context::with_key(&self.0));
+        serde_json::to_writer(&mut writer, spec).map_err(|error| {
+            RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
+        })?;
+        let mut digest = CallerDigest([0; 32]);
         // Both have 32 bytes.
         digest.0.iter_mut().zip(writer.0.sign().as_ref()).for_each(|(to, from)| *to = *from);
         Ok(digest)
     }
 }
 
-fn sent(Presented { token, impersonation }: &Presented) -> Sent<'_> {
+fn sent(BearerCredentials { token, impersonation }: &BearerCredentials) -> CredentialParts<'_> {
     let headers = impersonation.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     (token.as_str(), headers.collect())
 }
 
 /// Hashes the bytes that are written to it.
-struct HashWriter(hmac::Context);
+struct DigestWriter(hmac::Context);
 
-impl io::Write for HashWriter {
+impl io::Write for DigestWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -93,13 +97,13 @@ mod tests {
     use http::{HeaderName, HeaderValue};
     use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
 
-    fn of_token(token: &str) -> Presented {
-        Presented { token: token.to_owned().into(), impersonation: Vec::new() }
+    fn of_token(token: &str) -> BearerCredentials {
+        BearerCredentials { token: token.to_owned().into(), impersonation: Vec::new() }
     }
 
-    fn acting(name: &'static str, value: &'static str) -> Presented {
+    fn acting(name: &'static str, value: &'static str) -> BearerCredentials {
         let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
-        Presented { impersonation: vec![header], ..of_token("a") }
+        BearerCredentials { impersonation: vec![header], ..of_token("a") }
     }
 
     fn spec(change: impl FnOnce(&mut SubjectAccessReviewSpec)) -> SubjectAccessReviewSpec {
@@ -118,7 +122,7 @@ mod tests {
 
     #[test]
     fn different_reviews_have_different_digests() {
-        let key = HashKey::generate().unwrap();
+        let key = DigestKey::generate().unwrap();
         let token = of_token("a");
         let access = |spec: &SubjectAccessReviewSpec| key.of_access(Some(&token), spec);
         let text = |text: &str| Some(text.to_owned());
@@ -151,19 +155,19 @@ mod tests {
         for (at, digest) in digests.iter().enumerate() {
             assert!(!digests[..at].contains(digest), "{at}");
         }
-        let other = HashKey::generate().unwrap();
+        let other = DigestKey::generate().unwrap();
         assert_ne!(other.of_credentials(&token).unwrap(), digests[0], "it depends on the key");
     }
 
     #[test]
     fn the_tokens_of_an_account_count_as_one_user() {
-        let key = HashKey::generate().unwrap();
-        let of_name = |user: &User| key.of_name(user).unwrap();
-        let jane = User { name: "jane".to_owned(), ..User::default() };
+        let key = DigestKey::generate().unwrap();
+        let of_name = |user: &CallerInfo| key.of_name(user).unwrap();
+        let jane = CallerInfo { name: "jane".to_owned(), ..CallerInfo::default() };
         let id = "authentication.kubernetes.io/credential-id".to_owned();
         let extra = [(id, vec!["JTI=1".to_owned()])].into();
-        assert_eq!(of_name(&jane), of_name(&User { extra, ..jane.clone() }));
-        let john = User { name: "john".to_owned(), ..jane.clone() };
+        assert_eq!(of_name(&jane), of_name(&CallerInfo { extra, ..jane.clone() }));
+        let john = CallerInfo { name: "john".to_owned(), ..jane.clone() };
         assert_ne!(of_name(&jane), of_name(&john));
     }
 }

@@ -1,6 +1,6 @@
 //! The limits on what callers can occupy at once.
 
-use super::Refused;
+use super::CallerRejection;
 use kubewarm_client::{Exhausted, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
@@ -137,8 +137,11 @@ impl ReadLimit {
     }
 
     /// The refusal where permits are exhausted: those of one caller, or all.
-    pub(super) const fn reached(exhausted: Exhausted, (all, of_one): (Self, Self)) -> Refused {
-        Refused::Limited(match exhausted {
+    pub(super) const fn reached(
+        exhausted: Exhausted,
+        (all, of_one): (Self, Self),
+    ) -> CallerRejection {
+        CallerRejection::Limited(match exhausted {
             Exhausted::Key => of_one,
             Exhausted::All => all,
         })

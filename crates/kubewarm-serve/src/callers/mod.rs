@@ -17,27 +17,27 @@ mod reviews;
 #[cfg(test)]
 pub(crate) mod sample;
 
-pub(crate) use self::identity::{Asking, Chain};
+pub(crate) use self::identity::{ClientCertChain, OptionalClientCertVerifier};
 pub use self::{
-    authenticator::Caller,
-    credentials::{Credentials, NoCredentials},
-    identity::Authority,
+    authenticator::AuthenticatedCaller,
+    credentials::{CallerCredentials, CredentialsError},
+    identity::ClientCa,
     key::random_key,
     limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
     network::network,
-    reviews::Reviews,
+    reviews::ReviewClient,
 };
 
 use self::{
     authenticator::Authenticator,
     authorizer::Authorizer,
-    key::{Digest, HashKey},
+    key::{CallerDigest, DigestKey},
     limits::quarter,
     queue::ReviewQueue,
 };
 use crate::ServeError;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{DecisionSource, Fault, MetricOutcome};
+use kubewarm_api::model::{DecisionSource, MetricOutcome, RequestFault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
@@ -46,18 +46,18 @@ use tokio::{runtime::Handle, time::Instant};
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
 /// Receives each decision: its source, the decision itself, and how long it took.
-pub type Note = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
+pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's permits for a limited resource, such as the encoding of large responses.
 #[derive(Clone, Debug)]
 pub struct UserPermits {
-    permits: KeyedSemaphore<Digest>,
-    user: Digest,
+    permits: KeyedSemaphore<CallerDigest>,
+    user: CallerDigest,
 }
 
 /// Why a caller is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum CallerRejection {
     /// The API server does not accept the credentials.
     Unauthorized,
     /// The API server accepts the credentials, but does not allow the request.
@@ -73,24 +73,24 @@ pub enum Refused {
     /// invalid tokens.
     Limited(ReadLimit),
     /// The API server has not decided.
-    Undecided(Fault),
+    Undecided(RequestFault),
 }
 
 /// Authenticates and authorizes callers, and limits what each caller can occupy.
-pub struct Callers {
-    reviews: Arc<dyn Reviews>,
+pub struct CallerAdmission {
+    reviews: Arc<dyn ReviewClient>,
     authenticator: Authenticator,
     authorizer: Authorizer,
-    requests: KeyedSemaphore<Digest>,
-    watches: KeyedSemaphore<Digest>,
-    connections: KeyedSemaphore<Digest>,
-    forwarded: KeyedSemaphore<Digest>,
-    large: KeyedSemaphore<Digest>,
-    unwritten: KeyedSemaphore<Digest>,
-    note: Note,
+    requests: KeyedSemaphore<CallerDigest>,
+    watches: KeyedSemaphore<CallerDigest>,
+    connections: KeyedSemaphore<CallerDigest>,
+    forwarded: KeyedSemaphore<CallerDigest>,
+    large: KeyedSemaphore<CallerDigest>,
+    unwritten: KeyedSemaphore<CallerDigest>,
+    note: DecisionObserver,
 }
 
-impl Callers {
+impl CallerAdmission {
     /// Starts with empty caches and the given `limits`. `note` receives each decision. Sends reviews on
     /// `runtime`, because its connections must outlive the server's threads.
     ///
@@ -98,12 +98,12 @@ impl Callers {
     ///
     /// [`ServeError`] if the kernel returns no random numbers.
     pub fn new(
-        reviews: Arc<dyn Reviews>,
+        reviews: Arc<dyn ReviewClient>,
         limits: &CallerLimits,
         runtime: Handle,
-        note: Note,
+        note: DecisionObserver,
     ) -> Result<Self, ServeError> {
-        let key = Arc::new(HashKey::generate()?);
+        let key = Arc::new(DigestKey::generate()?);
         let is_failing = Arc::default();
         let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
         let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
@@ -140,24 +140,24 @@ impl Callers {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the caller is rejected, or the API server does not decide.
+    /// [`CallerRejection`] if the caller is rejected, or the API server does not decide.
     ///
     /// # Cost
     ///
     /// Two small requests, one after the other, if no result is cached. Concurrent equal reviews share them.
     pub async fn admit(
         &self,
-        credentials: &Credentials,
+        credentials: &CallerCredentials,
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
-    ) -> Result<(Caller, KeyedPermit), Refused> {
+    ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             let permit = self.requests.acquire_now(&caller.name);
             let limits = (ReadLimit::Requests, ReadLimit::UserRequests);
             let permit = permit.map_err(|reached| ReadLimit::reached(reached, limits))?;
             let asked = self.authorizer.authorize(&caller, access, by).await?;
-            Ok((Caller { asked, ..caller }, permit))
+            Ok((AuthenticatedCaller { asked, ..caller }, permit))
         })
         .await
     }
@@ -167,13 +167,13 @@ impl Callers {
     ///
     /// # Errors
     ///
-    /// The errors of [`Callers::admit`].
+    /// The errors of [`CallerAdmission::admit`].
     pub async fn recheck(
         &self,
-        credentials: &Credentials,
+        credentials: &CallerCredentials,
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
-    ) -> Result<Instant, Refused> {
+    ) -> Result<Instant, CallerRejection> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             self.authorizer.authorize(&caller, access, by).await
@@ -181,17 +181,17 @@ impl Callers {
         .await
     }
 
-    /// Authorizes another `access` for a caller from [`Callers::admit`], as part of the same request. Returns
+    /// Authorizes another `access` for a caller from [`CallerAdmission::admit`], as part of the same request. Returns
     /// when the oldest of all results for this request was requested.
     ///
     /// # Errors
     ///
-    /// The errors of [`Callers::admit`].
+    /// The errors of [`CallerAdmission::admit`].
     pub async fn may_also(
         &self,
-        caller: &Caller,
+        caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,
-    ) -> Result<Instant, Refused> {
+    ) -> Result<Instant, CallerRejection> {
         self.noted(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
@@ -200,12 +200,12 @@ impl Callers {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the caller is rejected, or the API server does not decide.
+    /// [`CallerRejection`] if the caller is rejected, or the API server does not decide.
     pub async fn forward(
         &self,
-        credentials: &Credentials,
+        credentials: &CallerCredentials,
         peer: IpAddr,
-    ) -> Result<(Caller, KeyedPermit), Refused> {
+    ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
         self.noted(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
             let place = self.forwarded.acquire_now(&caller.name);
@@ -218,29 +218,29 @@ impl Callers {
 
     /// Acquires a connection slot of the user, after an accepted request. `None` if the user has no free slot.
     #[must_use]
-    pub fn connection(&self, caller: &Caller) -> Option<KeyedPermit> {
+    pub fn connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
         self.connections.try_acquire(&caller.name)
     }
 
     /// The permits with which pieces of large responses to `caller` are encoded. One user has at most a quarter
     /// of them.
     #[must_use]
-    pub fn large_answers(&self, caller: &Caller) -> UserPermits {
+    pub fn large_answers(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
     /// The permits for unwritten bytes of responses to `caller`, in units of [`UNWRITTEN_UNIT`].
     #[must_use]
-    pub fn unwritten(&self, caller: &Caller) -> UserPermits {
+    pub fn unwritten(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user: caller.name }
     }
 
-    /// Acquires a watch permit for a caller from [`Callers::admit`]. It replaces the request permit.
+    /// Acquires a watch permit for a caller from [`CallerAdmission::admit`]. It replaces the request permit.
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if no permit is free, or the user has too many watches.
-    pub fn watch(&self, caller: &Caller) -> Result<KeyedPermit, Refused> {
+    /// [`CallerRejection::Busy`] if no permit is free, or the user has too many watches.
+    pub fn watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
         let limits = (ReadLimit::Watches, ReadLimit::UserWatches);
         let permit = self.watches.acquire_now(&caller.name);
         permit.map_err(|reached| ReadLimit::reached(reached, limits))
@@ -268,11 +268,12 @@ impl Callers {
     /// Runs `deciding` and reports its decision. A request that is dropped meanwhile reports no decision.
     async fn noted<T>(
         &self,
-        deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        deciding: impl AsyncFnOnce(&mut DecisionSource) -> Result<T, CallerRejection>,
+    ) -> Result<T, CallerRejection> {
         let (mut source, began) = (DecisionSource::Cache, Instant::now());
         let decided = deciding(&mut source).await;
-        let outcome = decided.as_ref().err().map_or(MetricOutcome::Success, Refused::outcome);
+        let outcome =
+            decided.as_ref().err().map_or(MetricOutcome::Success, CallerRejection::outcome);
         (self.note)(source, outcome, began.elapsed());
         decided
     }
@@ -285,7 +286,7 @@ impl UserPermits {
     }
 }
 
-impl Refused {
+impl CallerRejection {
     const fn outcome(&self) -> MetricOutcome {
         match self {
             Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => {
@@ -297,15 +298,15 @@ impl Refused {
     }
 }
 
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Self {
+impl From<RequestFault> for CallerRejection {
+    fn from(fault: RequestFault) -> Self {
         Self::Undecided(fault)
     }
 }
 
-impl fmt::Debug for Callers {
+impl fmt::Debug for CallerAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callers").finish_non_exhaustive()
+        f.debug_struct("CallerAdmission").finish_non_exhaustive()
     }
 }
 

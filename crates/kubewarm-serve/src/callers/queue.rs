@@ -1,10 +1,10 @@
 //! Limits the number of reviews that are sent at once, and the number of reviews that wait.
 
 use super::{
-    Refused,
+    CallerRejection,
     limits::{CallerLimits, ReadLimit, quarter},
 };
-use kubewarm_api::model::{Fault, Reason};
+use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{
     hash::Hash,
@@ -48,8 +48,8 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if no slot is free.
-    pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, Refused> {
+    /// [`CallerRejection::Busy`] if no slot is free.
+    pub(super) fn enter(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let limits = (ReadLimit::Reviews, ReadLimit::UserReviews);
         let place = self.waiting.acquire_now(&one);
         place.map_err(|reached| ReadLimit::reached(reached, limits))
@@ -59,30 +59,33 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`Refused::Busy`] if no slot is free in time.
-    pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, Refused> {
+    /// [`CallerRejection::Busy`] if no slot is free in time.
+    pub(super) async fn slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
         let slot = self.slots.acquire_within(&one, self.queue).await;
-        slot.ok_or(Refused::Limited(ReadLimit::Reviews))
+        slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
     }
 
     /// Awaits the result of `review`, within the time limit.
     ///
     /// # Errors
     ///
-    /// [`Refused::Undecided`] if the review fails or times out.
+    /// [`CallerRejection::Undecided`] if the review fails or times out.
     pub(super) async fn decide<T>(
         &self,
-        review: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Refused> {
+        review: impl Future<Output = Result<T, RequestFault>>,
+    ) -> Result<T, CallerRejection> {
         let answer = timeout(PATIENCE, review).await.unwrap_or_else(|_| {
-            Err(Fault::new(Reason::TimedOut, format!("no decision within {PATIENCE:?}")))
+            Err(RequestFault::new(
+                FaultReason::TimedOut,
+                format!("no decision within {PATIENCE:?}"),
+            ))
         });
         self.note(answer.as_ref().err());
-        answer.map_err(Refused::Undecided)
+        answer.map_err(CallerRejection::Undecided)
     }
 
     /// Logs the first review without a result, and the first result after that.
-    fn note(&self, fault: Option<&Fault>) {
+    fn note(&self, fault: Option<&RequestFault>) {
         let was_failing = self.is_failing.swap(fault.is_some(), Ordering::Relaxed);
         let reads = self.reads;
         match fault {

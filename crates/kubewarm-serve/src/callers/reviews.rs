@@ -2,42 +2,50 @@
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-use kubewarm_api::model::Fault;
-use kubewarm_client::{Presented, Reviewer, Verdict, Who};
+use kubewarm_api::model::RequestFault;
+use kubewarm_client::{
+    AuthenticationResult, AuthorizationResult, BearerCredentials, CallerReviewer,
+};
 use std::sync::Arc;
 
 /// Sends reviews of callers. A trait, so that tests can script the results.
-pub trait Reviews: Send + Sync + 'static {
+pub trait ReviewClient: Send + Sync + 'static {
     /// Whether reviews are sent with the caller's own token and `Impersonate-*` headers.
     fn passes_impersonation_on(&self) -> bool;
 
     /// Reviews credentials, and returns their user.
-    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>>;
+    fn who(
+        &self,
+        presented: Arc<BearerCredentials>,
+    ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
     /// Reviews whether the user may do what `spec` describes. `presented` contains the caller's credentials, if
     /// reviews need them.
     fn may(
         &self,
-        presented: Option<Arc<Presented>>,
+        presented: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
-    ) -> BoxFuture<'static, Result<Verdict, Fault>>;
+    ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>>;
 }
 
-impl Reviews for Reviewer {
+impl ReviewClient for CallerReviewer {
     fn passes_impersonation_on(&self) -> bool {
         Self::passes_impersonation_on(self)
     }
 
-    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
+    fn who(
+        &self,
+        presented: Arc<BearerCredentials>,
+    ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
         let reviewer = self.clone();
         Box::pin(async move { reviewer.who(&presented).await })
     }
 
     fn may(
         &self,
-        presented: Option<Arc<Presented>>,
+        presented: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
-    ) -> BoxFuture<'static, Result<Verdict, Fault>> {
+    ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
         let reviewer = self.clone();
         Box::pin(async move { reviewer.may(presented.as_deref(), spec).await })
     }

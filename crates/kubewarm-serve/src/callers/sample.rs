@@ -1,15 +1,16 @@
 //! A scripted API server for reviews of callers.
 
 use super::{
-    CallerLimits, Callers, Note, ReaderLimits, Reviews, UserPermits, key::HashKey, limits::quarter,
+    CallerAdmission, CallerLimits, DecisionObserver, ReaderLimits, ReviewClient, UserPermits,
+    key::DigestKey, limits::quarter,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
 };
-use kubewarm_api::model::Fault;
+use kubewarm_api::model::RequestFault;
 use kubewarm_client::KeyedSemaphore;
-use kubewarm_client::{Presented, User, Verdict, Who};
+use kubewarm_client::{AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo};
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -34,7 +35,7 @@ pub(crate) enum Said {
     /// The token's owner may not impersonate another user. Contains the message.
     NotAnother(&'static str),
     /// The review has no result.
-    Nothing(Fault),
+    Nothing(RequestFault),
 }
 
 /// The number of reviews.
@@ -74,8 +75,8 @@ impl Fake {
     /// A result after the delay. Counts concurrent reviews.
     fn later<T: Send + 'static>(
         &self,
-        answer: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, Fault>> {
+        answer: impl FnOnce() -> Result<T, RequestFault> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, RequestFault>> {
         let (now, most, delay) = (Arc::clone(&self.now), Arc::clone(&self.count.most), self.delay);
         Box::pin(async move {
             most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -86,12 +87,15 @@ impl Fake {
     }
 }
 
-impl Reviews for Fake {
+impl ReviewClient for Fake {
     fn passes_impersonation_on(&self) -> bool {
         self.passes_on
     }
 
-    fn who(&self, presented: Arc<Presented>) -> BoxFuture<'static, Result<Who, Fault>> {
+    fn who(
+        &self,
+        presented: Arc<BearerCredentials>,
+    ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>> {
         let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.who));
         self.later(move || {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -100,11 +104,13 @@ impl Reviews for Fake {
                 Said::Allowed(name) | Said::Denied(name) => {
                     // Like bound tokens: each token gives the account another `credential-id`.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
-                    let user = User { name: name.to_owned(), extra, ..User::default() };
-                    Ok(Who::Known(Arc::new(user)))
+                    let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
+                    Ok(AuthenticationResult::Known(Arc::new(user)))
                 }
-                Said::Unknown => Ok(Who::Unknown),
-                Said::NotAnother(message) => Ok(Who::Refused { message: message.to_owned() }),
+                Said::Unknown => Ok(AuthenticationResult::Unknown),
+                Said::NotAnother(message) => {
+                    Ok(AuthenticationResult::Refused { message: message.to_owned() })
+                }
                 Said::Nothing(fault) => Err(fault),
             }
         })
@@ -112,9 +118,9 @@ impl Reviews for Fake {
 
     fn may(
         &self,
-        _: Option<Arc<Presented>>,
+        _: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
-    ) -> BoxFuture<'static, Result<Verdict, Fault>> {
+    ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
         let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.may));
         self.later(move || {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -128,10 +134,10 @@ impl Reviews for Fake {
             match say(token, &verb) {
                 Said::Allowed(name) => {
                     assert_eq!(user, name, "the user of another token");
-                    Ok(Verdict::Allowed)
+                    Ok(AuthorizationResult::Allowed)
                 }
                 Said::Denied(_) | Said::Unknown | Said::NotAnother(_) => {
-                    Ok(Verdict::Denied { reason: None })
+                    Ok(AuthorizationResult::Denied { reason: None })
                 }
                 Said::Nothing(fault) => Err(fault),
             }
@@ -140,25 +146,25 @@ impl Reviews for Fake {
 }
 
 /// Callers of the read address, and the script, which a test can replace at any time.
-pub(crate) fn changing(say: Say) -> (Callers, Arc<Mutex<Say>>) {
+pub(crate) fn changing(say: Say) -> (CallerAdmission, Arc<Mutex<Say>>) {
     let fake = Fake::new(say);
     let say = Arc::clone(&fake.say);
     (of(fake, &CallerLimits::reads(ReaderLimits::default())), say)
 }
 
-pub(super) fn of(fake: Fake, limits: &CallerLimits) -> Callers {
+pub(super) fn of(fake: Fake, limits: &CallerLimits) -> CallerAdmission {
     noted(fake, limits, Box::new(|_, _, _| ()))
 }
 
-pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: Note) -> Callers {
-    Callers::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
+pub(super) fn noted(fake: Fake, limits: &CallerLimits, note: DecisionObserver) -> CallerAdmission {
+    CallerAdmission::new(Arc::new(fake), limits, Handle::current(), note).unwrap()
 }
 
 /// The permits of each user, if there are `all` permits in total.
 pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
-    let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), HashKey::generate().unwrap());
+    let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
     names.map(|name| {
-        let user = User { name: name.to_owned(), ..User::default() };
+        let user = CallerInfo { name: name.to_owned(), ..CallerInfo::default() };
         UserPermits { permits: permits.clone(), user: key.of_name(&user).unwrap() }
     })
 }

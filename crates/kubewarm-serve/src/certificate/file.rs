@@ -25,9 +25,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Identifies the version of a file: inode, size and modification time. Kubernetes replaces the files of a
 /// Secret by a link. Other programs write files in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, i64, i64)>);
+struct FileStamp(Option<(u64, u64, i64, i64)>);
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> Self {
         let found = fs::metadata(path).ok();
         Self(found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec())))
@@ -35,17 +35,17 @@ impl Stamp {
 }
 
 /// The parsed contents of files, which are read again when the files change.
-pub(crate) struct Reloading<T: ?Sized> {
+pub(crate) struct ReloadingFiles<T: ?Sized> {
     /// The name of the contents in log messages.
     name: &'static str,
     paths: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<Arc<T>, ServeError> + Send + Sync>,
     /// The versions of the files at the last attempt to read them.
-    tried: Mutex<Vec<Stamp>>,
+    tried: Mutex<Vec<FileStamp>>,
     contents: RwLock<Arc<T>>,
 }
 
-impl<T: ?Sized> Reloading<T> {
+impl<T: ?Sized> ReloadingFiles<T> {
     /// Reads the contents of the files at `paths` with `load`.
     pub(crate) fn new(
         name: &'static str,
@@ -91,8 +91,8 @@ impl<T: ?Sized> Reloading<T> {
     }
 }
 
-fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
-    paths.iter().map(|path| Stamp::of(path)).collect()
+fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
+    paths.iter().map(|path| FileStamp::of(path)).collect()
 }
 
 /// Reads a file into memory that is never reallocated. It can be a key, and the caller erases it.
@@ -144,7 +144,7 @@ mod tests {
         write("a");
         let tries = Arc::new(AtomicUsize::default());
         let (counted, read) = (Arc::clone(&tries), path.clone());
-        let letter = Reloading::<str>::new("a letter", vec![path.clone()], move || {
+        let letter = ReloadingFiles::<str>::new("a letter", vec![path.clone()], move || {
             counted.fetch_add(1, Ordering::Relaxed);
             let text = fs::read_to_string(&read).map_err(ServeError::of("unreadable"))?;
             if text.len() > 1 {

@@ -5,7 +5,7 @@ pub(crate) mod file;
 
 pub use self::file::look_after;
 
-use self::file::{Reloading, read};
+use self::file::{ReloadingFiles, read};
 use crate::ServeError;
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 const UNUSABLE: &str = "the certificate and the key cannot be used together";
 
 /// A certificate chain with its private key.
-pub struct Certificate(Reloading<CertifiedKey>);
+pub struct ServingCertificate(ReloadingFiles<CertifiedKey>);
 
 /// The names of a self-signed certificate: the local names for a port-forward, the host name `host`, and the
 /// Service's names in the operator's `namespace`.
@@ -47,7 +47,7 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
     names
 }
 
-impl Certificate {
+impl ServingCertificate {
     /// The chain and the key in these PEM files. kubewarm reads the files again when they change.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Certificate {
     /// [`ServeError`] if a file cannot be read, or the files do not contain a pair.
     pub fn of_files(certificate: PathBuf, key: PathBuf) -> Result<Self, ServeError> {
         let paths = vec![certificate.clone(), key.clone()];
-        Reloading::new("the certificate", paths, move || load(&certificate, &key)).map(Self)
+        ReloadingFiles::new("the certificate", paths, move || load(&certificate, &key)).map(Self)
     }
 
     /// A new self-signed certificate for `names`, with a key that exists only in this process.
@@ -76,7 +76,7 @@ impl Certificate {
         let (certificate, key) =
             made().map_err(ServeError::of("no certificate can be made for this process"))?;
         let pair = Arc::new(pair(vec![certificate], key.into())?);
-        Reloading::new("the certificate", Vec::new(), move || Ok(Arc::clone(&pair))).map(Self)
+        ReloadingFiles::new("the certificate", Vec::new(), move || Ok(Arc::clone(&pair))).map(Self)
     }
 
     /// SHA-256 of the current certificate, in the format of `openssl x509 -fingerprint -sha256`.
@@ -179,17 +179,17 @@ pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> Ser
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
 
-impl ResolvesServerCert for Certificate {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.contents())
     }
 }
 
-impl fmt::Debug for Certificate {
+impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Only the fingerprint, because the key is secret.
         let sha256 = self.fingerprint();
-        f.debug_struct("Certificate").field("sha256", &sha256).finish_non_exhaustive()
+        f.debug_struct("ServingCertificate").field("sha256", &sha256).finish_non_exhaustive()
     }
 }
 
@@ -218,9 +218,9 @@ mod tests {
             ["tls.crt", "tls.key"].map(|name| self.0.path().join(name))
         }
 
-        fn certificate(&self) -> Result<Certificate, ServeError> {
+        fn certificate(&self) -> Result<ServingCertificate, ServeError> {
             let [certificate, key] = self.files();
-            Certificate::of_files(certificate, key)
+            ServingCertificate::of_files(certificate, key)
         }
 
         fn write(&self, certificate: &str, key: &str) {
@@ -291,14 +291,15 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
         let nowhere = PathBuf::from("/nowhere/tls.crt");
-        let error = Certificate::of_files(nowhere.clone(), nowhere).unwrap_err().to_string();
+        let error = ServingCertificate::of_files(nowhere.clone(), nowhere).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/tls.crt cannot be read");
     }
 
     #[test]
     fn each_process_has_its_own_certificate_and_debug_output_hides_the_key() {
-        let [one, other] = [(); 2]
-            .map(|()| Certificate::self_signed(names("kubewarm-0", "kubewarm-system")).unwrap());
+        let [one, other] = [(); 2].map(|()| {
+            ServingCertificate::self_signed(names("kubewarm-0", "kubewarm-system")).unwrap()
+        });
         assert_ne!(one.fingerprint(), other.fingerprint());
         assert_eq!(one.fingerprint().len(), 32 * 3 - 1);
         let shown = format!("{one:?}");
@@ -316,6 +317,6 @@ mod tests {
         }
         let without = names("Ünder score", "ops");
         assert_eq!(without.len(), found.len() - 1);
-        assert!(Certificate::self_signed(without).is_ok());
+        assert!(ServingCertificate::self_signed(without).is_ok());
     }
 }

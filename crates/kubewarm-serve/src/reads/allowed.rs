@@ -1,17 +1,17 @@
 //! Checks, after the store's query, that each object is within the scope of the access review.
 
-use kubewarm_wire::Objects;
+use kubewarm_wire::ObjectRequest;
 use std::sync::Arc;
 
 /// The namespace and name that the access review covered. `None` means all namespaces or all names.
-pub(super) struct Allowed {
+pub(super) struct AuthorizedScope {
     namespace: Option<Arc<str>>,
     name: Option<Box<str>>,
 }
 
-impl Allowed {
+impl AuthorizedScope {
     /// Takes the scope from a request that has passed its access review.
-    pub(super) fn of(asked: &Objects) -> Self {
+    pub(super) fn of(asked: &ObjectRequest) -> Self {
         Self { namespace: asked.namespace.clone(), name: asked.only_name().map(Into::into) }
     }
 

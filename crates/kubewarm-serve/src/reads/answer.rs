@@ -1,27 +1,27 @@
 //! The answer to a get or list: one object, or a list that is encoded while it is sent.
 
-use super::{allowed::Allowed, cover::Candidate, frame::Frame};
-use kubewarm_api::model::CellKey;
-use kubewarm_cache::store::{Selected, Turn};
-use kubewarm_wire::Objects;
+use super::{allowed::AuthorizedScope, cover::CandidateInformer, frame::ResponseEnvelope};
+use kubewarm_api::model::InformerKey;
+use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
+use kubewarm_wire::ObjectRequest;
 use std::{fmt, ops::ControlFlow, time::Duration};
 
 /// The answer to a get or list.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ReadResponse {
     /// The response body.
-    pub body: Body,
+    pub body: ReadBody,
     /// The informer that answers, and its freshness.
-    pub source: Source,
+    pub source: ReadSource,
     /// Whether the read waited for an informer, a version or a freshness check.
     pub waited: bool,
 }
 
 /// The informer that answers a request, and its freshness. For a watch, the values are from its start.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ReadSource {
     /// The informer's key. It contains namespaces and selectors, so clients receive only an opaque name for it.
-    pub cell: CellKey,
+    pub cell: InformerKey,
     /// Time since the store was last confirmed to be current. `None` if that never happened.
     pub age: Option<Duration>,
     /// Whether the store is stale: `age` exceeds the lowest staleness limit of the profiles that answer.
@@ -40,44 +40,44 @@ const OBJECT_BYTES: usize = 4 << 10;
 
 /// A JSON body.
 #[derive(Debug)]
-pub enum Body {
+pub enum ReadBody {
     /// The complete body.
     Whole(Vec<u8>),
     /// A list that is encoded piece by piece.
-    Pages(Box<Pages>),
+    Pages(Box<ListPages>),
 }
 
 /// A list that is encoded piece by piece. Each object is decompressed only when it is written.
-pub struct Pages {
+pub struct ListPages {
     /// `None` after the last piece.
-    frame: Option<Frame>,
-    chosen: Selected,
-    allowed: Allowed,
+    frame: Option<ResponseEnvelope>,
+    chosen: ObjectSnapshot,
+    allowed: AuthorizedScope,
     /// Whether no object has been written yet.
     is_empty: bool,
     /// Encoded bytes that the next piece sends.
     left: Vec<u8>,
-    turn: Turn,
+    turn: ScanBudget,
     /// Whether the request can still read the informer. Checked before each step of the encoding.
-    may_go_on: MayGoOn,
+    may_go_on: ListAccessCheck,
 }
 
-pub(super) type MayGoOn = Box<dyn Fn() -> bool + Send + Sync>;
+pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The error that ends a list when its informer loses access. The response breaks off, so that no client
 /// mistakes a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access to what is listed was lost while it was sent")]
-pub struct Cut;
+pub struct TruncatedListError;
 
-impl Answer {
-    pub(super) fn new(body: Body, candidate: &Candidate<'_>, bound: Duration) -> Self {
-        Self { body, source: Source::of(candidate, bound), waited: false }
+impl ReadResponse {
+    pub(super) fn new(body: ReadBody, candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
+        Self { body, source: ReadSource::of(candidate, bound), waited: false }
     }
 }
 
-impl Source {
-    pub(super) fn of(candidate: &Candidate<'_>, bound: Duration) -> Self {
+impl ReadSource {
+    pub(super) fn of(candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
         Self {
             cell: candidate.key.clone(),
             age: candidate.age,
@@ -86,11 +86,16 @@ impl Source {
     }
 }
 
-impl Pages {
-    pub(super) fn new(frame: Frame, chosen: Selected, asked: &Objects, may_go_on: MayGoOn) -> Self {
+impl ListPages {
+    pub(super) fn new(
+        frame: ResponseEnvelope,
+        chosen: ObjectSnapshot,
+        asked: &ObjectRequest,
+        may_go_on: ListAccessCheck,
+    ) -> Self {
         let mut left = Vec::new();
         frame.head(&mut left);
-        let (allowed, turn) = (Allowed::of(asked), Turn::default());
+        let (allowed, turn) = (AuthorizedScope::of(asked), ScanBudget::default());
         Self { frame: Some(frame), chosen, allowed, is_empty: true, left, turn, may_go_on }
     }
 
@@ -99,8 +104,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// [`Cut`] if the informer has lost access.
-    pub async fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), Cut> {
+    /// [`TruncatedListError`] if the informer has lost access.
+    pub async fn begin(&mut self, bytes: usize) -> Result<(Vec<u8>, bool), TruncatedListError> {
         let mut out = Vec::new();
         let goes_on = self.fill(bytes + 1, &mut out).await?;
         Ok((out, goes_on))
@@ -113,7 +118,7 @@ impl Pages {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
     /// decompressed bodies. It does so even if it writes little of each body, such as its metadata.
-    pub async fn next(&mut self) -> Option<Result<Vec<u8>, Cut>> {
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>, TruncatedListError>> {
         self.frame.as_ref()?;
         let most = self.chosen.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
@@ -126,7 +131,7 @@ impl Pages {
 
     /// Writes objects until `out` has at least `bytes` bytes, and returns whether objects can be left. Bytes
     /// beyond a multiple of [`PIECE_BYTES`] are kept for the next piece.
-    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
+    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         out.append(&mut self.left);
         loop {
             self.turn.give_way().await;
@@ -141,10 +146,10 @@ impl Pages {
         }
     }
 
-    /// Like [`Pages::fill`], but also stops when the scan budget `turn` is used up.
-    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, Cut> {
+    /// Like [`ListPages::fill`], but also stops when the scan budget `turn` is used up.
+    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, TruncatedListError> {
         if !(self.may_go_on)() {
-            return Err(Cut);
+            return Err(TruncatedListError);
         }
         let Self { frame: unfinished, chosen, allowed, is_empty, turn, .. } = self;
         let Some(frame) = &*unfinished else { return Ok(false) };
@@ -166,9 +171,9 @@ impl Pages {
     }
 }
 
-impl fmt::Debug for Pages {
+impl fmt::Debug for ListPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pages").field("chosen", &self.chosen).finish_non_exhaustive()
+        f.debug_struct("ListPages").field("chosen", &self.chosen).finish_non_exhaustive()
     }
 }
 
@@ -177,9 +182,9 @@ mod tests {
     use super::*;
     use crate::reads::sample::{asked, cell};
     use futures::FutureExt as _;
-    use kubewarm_api::model::{Delta, DeltaSink as _, Item, ResourceVersion, Uid};
-    use kubewarm_cache::store::{Catalog, Wanted};
-    use kubewarm_wire::{ListFrame, MetaVersion, Part};
+    use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
+    use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
+    use kubewarm_wire::{ListEnvelope, MetaVersion, ObjectForm};
     use std::{
         collections::BTreeSet,
         sync::{
@@ -198,7 +203,11 @@ mod tests {
         serde_json::from_slice(&body).unwrap()
     }
 
-    fn pages(objects: &[(&str, &str)], asked: (&str, &str), may_go_on: MayGoOn) -> Pages {
+    fn pages(
+        objects: &[(&str, &str)],
+        asked: (&str, &str),
+        may_go_on: ListAccessCheck,
+    ) -> ListPages {
         pages_of("", objects, asked, may_go_on)
     }
 
@@ -207,16 +216,16 @@ mod tests {
         text: &str,
         objects: &[(&str, &str)],
         (path, query): (&str, &str),
-        may_go_on: MayGoOn,
-    ) -> Pages {
-        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        may_go_on: ListAccessCheck,
+    ) -> ListPages {
+        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let version = ResourceVersion::from(9);
         for (namespace, name) in objects {
             let body = format!(
                 r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"}},"text":"{text}"}}"#
             );
-            writer.apply(Delta::Upsert(Item {
+            writer.apply(Delta::Upsert(DecodedObject {
                 namespace: (*namespace).into(),
                 name: (*name).into(),
                 uid: Uid::parse(name),
@@ -224,19 +233,23 @@ mod tests {
                 body: body.as_bytes(),
             }));
         }
-        let wanted = Wanted::default();
+        let wanted = ObjectQuery::default();
         let selected = catalog.reader(&key).unwrap().select(&wanted, None, None);
-        let frame = ListFrame {
+        let frame = ListEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             is_custom: false,
-            of: if text.is_empty() { Part::Full } else { Part::Metadata(MetaVersion::V1) },
+            of: if text.is_empty() {
+                ObjectForm::Full
+            } else {
+                ObjectForm::Metadata(MetaVersion::V1)
+            },
             version,
             next: None,
             remaining: None,
         };
-        Pages::new(Frame::List(frame), selected, &asked(path, query).0, may_go_on)
+        ListPages::new(ResponseEnvelope::List(frame), selected, &asked(path, query).0, may_go_on)
     }
 
     #[tokio::test]
@@ -251,7 +264,7 @@ mod tests {
         let first = pages.next().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
-        assert_eq!(pages.next().await, Some(Err(Cut)));
+        assert_eq!(pages.next().await, Some(Err(TruncatedListError)));
         // The list does not continue when access is restored.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next().await, None);

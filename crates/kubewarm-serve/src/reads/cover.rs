@@ -1,16 +1,17 @@
 //! Selects and orders the informers whose stores contain everything that a request selects.
 
 use super::{
-    access::AccessTerms,
-    fields::Fields,
-    kind::Kind,
-    offers::{Offering, Offers},
+    access::AccessRequirement,
+    fields::FieldFilter,
+    kind::KindInfo,
+    offers::{ServingIndex, ServingInformer},
 };
 use kubewarm_api::model::{
-    CellKey, Consistency, Extent, FieldPath, Index, Mode, OnAccessLost, ProfileRef, Projection,
+    AccessLossPolicy, FieldPath, IndexDefinition, InformerKey, InformerScope, ProfileMode,
+    ProfileRef, Projection, ReadConsistency,
 };
-use kubewarm_cache::informer::CellReport;
-use kubewarm_wire::{Failure, Form, Objects, Part};
+use kubewarm_cache::informer::InformerReport;
+use kubewarm_wire::{ObjectForm, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -20,35 +21,35 @@ pub(super) const MAY_FILTER: &str = "it is served by an aggregated API, as far a
 const NOT_DECLARED: &str = "no CacheProfile that answers here keeps it warm";
 
 #[derive(Debug)]
-pub(super) struct Coverage<'a> {
-    asked: &'a Objects,
-    cells: Vec<&'a Offering>,
+pub(super) struct CoveringInformers<'a> {
+    asked: &'a ObjectRequest,
+    cells: Vec<&'a ServingInformer>,
 }
 
 /// An informer that can answer a request now.
 #[derive(Debug)]
-pub(super) struct Candidate<'a> {
-    pub(super) key: &'a CellKey,
+pub(super) struct CandidateInformer<'a> {
+    pub(super) key: &'a InformerKey,
     /// The profiles that serve reads from this informer.
-    offers: Vec<&'a Offering>,
+    offers: Vec<&'a ServingInformer>,
     /// The informer's state when the request chose it.
-    pub(super) report: CellReport,
+    pub(super) report: InformerReport,
     /// Time since the store was last confirmed to be current; `None` if it never was.
     pub(super) age: Option<Duration>,
 }
 
-impl<'a> Coverage<'a> {
+impl<'a> CoveringInformers<'a> {
     /// Finds the informers that contain the requested objects, by path, scope and selectors.
     ///
     /// # Errors
     ///
     /// 421 if no informer contains the objects; 406 if they hold only metadata, and the request needs more.
     pub(super) fn of(
-        offers: &'a Offers,
-        asked: &'a Objects,
+        offers: &'a ServingIndex,
+        asked: &'a ObjectRequest,
         profile: Option<&ProfileRef>,
         home: &str,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StatusError> {
         let containing = offers.cells(&asked.resource).iter().filter(|offering| {
             may_answer(offering, asked, profile, home) && contains(&offering.key, asked)
         });
@@ -56,14 +57,14 @@ impl<'a> Coverage<'a> {
         if all.is_empty() {
             return Err(not_cached(asked, NOT_DECLARED));
         }
-        let is_enough = |offering: &&Offering| match offering.key.projection {
+        let is_enough = |offering: &&ServingInformer| match offering.key.projection {
             Projection::Full(_) => true,
-            // A table needs whole objects for some kinds only. `Coverage::knowing` checks that later.
-            Projection::Metadata(_) => asked.form != Form::Object(Part::Full),
+            // A table needs whole objects for some kinds only. `CoveringInformers::knowing` checks that later.
+            Projection::Metadata(_) => asked.form != ResponseForm::Object(ObjectForm::Full),
         };
         let cells: Vec<_> = all.into_iter().filter(is_enough).collect();
         if cells.is_empty() {
-            return Err(Failure::only_metadata(asked.resource.group_resource()));
+            return Err(StatusError::only_metadata(asked.resource.group_resource()));
         }
         Ok(Self { asked, cells })
     }
@@ -74,13 +75,13 @@ impl<'a> Coverage<'a> {
     ///
     /// 400 if profiles declare different indexes of this name, because the result would depend on the informer
     /// that answers.
-    pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, Failure> {
+    pub(super) fn index(&self, name: &str) -> Result<Option<&'a FieldPath>, StatusError> {
         let mut declared = self.cells.iter().flat_map(|it| it.indexes(name));
         let first = declared.next();
         if declared.all(|it| first == Some(it)) {
             return Ok(first);
         }
-        Err(Failure::bad_request(format!(
+        Err(StatusError::bad_request(format!(
             "field label not supported: index.kubewarm.io/{name}: CacheProfiles that answer here declare different \
              indexes of this name; read below /profiles/<namespace>/<name>, or rename one of the indexes"
         )))
@@ -88,9 +89,14 @@ impl<'a> Coverage<'a> {
 
     /// Returns the strictest access-loss policy for a watch of this informer. `None` ends the watch: no profile
     /// serves the informer any more, or one of `indexes` has changed.
-    pub(super) fn policy(&self, key: &CellKey, indexes: &[Index]) -> Option<OnAccessLost> {
-        let is_same =
-            |index: &Index| self.index(&index.name).is_ok_and(|it| it == Some(&index.path));
+    pub(super) fn policy(
+        &self,
+        key: &InformerKey,
+        indexes: &[IndexDefinition],
+    ) -> Option<AccessLossPolicy> {
+        let is_same = |index: &IndexDefinition| {
+            self.index(&index.name).is_ok_and(|it| it == Some(&index.path))
+        };
         let offers: Vec<_> = self.cells.iter().copied().filter(|it| it.key == *key).collect();
         let goes_on =
             !offers.is_empty() && self.declares(key, indexes) && indexes.iter().all(is_same);
@@ -98,7 +104,7 @@ impl<'a> Coverage<'a> {
     }
 
     /// Whether each of these indexes is declared by at least one profile that serves the informer.
-    fn declares(&self, key: &CellKey, indexes: &[Index]) -> bool {
+    fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
             let mut offers = self.cells.iter().filter(|it| it.key == *key);
             offers.any(|it| it.indexes(&index.name).next().is_some())
@@ -110,17 +116,22 @@ impl<'a> Coverage<'a> {
     /// # Errors
     ///
     /// 421 if no informer is left; 406 if the others hold only metadata, and the table needs more.
-    pub(super) fn knowing(mut self, kind: &Kind, fields: &Fields) -> Result<Self, Failure> {
-        if let Form::Table(table) = self.asked.form
-            && (table.object == Some(Part::Full) || !kind.printer().is_of_metadata())
+    pub(super) fn knowing(
+        mut self,
+        kind: &KindInfo,
+        fields: &FieldFilter,
+    ) -> Result<Self, StatusError> {
+        if let ResponseForm::Table(table) = self.asked.form
+            && (table.object == Some(ObjectForm::Full) || !kind.printer().is_of_metadata())
         {
             self.cells.retain(|it| matches!(it.key.projection, Projection::Full(_)));
             if self.cells.is_empty() {
-                return Err(Failure::only_metadata(self.asked.resource.group_resource()));
+                return Err(StatusError::only_metadata(self.asked.resource.group_resource()));
             }
         }
-        let knows =
-            |it: &Offering| fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes);
+        let knows = |it: &ServingInformer| {
+            fields.are_held(&it.key) && self.declares(&it.key, &fields.indexes)
+        };
         self.cells = self.cells.iter().copied().filter(|it| knows(it)).collect();
         if self.cells.is_empty() {
             return Err(not_cached(self.asked, NOT_DECLARED));
@@ -134,7 +145,7 @@ impl<'a> Coverage<'a> {
     }
 
     /// The strictest consistency of the profiles.
-    pub(super) fn consistency(&self) -> Consistency {
+    pub(super) fn consistency(&self) -> ReadConsistency {
         self.cells.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()
     }
 
@@ -147,10 +158,10 @@ impl<'a> Coverage<'a> {
     /// without selectors precede those with selectors. After that the order is fresh, stale, paused.
     pub(super) fn warm(
         &self,
-        standing: impl Fn(&CellKey) -> Option<CellReport>,
+        standing: impl Fn(&InformerKey) -> Option<InformerReport>,
         now: Instant,
-    ) -> (Vec<Candidate<'a>>, bool) {
-        let mut candidates: Vec<Candidate<'a>> = Vec::new();
+    ) -> (Vec<CandidateInformer<'a>>, bool) {
+        let mut candidates: Vec<CandidateInformer<'a>> = Vec::new();
         for &offering in &self.cells {
             if let Some(known) = candidates.iter_mut().find(|it| *it.key == offering.key) {
                 known.offers.push(offering);
@@ -158,7 +169,12 @@ impl<'a> Coverage<'a> {
             }
             let Some(report) = standing(&offering.key) else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
-            candidates.push(Candidate { key: &offering.key, offers: vec![offering], report, age });
+            candidates.push(CandidateInformer {
+                key: &offering.key,
+                offers: vec![offering],
+                report,
+                age,
+            });
         }
         let is_forbidden =
             !candidates.is_empty() && candidates.iter().all(|it| it.report.is_forbidden());
@@ -169,16 +185,16 @@ impl<'a> Coverage<'a> {
     }
 }
 
-impl Candidate<'_> {
+impl CandidateInformer<'_> {
     /// Whether every profile that serves the informer permits reads while the informer is in the state of
     /// `report`.
-    pub(super) fn may_be_read(&self, report: &CellReport) -> bool {
+    pub(super) fn may_be_read(&self, report: &InformerReport) -> bool {
         report.serves(strictest(&self.offers))
     }
 
     /// The conditions under which a read that begins now can continue.
-    pub(super) fn access_terms(&self) -> AccessTerms {
-        AccessTerms { policy: strictest(&self.offers), losses: Some(self.report.losses) }
+    pub(super) fn access_terms(&self) -> AccessRequirement {
+        AccessRequirement { policy: strictest(&self.offers), losses: Some(self.report.losses) }
     }
 
     /// The namespace whose request rate limit counts a freshness check: the namespace of the first profile.
@@ -197,7 +213,7 @@ impl Candidate<'_> {
     fn rank(&self, bound: Duration) -> (bool, bool, u8) {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
-        let freshness = if self.offers.iter().all(|it| it.declared.mode == Mode::Paused) {
+        let freshness = if self.offers.iter().all(|it| it.declared.mode == ProfileMode::Paused) {
             2
         } else {
             u8::from(self.age.is_none_or(|age| age > bound))
@@ -207,22 +223,22 @@ impl Candidate<'_> {
 }
 
 /// The failure of a request that no profile keeps warm. `why` explains it in the message.
-pub(super) fn not_cached(asked: &Objects, why: &str) -> Failure {
+pub(super) fn not_cached(asked: &ObjectRequest, why: &str) -> StatusError {
     let name = asked.name.as_deref().unwrap_or_default();
-    Failure::not_cached(asked.resource.group_resource(), name, why)
+    StatusError::not_cached(asked.resource.group_resource(), name, why)
 }
 
-fn strictest(offers: &[&Offering]) -> OnAccessLost {
+fn strictest(offers: &[&ServingInformer]) -> AccessLossPolicy {
     let all_serve_on =
-        offers.iter().all(|it| it.declared.on_access_lost == OnAccessLost::ServeStale);
-    if all_serve_on { OnAccessLost::ServeStale } else { OnAccessLost::Reject }
+        offers.iter().all(|it| it.declared.on_access_lost == AccessLossPolicy::ServeStale);
+    if all_serve_on { AccessLossPolicy::ServeStale } else { AccessLossPolicy::Reject }
 }
 
 /// Whether the profile answers on the request's path. Below `/profiles/<namespace>/<name>` only that profile
 /// answers. On other paths the profiles of the requested namespace and of the operator namespace answer.
 fn may_answer(
-    offering: &Offering,
-    asked: &Objects,
+    offering: &ServingInformer,
+    asked: &ObjectRequest,
     profile: Option<&ProfileRef>,
     home: &str,
 ) -> bool {
@@ -237,13 +253,13 @@ fn may_answer(
 }
 
 /// Whether the informer contains every object that the request selects.
-fn contains(key: &CellKey, asked: &Objects) -> bool {
+fn contains(key: &InformerKey, asked: &ObjectRequest) -> bool {
     let is_list = asked.name.is_none();
     let is_there = match (&key.extent, &asked.namespace) {
-        (Extent::Namespace(own), Some(asked)) => own == asked,
-        (Extent::AllNamespaces, None) => is_list,
-        (Extent::AllNamespaces, Some(_)) | (Extent::Cluster, None) => true,
-        (Extent::Namespace(_), None) | (Extent::Cluster, Some(_)) => false,
+        (InformerScope::Namespace(own), Some(asked)) => own == asked,
+        (InformerScope::AllNamespaces, None) => is_list,
+        (InformerScope::AllNamespaces, Some(_)) | (InformerScope::Cluster, None) => true,
+        (InformerScope::Namespace(_), None) | (InformerScope::Cluster, Some(_)) => false,
     };
     let has_label = |needed| asked.labels.requirements().any(|has| has == needed);
     let has_field = |needed| asked.fields.requirements().any(|has| has == needed);
@@ -259,9 +275,10 @@ mod tests {
     use kubewarm_wire::{MetaVersion, TableForm};
 
     /// The status code that rejects a request; 0 if the request is accepted.
-    fn refused(offers: &Offers, path: &str, query: &str) -> u16 {
+    fn refused(offers: &ServingIndex, path: &str, query: &str) -> u16 {
         let (asked, profile) = asked(path, query);
-        Coverage::of(offers, &asked, profile.as_ref(), "home").map_or_else(|it| it.code(), |_| 0)
+        CoveringInformers::of(offers, &asked, profile.as_ref(), "home")
+            .map_or_else(|it| it.code(), |_| 0)
     }
 
     #[test]
@@ -320,30 +337,31 @@ mod tests {
     #[test]
     fn metadata_informers_answer_only_metadata_requests() {
         let mut metadata = cell("a", "", "");
-        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
         let offers = offers("home", &[metadata]);
         let path = "/api/v1/namespaces/a/pods";
         assert_eq!(refused(&offers, path, ""), 406);
         let (mut asked, _) = asked(path, "fieldSelector=status.phase%3DPending");
-        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
-        let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
         // Metadata does not contain the phase.
-        let fields = Fields::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
+        let fields = FieldFilter::of(&asked, &kind(""), |name| coverage.index(name)).unwrap();
         assert_eq!(coverage.knowing(&kind(""), &fields).unwrap_err().code(), 421);
-        let code = |kind: &Kind, part: Part| {
+        let code = |kind: &KindInfo, part: ObjectForm| {
             let (mut asked, _) = sample::asked(path, "");
-            asked.form = Form::Table(TableForm { version: MetaVersion::V1, object: Some(part) });
-            let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+            asked.form =
+                ResponseForm::Table(TableForm { version: MetaVersion::V1, object: Some(part) });
+            let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
             coverage
-                .knowing(kind, &Fields::default())
+                .knowing(kind, &FieldFilter::default())
                 .map_or_else(|failure| failure.code(), |_| 200)
         };
         let mut accounts = kind("");
         accounts.document.resource = sample::core("serviceaccounts");
-        let metadata = Part::Metadata(MetaVersion::V1);
+        let metadata = ObjectForm::Metadata(MetaVersion::V1);
         assert_eq!(code(&kind(""), metadata), 406, "a table of pods needs more than metadata");
         assert_eq!(code(&accounts, metadata), 200);
-        assert_eq!(code(&accounts, Part::Full), 406);
+        assert_eq!(code(&accounts, ObjectForm::Full), 406);
     }
 
     #[test]
@@ -355,20 +373,20 @@ mod tests {
         offers.set_staleness(&all, Duration::from_secs(30));
         // The strictest consistency and wait belong to the middle informer, and they are not the defaults.
         for (cell, consistency, seconds) in [
-            (&selected, Consistency::Bounded, 9),
-            (&own, Consistency::Strict, 2),
-            (&all, Consistency::Eventual, 3),
+            (&selected, ReadConsistency::Bounded, 9),
+            (&own, ReadConsistency::Strict, 2),
+            (&all, ReadConsistency::Eventual, 3),
         ] {
             offers.set_terms(cell, consistency, seconds);
         }
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "labelSelector=app%3Dweb");
-        let coverage = Coverage::of(&offers, &asked, None, "home").unwrap();
+        let coverage = CoveringInformers::of(&offers, &asked, None, "home").unwrap();
         assert_eq!(coverage.max_staleness(), Duration::from_secs(30));
-        assert_eq!(coverage.consistency(), Consistency::Strict);
+        assert_eq!(coverage.consistency(), ReadConsistency::Strict);
         assert_eq!(coverage.cold_read_timeout(), Duration::from_secs(2));
-        let order = |ages: [u64; 3]| -> Vec<CellKey> {
+        let order = |ages: [u64; 3]| -> Vec<InformerKey> {
             let keys = [&selected, &own, &all];
-            let standing = |key: &CellKey| {
+            let standing = |key: &InformerKey| {
                 let at = keys.iter().position(|it| *it == key)?;
                 Some(report(now - Duration::from_secs(ages[at])))
             };
@@ -385,14 +403,16 @@ mod tests {
         let mut offers = offers("home", &[cell("a", "", "")]);
         let (asked, _) = asked("/api/v1/namespaces/a/pods", "");
         let mut lost = report(now);
-        lost.lost =
-            Some(kubewarm_cache::informer::Loss { at: now, time: jiff::Timestamp::UNIX_EPOCH });
-        let answers = |offers: &Offers| {
-            let coverage = Coverage::of(offers, &asked, None, "home").unwrap();
+        lost.lost = Some(kubewarm_cache::informer::AccessLoss {
+            at: now,
+            time: jiff::Timestamp::UNIX_EPOCH,
+        });
+        let answers = |offers: &ServingIndex| {
+            let coverage = CoveringInformers::of(offers, &asked, None, "home").unwrap();
             coverage.warm(|_| Some(lost.clone()), now).0.len()
         };
         assert_eq!(answers(&offers), 0);
-        offers.set_policy("home", OnAccessLost::ServeStale);
+        offers.set_policy("home", AccessLossPolicy::ServeStale);
         assert_eq!(answers(&offers), 1);
         offers.add("a", &cell("a", "", ""));
         assert_eq!(answers(&offers), 0, "the second profile does not permit stale reads");

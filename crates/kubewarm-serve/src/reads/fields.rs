@@ -1,24 +1,24 @@
 //! Translates field selectors into tests of stored objects, by the kind's selectable fields and by declared
 //! indexes.
 
-use super::kind::Kind;
+use super::kind::KindInfo;
 use kubewarm_api::model::{
-    CellKey, FieldPath, FieldRequirement, Index, LabelSelector, Projection, Resource,
+    FieldPath, FieldRequirement, IndexDefinition, InformerKey, LabelSelector, Projection, Resource,
 };
-use kubewarm_cache::store::{Test, Wanted};
-use kubewarm_wire::{Failure, Objects};
+use kubewarm_cache::store::{BodyPredicate, ObjectQuery};
+use kubewarm_wire::{ObjectRequest, StatusError};
 
 /// The requirements of a field selector, resolved for one kind.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct FieldFilter {
     /// Tests of field values. A test of a field that the API server selects by keeps the original requirement.
     /// An informer with the same requirement in its field selector needs no such test.
-    tests: Vec<(Option<FieldRequirement>, Test)>,
+    tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
     /// The declared indexes that the selector names.
-    pub(super) indexes: Vec<Index>,
+    pub(super) indexes: Vec<IndexDefinition>,
 }
 
-impl Fields {
+impl FieldFilter {
     /// Resolves each requirement to a field of the kind, or to the declared index that `index` returns for its
     /// name.
     ///
@@ -27,14 +27,14 @@ impl Fields {
     /// - 400 with the API server's message if the kind cannot be selected by the field
     /// - the errors of `index`
     pub(super) fn of<'a>(
-        asked: &Objects,
-        kind: &Kind,
-        index: impl Fn(&str) -> Result<Option<&'a FieldPath>, Failure>,
-    ) -> Result<Self, Failure> {
+        asked: &ObjectRequest,
+        kind: &KindInfo,
+        index: impl Fn(&str) -> Result<Option<&'a FieldPath>, StatusError>,
+    ) -> Result<Self, StatusError> {
         let mut fields = Self::default();
         for requirement in asked.fields.requirements() {
             let refusal = || unknown(&asked.resource, kind, requirement.field());
-            let test = |path, absent: &str| Test::Field {
+            let test = |path, absent: &str| BodyPredicate::Field {
                 path,
                 absent: absent.into(),
                 is_equality: requirement.is_equality(),
@@ -48,24 +48,24 @@ impl Fields {
             };
             let path = index(name)?.ok_or_else(refusal)?;
             fields.tests.push((None, test(path.clone(), "")));
-            fields.indexes.push(Index { name: name.into(), path: path.clone() });
+            fields.indexes.push(IndexDefinition { name: name.into(), path: path.clone() });
         }
         Ok(fields)
     }
 
     /// Whether the informer's store has every field that the selector tests.
-    pub(super) fn are_held(&self, key: &CellKey) -> bool {
-        let is_held = |test: &Test| match test {
-            Test::Field { path, .. } => path.is_metadata(),
-            Test::Label(_) => true,
+    pub(super) fn are_held(&self, key: &InformerKey) -> bool {
+        let is_held = |test: &BodyPredicate| match test {
+            BodyPredicate::Field { path, .. } => path.is_metadata(),
+            BodyPredicate::Label(_) => true,
         };
         matches!(key.projection, Projection::Full(_)) || self.beyond(key).all(is_held)
     }
 
     /// The query for the informer's store.
-    pub(super) fn wanted(&self, asked: &Objects, key: &CellKey) -> Wanted {
-        let comparisons = asked.labels.comparisons().cloned().map(Test::Label);
-        Wanted {
+    pub(super) fn wanted(&self, asked: &ObjectRequest, key: &InformerKey) -> ObjectQuery {
+        let comparisons = asked.labels.comparisons().cloned().map(BodyPredicate::Label);
+        ObjectQuery {
             namespace: asked.namespace.as_deref().map(Into::into),
             name: asked.only_name().map(Into::into),
             labels: LabelSelector::new(asked.labels.requirements().cloned()),
@@ -74,7 +74,7 @@ impl Fields {
     }
 
     /// The tests that the informer's own field selector does not cover.
-    fn beyond<'a>(&'a self, key: &'a CellKey) -> impl Iterator<Item = &'a Test> {
+    fn beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
         let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
         let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
         tests.map(|(_, test)| test)
@@ -83,19 +83,19 @@ impl Fields {
 
 /// The failure for an unsupported field, with the API server's message for that kind. It is marked with
 /// `elsewhere`, because the API server can support fields that kubewarm does not.
-fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
+fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
-            Failure::bad_request(format!("field label {field:?} not supported for Job"))
+            StatusError::bad_request(format!("field label {field:?} not supported for Job"))
         }
-        (group @ "resource.k8s.io", "resourceslices") => Failure::bad_request(format!(
+        (group @ "resource.k8s.io", "resourceslices") => StatusError::bad_request(format!(
             "field label not supported for {group}/{}, Kind=ResourceSlice: {field}",
             resource.version()
         )),
         _ if resource.group_resource().has_own_field_labels() || kind.definition.is_some() => {
-            Failure::unknown_field(field)
+            StatusError::unknown_field(field)
         }
-        _ => Failure::bad_request(format!(
+        _ => StatusError::bad_request(format!(
             "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         )),
     };
@@ -105,7 +105,7 @@ fn unknown(resource: &Resource, kind: &Kind, field: &str) -> Failure {
 /// The path of a field that the API server selects by, and the value of objects that lack the field.
 fn served_field(
     resource: &Resource,
-    kind: &Kind,
+    kind: &KindInfo,
     field: &str,
 ) -> Option<(FieldPath, &'static str)> {
     resource.group_resource().field_label(field).or_else(|| {
@@ -118,11 +118,11 @@ fn served_field(
 mod tests {
     use super::*;
     use crate::reads::{
-        cover::Coverage,
-        offers::Offers,
+        cover::CoveringInformers,
+        offers::ServingIndex,
         sample::{asked, cell, kind, offers, report},
     };
-    use kubewarm_wire::{Form, MetaVersion, Part};
+    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
     use std::slice;
     use tokio::time::Instant;
 
@@ -132,10 +132,10 @@ mod tests {
     }
 
     /// The error message for a selector; empty if the selector is accepted.
-    fn message(resource: &Resource, kind: &Kind, fields: &str) -> String {
+    fn message(resource: &Resource, kind: &KindInfo, fields: &str) -> String {
         let (mut asked, _) = asked("/api/v1/pods", &format!("fieldSelector={fields}"));
         asked.resource = resource.clone();
-        Fields::of(&asked, kind, |_| Ok(None))
+        FieldFilter::of(&asked, kind, |_| Ok(None))
             .err()
             .map_or_else(String::new, |it| it.message().into())
     }
@@ -187,13 +187,13 @@ mod tests {
         let fields = "status.phase%3DPending,spec.nodeName%3Dn,metadata.name%3Dx";
         let query = format!("fieldSelector={fields}&labelSelector=app,tier%3E1");
         let (asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        let fields = Fields::of(&asked, &kind(""), |_| Ok(None)).unwrap();
+        let fields = FieldFilter::of(&asked, &kind(""), |_| Ok(None)).unwrap();
         let wanted = fields.wanted(&asked, &cell("a", "", "status.phase=Pending"));
         assert_eq!((wanted.namespace.as_deref(), wanted.name.as_deref()), (Some("a"), Some("x")));
         assert_eq!(wanted.labels.to_string(), "app");
         let paths = wanted.tests.all().iter().map(|test| match test {
-            Test::Field { path, .. } => path.to_string(),
-            Test::Label(comparison) => comparison.to_string(),
+            BodyPredicate::Field { path, .. } => path.to_string(),
+            BodyPredicate::Label(comparison) => comparison.to_string(),
         });
         assert_eq!(paths.collect::<Vec<_>>(), ["metadata.name", "spec.nodeName", "tier>1"]);
     }
@@ -204,14 +204,14 @@ mod tests {
 
     /// Resolves `fields` for pods in the namespace `a`, and returns the informers that can answer.
     fn answering(
-        offers: &Offers,
-        (fields, kind): (&str, &Kind),
-    ) -> Result<(Fields, Vec<CellKey>), Failure> {
+        offers: &ServingIndex,
+        (fields, kind): (&str, &KindInfo),
+    ) -> Result<(FieldFilter, Vec<InformerKey>), StatusError> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
         let (mut asked, _) = asked("/api/v1/namespaces/a/pods", &query);
-        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
-        let coverage = Coverage::of(offers, &asked, None, "home")?;
-        let fields = Fields::of(&asked, kind, |name| coverage.index(name))?;
+        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        let coverage = CoveringInformers::of(offers, &asked, None, "home")?;
+        let fields = FieldFilter::of(&asked, kind, |name| coverage.index(name))?;
         let now = Instant::now();
         let candidates = coverage.knowing(kind, &fields)?.warm(|_| Some(report(now)), now).0;
         Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_metadata_informer_supports_only_indexes_of_metadata() {
         let mut metadata = cell("a", "", "");
-        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFields::Drop);
+        metadata.projection = Projection::Metadata(kubewarm_api::model::ManagedFieldsPolicy::Drop);
         let mut offers = offers("a", slice::from_ref(&metadata));
         offers.index("a", &metadata, "by-node", &path("spec.nodeName"));
         offers.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
@@ -307,9 +307,9 @@ mod tests {
         let wanted = |fields: &str| {
             let (fields, _) = answering(&offers, (fields, &built_in))?;
             let (asked, _) = asked("/api/v1/pods", "labelSelector=tier");
-            Ok::<_, Failure>(fields.wanted(&asked, &all))
+            Ok::<_, StatusError>(fields.wanted(&asked, &all))
         };
-        let test = |is_equality, value: &str| Test::Field {
+        let test = |is_equality, value: &str| BodyPredicate::Field {
             path: path("spec.nodeName"),
             absent: "".into(),
             is_equality,

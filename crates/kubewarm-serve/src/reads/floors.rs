@@ -1,8 +1,8 @@
 //! Remembers the versions of recent writes through this process, so that later reads wait for them.
 
 use kubewarm_api::model::{GroupResource, ResourceVersion};
-use kubewarm_client::Expiring;
-use kubewarm_wire::{Objects, Written};
+use kubewarm_client::ExpiringCache;
+use kubewarm_wire::{ObjectRequest, WriteTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -16,15 +16,17 @@ const LIFE: Duration = Duration::from_mins(1);
 /// The newest written version of each resource, per namespace and for all namespaces (`None`). Versions of one
 /// resource are ordered, so the newest one suffices.
 #[derive(Debug)]
-pub(super) struct Floors(Expiring<(GroupResource, Option<Arc<str>>), ResourceVersion>);
+pub(super) struct WrittenVersions(
+    ExpiringCache<(GroupResource, Option<Arc<str>>), ResourceVersion>,
+);
 
-impl Floors {
+impl WrittenVersions {
     pub(super) fn new() -> Self {
-        Self(Expiring::new(MOST, LIFE))
+        Self(ExpiringCache::new(MOST, LIFE))
     }
 
     /// Records the version that a write has returned.
-    pub(super) fn raise(&self, written: Written, version: &ResourceVersion, now: Instant) {
+    pub(super) fn raise(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
         // An opaque version has no order, so no store could reach it.
         if version.is_opaque() {
             return;
@@ -36,7 +38,7 @@ impl Floors {
     }
 
     /// The minimum version for a read that requests no version itself; `None` if there is no recent write.
-    pub(super) fn of(&self, asked: &Objects) -> Option<ResourceVersion> {
+    pub(super) fn of(&self, asked: &ObjectRequest) -> Option<ResourceVersion> {
         let place = (asked.resource.group_resource().clone(), asked.namespace.clone());
         self.0.get(&place).map(|entry| entry.value)
     }
@@ -47,19 +49,19 @@ mod tests {
     use super::{super::sample::asked, *};
     use tokio::time::advance;
 
-    fn raise(floors: &Floors, namespace: &str, version: &ResourceVersion) {
+    fn raise(floors: &WrittenVersions, namespace: &str, version: &ResourceVersion) {
         let namespace = (!namespace.is_empty()).then(|| namespace.into());
-        let written = Written { of: GroupResource::new("", "pods").unwrap(), namespace };
+        let written = WriteTarget { of: GroupResource::new("", "pods").unwrap(), namespace };
         floors.raise(written, version, Instant::now());
     }
 
-    fn floor(floors: &Floors, path: &str) -> Option<String> {
+    fn floor(floors: &WrittenVersions, path: &str) -> Option<String> {
         floors.of(&asked(path, "").0).map(|version| version.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_read_waits_for_recent_writes_in_its_namespace() {
-        let floors = Floors::new();
+        let floors = WrittenVersions::new();
         assert_eq!(floor(&floors, "/api/v1/pods"), None);
         for (namespace, version) in [("a", 7), ("b", 9), ("a", 8), ("a", 3)] {
             raise(&floors, namespace, &version.into());
@@ -81,7 +83,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn opaque_and_expired_versions_do_not_delay_reads() {
-        let floors = Floors::new();
+        let floors = WrittenVersions::new();
         let path = "/api/v1/namespaces/a/pods";
         raise(&floors, "a", &ResourceVersion::parse("abc").unwrap());
         assert_eq!(floor(&floors, path), None, "no store could reach it");
@@ -94,7 +96,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_versions_is_bounded_and_the_newest_are_kept() {
-        let floors = Floors::new();
+        let floors = WrittenVersions::new();
         for n in 0..3 * MOST {
             raise(&floors, &format!("n{n}"), &(n + 1).into());
         }

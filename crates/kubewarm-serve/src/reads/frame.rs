@@ -1,35 +1,35 @@
 //! Encodes the objects of an answer as list items, table rows or a single object.
 
-use super::kind::Kind;
+use super::kind::KindInfo;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_cache::store::Object;
-use kubewarm_wire::{Form, ListFrame, TableFrame, tables::Printer};
+use kubewarm_cache::store::StoredObject;
+use kubewarm_wire::{ListEnvelope, ResponseForm, TableEnvelope, tables::TablePrinter};
 use std::sync::Arc;
 
 /// The encoding of an answer.
 #[derive(Debug)]
-pub(super) enum Frame {
-    List(ListFrame),
+pub(super) enum ResponseEnvelope {
+    List(ListEnvelope),
     /// A `Table`. The ages in its rows are relative to the timestamp.
-    Table(TableFrame, Printer, Timestamp),
+    Table(TableEnvelope, TablePrinter, Timestamp),
 }
 
-impl Frame {
+impl ResponseEnvelope {
     /// `next` is the continue token of the next page, and `remaining` the number of objects after this page.
     pub(super) fn new(
-        kind: &Kind,
-        form: Form,
+        kind: &KindInfo,
+        form: ResponseForm,
         version: ResourceVersion,
         next: Option<String>,
         remaining: Option<u64>,
     ) -> Self {
         let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
         let of = match form {
-            Form::Object(part) => part,
-            Form::Table(form) => {
+            ResponseForm::Object(part) => part,
+            ResponseForm::Table(form) => {
                 let printer = kind.printer();
-                let frame = TableFrame {
+                let frame = TableEnvelope {
                     api_version,
                     kind: name,
                     form,
@@ -42,7 +42,7 @@ impl Frame {
                 return Self::Table(frame, printer, Timestamp::now());
             }
         };
-        Self::List(ListFrame {
+        Self::List(ListEnvelope {
             api_version,
             kind: name,
             list_kind: kind.list_kind(),
@@ -91,13 +91,13 @@ impl Frame {
 }
 
 /// Encodes one object as the body of a get.
-pub(super) fn whole(kind: &Kind, object: &Object, form: Form) -> Vec<u8> {
+pub(super) fn whole(kind: &KindInfo, object: &StoredObject, form: ResponseForm) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.body.len() + 128);
     let part = match form {
-        Form::Object(part) => part,
-        Form::Table(_) => {
+        ResponseForm::Object(part) => part,
+        ResponseForm::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
-            let frame = Frame::new(kind, form, version, None, None);
+            let frame = ResponseEnvelope::new(kind, form, version, None, None);
             frame.head(&mut out);
             let is_empty = !frame.write(&object.body, true, &mut out);
             frame.tail(is_empty, &mut out);

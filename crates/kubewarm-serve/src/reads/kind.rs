@@ -1,21 +1,21 @@
 //! The description of a kind, from discovery and from its `CustomResourceDefinition`.
 
 use kubewarm_api::model::ResourceInfo;
-use kubewarm_client::{Definition, SelectableFields};
-use kubewarm_wire::tables::Printer;
+use kubewarm_client::{CrdInfo, SelectableFields};
+use kubewarm_wire::tables::TablePrinter;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct KindInfo {
     /// The kind's entry in discovery.
     pub(super) document: ResourceInfo,
     /// The kind's `CustomResourceDefinition`. `None` for kinds of the API server itself and of
     /// `--serve-aggregated-groups`. With that flag the administrator confirms that an aggregated API hides no
     /// object from any caller.
-    pub(super) definition: Option<Arc<Definition>>,
+    pub(super) definition: Option<Arc<CrdInfo>>,
 }
 
-impl Kind {
+impl KindInfo {
     /// The `apiVersion` of an object, such as `apps/v1`.
     pub(super) fn api_version(&self) -> Arc<str> {
         self.document.resource.api_version().into()
@@ -35,13 +35,13 @@ impl Kind {
     }
 
     /// The printer for tables of this kind: by the definition's columns, or built in.
-    pub(super) fn printer(&self) -> Printer {
+    pub(super) fn printer(&self) -> TablePrinter {
         let of = &self.document.resource;
         match &self.definition {
-            Some(definition) => {
-                Printer::custom(definition.columns.get(of.version()).cloned().unwrap_or_default())
-            }
-            None => Printer::built_in(of.group(), of.version(), of.resource()),
+            Some(definition) => TablePrinter::custom(
+                definition.columns.get(of.version()).cloned().unwrap_or_default(),
+            ),
+            None => TablePrinter::built_in(of.group(), of.version(), of.resource()),
         }
     }
 }

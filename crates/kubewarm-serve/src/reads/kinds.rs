@@ -1,13 +1,15 @@
 //! Looks up kinds by discovery and, for custom resources, by their definitions.
 
-use super::kind::Kind;
+use super::kind::KindInfo;
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::{Client, CustomResourceExt as _};
 use kubewarm_api::{
-    model::{Fault, GroupResource, Reason, Resource},
+    model::{FaultReason, GroupResource, RequestFault, Resource},
     v1alpha1::{self, CacheProfile},
 };
-use kubewarm_client::{CacheEntry, Definition, Expiring, Served, definition, is_builtin_group};
+use kubewarm_client::{
+    CacheEntry, CrdInfo, ExpiringCache, ServedResources, definition, is_builtin_group,
+};
 use parking_lot::Mutex;
 use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
@@ -23,37 +25,39 @@ const STALE: Duration = Duration::from_mins(5);
 const REMEMBERED: u64 = 1_024;
 
 /// Fetches the definition of a kind; `None` if the kind has none.
-type Ask = Arc<
-    dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<Definition>, Fault>> + Send + Sync,
+type CrdFetcher = Arc<
+    dyn Fn(GroupResource) -> BoxFuture<'static, Result<Option<CrdInfo>, RequestFault>>
+        + Send
+        + Sync,
 >;
 /// Definitions by kind; `None` if a kind has none.
-type Definitions = Expiring<GroupResource, Option<Arc<Definition>>>;
+type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 
 /// Looks up kinds, and caches their definitions.
-pub struct Kinds {
-    ask: Ask,
-    served: watch::Receiver<Option<Arc<Served>>>,
+pub struct KindResolver {
+    ask: CrdFetcher,
+    served: watch::Receiver<Option<Arc<ServedResources>>>,
     /// The groups of `--serve-aggregated-groups`.
     aggregated: BTreeSet<String>,
     /// Runs the fetches, independently of the read server's threads, which can end earlier.
     runtime: Handle,
     /// Cached definitions, with the discovery snapshot that they belong to. A new snapshot discards them.
-    definitions: Mutex<Option<(Arc<Served>, Definitions)>>,
+    definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind.
-    own: Option<Arc<Definition>>,
+    own: Option<Arc<CrdInfo>>,
 }
 
-impl Kinds {
+impl KindResolver {
     /// Looks up kinds in the latest snapshot of `served`, and fetches definitions with `client` on `runtime`.
     /// Kinds of the `aggregated` groups are served although they have no definition.
     #[must_use]
     pub fn new(
         client: Client,
-        served: watch::Receiver<Option<Arc<Served>>>,
+        served: watch::Receiver<Option<Arc<ServedResources>>>,
         aggregated: &[String],
         runtime: Handle,
     ) -> Self {
-        let ask: Ask = Arc::new(move |of| {
+        let ask: CrdFetcher = Arc::new(move |of| {
             let client = client.clone();
             async move { definition(&client, &of).await }.boxed()
         });
@@ -61,8 +65,8 @@ impl Kinds {
     }
 
     fn asking(
-        ask: Ask,
-        served: watch::Receiver<Option<Arc<Served>>>,
+        ask: CrdFetcher,
+        served: watch::Receiver<Option<Arc<ServedResources>>>,
         aggregated: &[String],
         runtime: Handle,
     ) -> Self {
@@ -76,33 +80,34 @@ impl Kinds {
     ///
     /// # Errors
     ///
-    /// [`Fault`] if discovery has not answered yet, or the definition cannot be fetched.
-    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<Kind>, Fault> {
+    /// [`RequestFault`] if discovery has not answered yet, or the definition cannot be fetched.
+    pub(super) async fn look(&self, resource: &Resource) -> Result<Option<KindInfo>, RequestFault> {
         let (served, definitions) = self.now()?;
         let Some(document) = served.described(resource).cloned() else { return Ok(None) };
         let definition = match resource.group() {
             group if is_builtin_group(group) => {
-                return Ok(Some(Kind { document, definition: None }));
+                return Ok(Some(KindInfo { document, definition: None }));
             }
             // kubewarm needs no permission to read the definition of its own kind.
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
         let is_served = definition.is_some() || self.aggregated.contains(resource.group());
-        Ok(is_served.then_some(Kind { document, definition }))
+        Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
     /// The latest discovery snapshot, and the definitions that belong to it.
-    fn now(&self) -> Result<(Arc<Served>, Definitions), Fault> {
+    fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
-        let unknown = || Fault::new(Reason::Unreachable, "discovery has not answered yet");
+        let unknown =
+            || RequestFault::new(FaultReason::Unreachable, "discovery has not answered yet");
         let served = self.served.borrow().clone().ok_or_else(unknown)?;
         if let Some((of, definitions)) = &*held
             && Arc::ptr_eq(of, &served)
         {
             return Ok((served, definitions.clone()));
         }
-        let definitions = Definitions::new(REMEMBERED, FRESH);
+        let definitions = CrdCache::new(REMEMBERED, FRESH);
         *held = Some((Arc::clone(&served), definitions.clone()));
         Ok((served, definitions))
     }
@@ -112,8 +117,8 @@ impl Kinds {
     async fn definition(
         &self,
         resource: &Resource,
-        definitions: &Definitions,
-    ) -> Result<Option<Arc<Definition>>, Fault> {
+        definitions: &CrdCache,
+    ) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
         let of = resource.group_resource();
         let known = definitions.get_stale(of);
         let last = known.clone();
@@ -133,13 +138,13 @@ impl Kinds {
 
 /// Fetches the definition. If the API server does not answer, the `last` one stays in use.
 async fn fetch(
-    ask: Ask,
+    ask: CrdFetcher,
     resource: Resource,
-    last: Option<CacheEntry<Option<Arc<Definition>>>>,
-) -> Result<Option<Arc<Definition>>, Fault> {
+    last: Option<CacheEntry<Option<Arc<CrdInfo>>>>,
+) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
     match ask(resource.group_resource().clone()).await {
         Ok(found) => Ok(found.map(Arc::new)),
-        Err(fault) if fault.reason() == Reason::Forbidden => {
+        Err(fault) if fault.reason() == FaultReason::Forbidden => {
             tracing::warn!(
                 %resource, %fault, "kubewarm may not see whether this is a custom resource, so it counts \
                  as an aggregated API's and is not served"
@@ -151,15 +156,15 @@ async fn fetch(
 }
 
 /// The definition of the CacheProfile kind. It is made of constants, so `None` cannot occur.
-fn own_definition() -> Option<Arc<Definition>> {
+fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
     let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
-    Definition::of(applied, &of).map(Arc::new)
+    CrdInfo::of(applied, &of).map(Arc::new)
 }
 
-impl fmt::Debug for Kinds {
+impl fmt::Debug for KindResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kinds").field("aggregated", &self.aggregated).finish_non_exhaustive()
+        f.debug_struct("KindResolver").field("aggregated", &self.aggregated).finish_non_exhaustive()
     }
 }
 
@@ -174,44 +179,44 @@ mod tests {
     };
 
     /// Looks up the kind `cacheprofiles` in `group`, which has no definition in the API server.
-    async fn served(group: &str, aggregated: &[&str]) -> Option<Kind> {
+    async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
         let of = GroupResource::new(group, "cacheprofiles").unwrap();
         let resource = Resource::new(of, "v1alpha1").unwrap();
-        let snapshot = Served::with(&resource, "CacheProfile");
+        let snapshot = ServedResources::with(&resource, "CacheProfile");
         let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
-        let ask: Ask = Arc::new(|_| ready(Ok(None)).boxed());
+        let ask: CrdFetcher = Arc::new(|_| ready(Ok(None)).boxed());
         let aggregated: Vec<_> = aggregated.iter().map(|&group| group.to_owned()).collect();
-        let kinds = Kinds::asking(ask, now, &aggregated, Handle::current());
+        let kinds = KindResolver::asking(ask, now, &aggregated, Handle::current());
         kinds.look(&resource).await.unwrap()
     }
 
     /// A lookup of one custom resource with a scripted API server: its answer, its delay and the number of
     /// requests.
     struct Asked {
-        kinds: Kinds,
+        kinds: KindResolver,
         resource: Resource,
         times: Arc<AtomicUsize>,
-        answers: Arc<Mutex<Result<Option<Definition>, Fault>>>,
+        answers: Arc<Mutex<Result<Option<CrdInfo>, RequestFault>>>,
         breaks_off: Arc<AtomicBool>,
         delay: Arc<Mutex<Duration>>,
-        served: watch::Sender<Option<Arc<Served>>>,
+        served: watch::Sender<Option<Arc<ServedResources>>>,
     }
 
     impl Asked {
         fn new() -> Self {
             let resource =
                 Resource::new(GroupResource::new("example.com", "widgets").unwrap(), "v1").unwrap();
-            let snapshot = Arc::new(Served::with(&resource, "Widget"));
+            let snapshot = Arc::new(ServedResources::with(&resource, "Widget"));
             let (served, now) = watch::channel(Some(snapshot));
             let times = Arc::new(AtomicUsize::new(0));
             let list_kind = "Widgets".into();
-            let known = Definition { list_kind, ..Definition::default() };
+            let known = CrdInfo { list_kind, ..CrdInfo::default() };
             let answers = Arc::new(Mutex::new(Ok(Some(known))));
             let (counted, said) = (Arc::clone(&times), Arc::clone(&answers));
             let breaks_off = Arc::new(AtomicBool::new(false));
             let delay = Arc::new(Mutex::new(Duration::from_secs(1)));
             let (breaks, lasts) = (Arc::clone(&breaks_off), Arc::clone(&delay));
-            let ask: Ask = Arc::new(move |_| {
+            let ask: CrdFetcher = Arc::new(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
                 assert!(!breaks.load(Ordering::Relaxed), "the fetch panics");
                 let (answer, delay) = (said.lock().clone(), *lasts.lock());
@@ -221,17 +226,18 @@ mod tests {
                 }
                 .boxed()
             });
-            let kinds = Kinds::asking(ask, now, &[], Handle::current());
+            let kinds = KindResolver::asking(ask, now, &[], Handle::current());
             Self { kinds, resource, times, answers, breaks_off, delay, served }
         }
 
         fn discover(&self) {
-            self.served.send_replace(Some(Arc::new(Served::with(&self.resource, "Widget"))));
+            self.served
+                .send_replace(Some(Arc::new(ServedResources::with(&self.resource, "Widget"))));
         }
 
         /// Returns whether the kind has the scripted definition, how long the lookup took, and the number of
         /// requests so far.
-        async fn look(&self) -> (Result<bool, Reason>, Duration, usize) {
+        async fn look(&self) -> (Result<bool, FaultReason>, Duration, usize) {
             let began = Instant::now();
             let found = self.kinds.look(&self.resource).await;
             let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
@@ -251,7 +257,7 @@ mod tests {
             assert_eq!(found, (Ok(true), second, 1));
         }
         advance(FRESH).await;
-        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
         for _ in 0..50 {
             assert_eq!(asked.look().await, (Ok(true), Duration::ZERO, 2), "during the refresh");
         }
@@ -283,9 +289,9 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(asked.look().await, (Ok(true), second, 1));
         asked.discover();
-        *asked.answers.lock() = Err(Fault::new(Reason::Unreachable, "away"));
+        *asked.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
         for times in [2, 3] {
-            assert_eq!(asked.look().await, (Err(Reason::Unreachable), second, times));
+            assert_eq!(asked.look().await, (Err(FaultReason::Unreachable), second, times));
         }
         *asked.answers.lock() = Ok(None);
         for (first, times) in [(second, 5), (3 * second, 7)] {

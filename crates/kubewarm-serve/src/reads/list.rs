@@ -1,15 +1,16 @@
 //! Answers list requests: selects objects of one version from a store, and cuts them into pages.
 
 use super::{
-    Answer, Body, Pages, Reads, cover::Candidate, frame::Frame, retry::NotYet, route::Route,
+    ListPages, ReadBody, ReadResponse, ReadService, cover::CandidateInformer,
+    frame::ResponseEnvelope, retry::RetryReason, route::ReadRoute,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
-use kubewarm_cache::store::{Reader, Selected, Wanted};
-use kubewarm_wire::{At, Failure, Objects, continue_token};
+use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, StoreReader};
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, continue_token};
 
-impl Reads {
+impl ReadService {
     /// Answers a list request, or one page of it.
-    pub(super) async fn list(&self, route: &Route<'_>) -> Result<Answer, NotYet> {
+    pub(super) async fn list(&self, route: &ReadRoute<'_>) -> Result<ReadResponse, RetryReason> {
         let asked = route.asked;
         let (candidate, reader) = self.choose(route)?;
         let wanted = route.wanted(candidate);
@@ -19,8 +20,11 @@ impl Reads {
         let limit = asked.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
         let after = match &asked.at {
-            At::Continue { after, .. } => Some(after),
-            At::Latest | At::Any | At::NotOlderThan(_) | At::Exact(_) => None,
+            VersionMatch::Continue { after, .. } => Some(after),
+            VersionMatch::Latest
+            | VersionMatch::Any
+            | VersionMatch::NotOlderThan(_)
+            | VersionMatch::Exact(_) => None,
         };
         let selected = selected(asked, candidate, &reader, (&wanted, after, limit))?;
         let version = self.confirm(route, candidate, selected.version())?;
@@ -33,25 +37,30 @@ impl Reads {
         let is_whole = asked.labels.is_empty() && asked.fields.is_empty();
         let behind = selected.rows().saturating_sub(selected.objects()) as u64;
         let remaining = next.as_ref().filter(|_| is_whole).map(|_| behind);
-        let frame = Frame::new(&route.kind, asked.form, version, next, remaining);
+        let frame = ResponseEnvelope::new(&route.kind, asked.form, version, next, remaining);
         let (terms, key) = (candidate.access_terms(), candidate.key.clone());
         let reports = self.from.reports.clone();
         let may_go_on = Box::new(move || terms.permit(reports.glance(&key).as_ref()));
-        let pages = Box::new(Pages::new(frame, selected, asked, may_go_on));
-        Ok(Answer::new(Body::Pages(pages), candidate, route.max_staleness))
+        let pages = Box::new(ListPages::new(frame, selected, asked, may_go_on));
+        Ok(ReadResponse::new(ReadBody::Pages(pages), candidate, route.max_staleness))
     }
 }
 
 /// Selects the objects of one page, from the current state of the store or from an earlier version.
 fn selected(
-    asked: &Objects,
-    candidate: &Candidate<'_>,
-    reader: &Reader,
-    (wanted, after, limit): (&Wanted, Option<&ObjectKey>, Option<usize>),
-) -> Result<Selected, Failure> {
+    asked: &ObjectRequest,
+    candidate: &CandidateInformer<'_>,
+    reader: &StoreReader,
+    (wanted, after, limit): (&ObjectQuery, Option<&ObjectKey>, Option<usize>),
+) -> Result<ObjectSnapshot, StatusError> {
     let version = match &asked.at {
-        At::Exact(version) | At::Continue { version: Some(version), .. } => version,
-        At::Latest | At::Any | At::NotOlderThan(_) | At::Continue { version: None, .. } => {
+        VersionMatch::Exact(version) | VersionMatch::Continue { version: Some(version), .. } => {
+            version
+        }
+        VersionMatch::Latest
+        | VersionMatch::Any
+        | VersionMatch::NotOlderThan(_)
+        | VersionMatch::Continue { version: None, .. } => {
             return Ok(reader.select(wanted, after, limit));
         }
     };
@@ -61,17 +70,17 @@ fn selected(
         reader.select_at(version, wanted, after, limit)
     };
     known.ok_or_else(|| match after {
-        None => Failure::expired(),
+        None => StatusError::expired(),
         Some(after) => {
-            Failure::expired_continue(continue_token(None, after, asked.namespace.as_deref()))
+            StatusError::expired_continue(continue_token(None, after, asked.namespace.as_deref()))
         }
     })
 }
 
 /// Whether the store can answer for `version`. Informers of whole Secrets serve only the current version.
 pub(super) fn remembers(
-    candidate: &Candidate<'_>,
-    reader: &Reader,
+    candidate: &CandidateInformer<'_>,
+    reader: &StoreReader,
     version: &ResourceVersion,
 ) -> bool {
     if candidate.key.holds_secrets() {
@@ -82,7 +91,7 @@ pub(super) fn remembers(
 
 /// Drops objects that do not meet the tests. Yields to other tasks of the thread after each scan budget of
 /// bodies.
-pub(super) async fn pick(mut selected: Selected) -> Selected {
+pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.step() {
         tokio::task::yield_now().await;
     }

@@ -22,20 +22,25 @@ mod sample;
 mod watch;
 
 pub use self::{
-    answer::{Answer, Body, Cut, PART_BYTES, PIECE_BYTES, Pages, Source},
-    kinds::Kinds,
-    offers::{Offering, Offers},
-    watch::{Feed, Piece, Progress},
+    answer::{
+        ListPages, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse, ReadSource, TruncatedListError,
+    },
+    kinds::KindResolver,
+    offers::{ServingIndex, ServingInformer},
+    watch::{WatchChunk, WatchFeed, WatchProgress},
 };
 
-use self::{cover::Candidate, floors::Floors, kind::Kind, retry::NotYet, route::Route};
+use self::{
+    cover::CandidateInformer, floors::WrittenVersions, kind::KindInfo, retry::RetryReason,
+    route::ReadRoute,
+};
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
 use kubewarm_cache::{
-    informer::{Changes, InformerMetrics, Proofs, Reports},
-    store::{Catalog, Object},
+    informer::{ChangeNotifier, FreshnessChecker, InformerMetrics, InformerReports},
+    store::{StoreCatalog, StoredObject},
 };
-use kubewarm_wire::{At, Failure, Objects, Written};
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WriteTarget};
 use std::{fmt, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -47,47 +52,47 @@ const RETRY_AFTER_SECONDS: u64 = 2;
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
 /// The parts of the operator that reads depend on.
-pub struct Surroundings {
+pub struct ReadDependencies {
     /// The stores of all informers.
-    pub catalog: Catalog,
+    pub catalog: StoreCatalog,
     /// The state of each informer.
-    pub reports: Reports,
+    pub reports: InformerReports,
     /// Wakes reads that wait for an informer.
-    pub changes: Changes,
+    pub changes: ChangeNotifier,
     /// Runs freshness checks.
-    pub proofs: Proofs,
+    pub proofs: FreshnessChecker,
     /// Records the age of the stores that answer, by kind.
     pub ages: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
     /// Returns the informers that profiles serve reads from; `None` until the profiles have been listed. Called
     /// for every read.
-    pub offers: Box<dyn Fn() -> Option<Arc<Offers>> + Send + Sync>,
+    pub offers: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up kinds, for field selectors and tables.
-    pub kinds: Kinds,
+    pub kinds: KindResolver,
     /// The operator namespace, whose profiles serve reads of every namespace.
     pub home: Arc<str>,
 }
 
 /// Answers gets, lists and watches.
-pub struct Reads {
-    from: Surroundings,
-    floors: Floors,
+pub struct ReadService {
+    from: ReadDependencies,
+    floors: WrittenVersions,
     /// Changes that several watches send.
-    shared: watch::Shared,
+    shared: watch::ChangeCache,
 }
 
-impl Reads {
+impl ReadService {
     /// Creates the read service, with no recent writes remembered.
     #[must_use]
-    pub fn new(from: Surroundings) -> Self {
-        Self { from, floors: Floors::new(), shared: watch::Shared::default() }
+    pub fn new(from: ReadDependencies) -> Self {
+        Self { from, floors: WrittenVersions::new(), shared: watch::ChangeCache::default() }
     }
 
     /// Records a write through this process, with the `version` that the API server has returned. Later reads of
     /// that resource and namespace wait for this version for up to 3 s. Reads that request a version themselves
     /// do not wait, nor do reads with the consistency `Eventual`. The version is forgotten after a minute.
-    pub fn wrote(&self, written: Written, version: &ResourceVersion) {
+    pub fn wrote(&self, written: WriteTarget, version: &ResourceVersion) {
         self.floors.raise(written, version, Instant::now());
     }
 
@@ -107,9 +112,9 @@ impl Reads {
     /// freshness check, which concurrent reads share.
     pub async fn answer(
         &self,
-        asked: &Objects,
+        asked: &ObjectRequest,
         profile: Option<&ProfileRef>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ReadResponse, StatusError> {
         let began = Instant::now();
         let answered = self.when_ready(asked, profile, async |route| match &asked.name {
             Some(name) => self.get(route, name),
@@ -120,7 +125,7 @@ impl Reads {
         if let Some(age) = answer.source.age {
             self.from.ages.for_resource(&asked.resource).observe_staleness(age);
         }
-        Ok(Answer { waited, ..answer })
+        Ok(ReadResponse { waited, ..answer })
     }
 
     /// Returns the kinds that reads serve, sorted by group and version as in the API server's discovery. If
@@ -129,7 +134,10 @@ impl Reads {
     /// # Errors
     ///
     /// 503 until the profiles have been listed, and if a kind's definition cannot be fetched.
-    pub async fn kinds(&self, profile: Option<&ProfileRef>) -> Result<Vec<ResourceInfo>, Failure> {
+    pub async fn kinds(
+        &self,
+        profile: Option<&ProfileRef>,
+    ) -> Result<Vec<ResourceInfo>, StatusError> {
         let offers = self.offers()?;
         let mut kinds = Vec::new();
         for resource in offers.resources(profile) {
@@ -138,27 +146,31 @@ impl Reads {
         Ok(kinds)
     }
 
-    fn offers(&self) -> Result<Arc<Offers>, Failure> {
-        let not_listed = || Failure::unavailable("the CacheProfiles have not been listed yet", 1);
+    fn offers(&self) -> Result<Arc<ServingIndex>, StatusError> {
+        let not_listed =
+            || StatusError::unavailable("the CacheProfiles have not been listed yet", 1);
         (self.from.offers)().ok_or_else(not_listed)
     }
 
     /// Looks up a kind; `None` if reads do not serve it.
-    async fn kind(&self, resource: &Resource) -> Result<Option<Kind>, Failure> {
+    async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
         self.from.kinds.look(resource).await.map_err(|fault| {
             tracing::debug!(%fault, "a kind could not be looked up");
-            Failure::unavailable("the API server cannot be asked what this kind is; try again", 1)
+            StatusError::unavailable(
+                "the API server cannot be asked what this kind is; try again",
+                1,
+            )
         })
     }
 
-    fn get(&self, route: &Route<'_>, name: &str) -> Result<Answer, NotYet> {
+    fn get(&self, route: &ReadRoute<'_>, name: &str) -> Result<ReadResponse, RetryReason> {
         let asked = route.asked;
         let namespace = asked.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
         let (candidate, reader) = self.choose(route)?;
         let (found, version) = reader.get_at(&key);
         self.confirm(route, candidate, version.as_ref())?;
-        let not_found = || Failure::not_found(asked.resource.group_resource(), name);
+        let not_found = || StatusError::not_found(asked.resource.group_resource(), name);
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
             // Only a current store shows that an object does not exist. It can be the store of another
@@ -166,7 +178,9 @@ impl Reads {
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.known_by(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
-                Some((other, Some(object))) if matches!(asked.at, At::Any | At::Latest) => {
+                Some((other, Some(object)))
+                    if matches!(asked.at, VersionMatch::Any | VersionMatch::Latest) =>
+                {
                     (other, object)
                 }
                 // After a freshness check of this candidate the read starts again.
@@ -176,15 +190,15 @@ impl Reads {
             },
         };
         let body = frame::whole(&route.kind, &object, asked.form);
-        Ok(Answer::new(Body::Whole(body), candidate, route.max_staleness))
+        Ok(ReadResponse::new(ReadBody::Whole(body), candidate, route.max_staleness))
     }
 
     /// Looks up `key` in the first candidate that is current and readable; `None` if there is none.
     fn known_by<'r>(
         &self,
-        route: &'r Route<'_>,
+        route: &'r ReadRoute<'_>,
         key: &ObjectKey,
-    ) -> Option<(&'r Candidate<'r>, Option<Object>)> {
+    ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
         route.candidates.iter().filter(|it| route.is_current(it)).find_map(|candidate| {
             let found = self.from.catalog.reader(candidate.key)?.get(key);
             self.is_undisturbed(candidate).then_some((candidate, found))
@@ -204,14 +218,14 @@ impl Reads {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for ReadDependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("ReadDependencies").field("home", &self.home).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Reads {
+impl fmt::Debug for ReadService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reads").field("home", &self.from.home).finish_non_exhaustive()
+        f.debug_struct("ReadService").field("home", &self.from.home).finish_non_exhaustive()
     }
 }

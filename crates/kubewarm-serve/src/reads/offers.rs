@@ -1,27 +1,29 @@
 //! The informers from which each profile serves reads.
 
-use kubewarm_api::model::{CellKey, Declared, FieldPath, Index, Mode, ProfileRef, Resource};
+use kubewarm_api::model::{
+    DeclaredProfile, FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, Resource,
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The informers of all profiles that serve reads, by resource. Rebuilt when a profile or its resolved targets
 /// change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offers {
-    pub(super) by_resource: BTreeMap<Resource, Vec<Offering>>,
+pub struct ServingIndex {
+    pub(super) by_resource: BTreeMap<Resource, Vec<ServingInformer>>,
 }
 
 /// One informer of one profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offering {
+pub struct ServingInformer {
     /// The profile, with its read policy.
-    pub declared: Arc<Declared>,
+    pub declared: Arc<DeclaredProfile>,
     /// The informer's key.
-    pub key: CellKey,
+    pub key: InformerKey,
     /// The indexes that the profile declares, one list for each target of this informer.
-    pub indexes: Vec<Arc<[Index]>>,
+    pub indexes: Vec<Arc<[IndexDefinition]>>,
 }
 
-impl Offering {
+impl ServingInformer {
     /// The definitions of the index `name`. Targets of one informer can declare different ones under one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let named = self.indexes.iter().flat_map(|of_target| &**of_target);
@@ -29,19 +31,19 @@ impl Offering {
     }
 }
 
-impl Offers {
+impl ServingIndex {
     /// Collects the informers of `profiles`.
     ///
     /// A target has declared informers, and informers that serve its reads until the declared ones are synced.
     /// A read that only a declared informer contains waits until that informer is warm.
     #[must_use]
-    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<Declared>>) -> Self {
-        let mut by_resource: BTreeMap<Resource, Vec<Offering>> = BTreeMap::new();
+    pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<DeclaredProfile>>) -> Self {
+        let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
         for declared in profiles {
-            if declared.mode == Mode::Plan {
+            if declared.mode == ProfileMode::Plan {
                 continue;
             }
-            let mut cells: BTreeMap<&CellKey, Vec<Arc<[Index]>>> = BTreeMap::new();
+            let mut cells: BTreeMap<&InformerKey, Vec<Arc<[IndexDefinition]>>> = BTreeMap::new();
             for target in declared.targets.iter().filter(|target| !target.is_stopped()) {
                 let serving = target.serving.iter().flat_map(|serving| &*serving.cells);
                 for cell in target.cells.iter().chain(serving) {
@@ -54,7 +56,7 @@ impl Offers {
                 }
             }
             for (key, indexes) in cells {
-                by_resource.entry(key.resource.clone()).or_default().push(Offering {
+                by_resource.entry(key.resource.clone()).or_default().push(ServingInformer {
                     declared: Arc::clone(declared),
                     key: key.clone(),
                     indexes,
@@ -66,13 +68,13 @@ impl Offers {
 
     /// The informers of `resource`, one entry for each profile.
     #[must_use]
-    pub fn cells(&self, resource: &Resource) -> &[Offering] {
+    pub fn cells(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The resources that have informers. If `profile` is given, only its resources are returned.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
-        let is_of = move |cells: &[Offering]| {
+        let is_of = move |cells: &[ServingInformer]| {
             profile.is_none_or(|profile| cells.iter().any(|cell| cell.declared.profile == *profile))
         };
         self.by_resource.iter().filter(move |(_, cells)| is_of(cells)).map(|(resource, _)| resource)
@@ -83,26 +85,32 @@ impl Offers {
 mod tests {
     use super::*;
     use crate::reads::sample::{cell, declared};
-    use kubewarm_api::model::{CellSpec, DeclaredTarget, Requirement, ResourceInfo, Serving};
+    use kubewarm_api::model::{
+        DeclaredTarget, InformerSpec, ResourceInfo, ServingTarget, TargetRequirement,
+    };
 
-    fn index(name: &str) -> Index {
-        Index { name: name.into(), path: FieldPath::parse(name).unwrap() }
+    fn index(name: &str) -> IndexDefinition {
+        IndexDefinition { name: name.into(), path: FieldPath::parse(name).unwrap() }
     }
 
-    fn spec(key: &CellKey) -> CellSpec {
-        CellSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
+    fn spec(key: &InformerKey) -> InformerSpec {
+        InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
     /// A target with one declared informer, while the informer `old` serves its reads.
-    fn target(name: &str, (cell, old): (&CellKey, &CellKey), indexes: &[&str]) -> DeclaredTarget {
+    fn target(
+        name: &str,
+        (cell, old): (&InformerKey, &InformerKey),
+        indexes: &[&str],
+    ) -> DeclaredTarget {
         DeclaredTarget {
             name: name.into(),
-            requirement: Requirement::Required,
+            requirement: TargetRequirement::Required,
             declared_as: "pods".into(),
             resolved: None,
             cells: [spec(cell)].into(),
             namespaces: None,
-            serving: Some(Serving {
+            serving: Some(ServingTarget {
                 generation: 1,
                 kind: ResourceInfo::new(old.resource.clone(), "Pod"),
                 cells: [spec(old)].into(),
@@ -121,8 +129,8 @@ mod tests {
             target("second", (&one, &one), &["node"]),
             target("third", (&two, &two), &[]),
         ];
-        let declared = Arc::new(Declared { targets, ..declared("a") });
-        let offers = Offers::of([&declared]);
+        let declared = Arc::new(DeclaredProfile { targets, ..declared("a") });
+        let offers = ServingIndex::of([&declared]);
         let names: Vec<Vec<_>> = [&one, &two, &old]
             .into_iter()
             .map(|key| {

@@ -1,10 +1,10 @@
 //! Repeats a read until it can be answered, or until no further wait can help.
 
-use super::{RETRY_AFTER_SECONDS, Reads, cover::Coverage, route::Route};
+use super::{RETRY_AFTER_SECONDS, ReadService, cover::CoveringInformers, route::ReadRoute};
 use crate::metrics::WaitReason;
-use kubewarm_api::model::{CellKey, MetricOutcome, ProfileRef, ResourceVersion};
-use kubewarm_cache::informer::Proof;
-use kubewarm_wire::{Failure, Objects};
+use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
+use kubewarm_cache::informer::FreshnessCheck;
+use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -18,7 +18,7 @@ const VERSION_POLL: Duration = Duration::from_millis(20);
 const MAX_TRIES: usize = 4;
 
 /// Why a read cannot be answered yet.
-pub(super) enum NotYet {
+pub(super) enum RetryReason {
     /// No cell that could answer is warm.
     Cold {
         /// How long the profiles let reads wait.
@@ -36,60 +36,60 @@ pub(super) enum NotYet {
     /// No store is confirmed to be as new as the read needs. A freshness check of this informer can change
     /// that.
     Unproven {
-        cell: Box<CellKey>,
+        cell: Box<InformerKey>,
         /// The namespace whose request rate limit counts the freshness check.
         payer: Arc<str>,
         /// The freshness check must begin after this time.
         since: Instant,
         /// The answer if the freshness check fails.
-        failure: Failure,
+        failure: StatusError,
     },
     /// The informer lost access or was listed again during the read.
     Disturbed,
     /// The read fails; a retry cannot help.
-    Failed(Failure),
+    Failed(StatusError),
 }
 
-impl From<Failure> for NotYet {
-    fn from(failure: Failure) -> Self {
+impl From<StatusError> for RetryReason {
+    fn from(failure: StatusError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl Reads {
+impl ReadService {
     /// Calls `answer` with the informers that can answer, and again after each wait. Returns its result, and
     /// whether the read waited.
     ///
     /// # Errors
     ///
-    /// The errors of [`Reads::answer`].
+    /// The errors of [`ReadService::answer`].
     pub(super) async fn when_ready<T>(
         &self,
-        asked: &Objects,
+        asked: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        answer: impl AsyncFn(&Route<'_>) -> Result<T, NotYet>,
-    ) -> Result<(T, bool), Failure> {
+        answer: impl AsyncFn(&ReadRoute<'_>) -> Result<T, RetryReason>,
+    ) -> Result<(T, bool), StatusError> {
         let began = Instant::now();
         let mut waited = None;
         let mut changes = self.from.changes.subscribe();
         let of = asked.resource.group_resource();
-        let not_warm = || Failure::not_warm(of, RETRY_AFTER_SECONDS);
-        let access_missing = || Failure::access_missing(of, RETRY_AFTER_SECONDS);
+        let not_warm = || StatusError::not_warm(of, RETRY_AFTER_SECONDS);
+        let access_missing = || StatusError::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
-        let mut proved: Option<(CellKey, Proof)> = None;
+        let mut proved: Option<(InformerKey, FreshnessCheck)> = None;
         let answered = async {
             loop {
                 changes.mark_unchanged();
                 let offers = self.offers()?;
-                let coverage = Coverage::of(&offers, asked, profile, &self.from.home)?;
+                let coverage = CoveringInformers::of(&offers, asked, profile, &self.from.home)?;
                 let answered = match self.route(asked, coverage, (began, proved.as_ref())).await {
                     Ok(route) => answer(&route).await,
                     Err(not_yet) => Err(not_yet),
                 };
                 match answered {
                     Ok(answer) => return Ok(answer),
-                    Err(NotYet::Failed(failure)) => return Err(failure),
-                    Err(NotYet::Cold { wait, is_forbidden }) => {
+                    Err(RetryReason::Failed(failure)) => return Err(failure),
+                    Err(RetryReason::Cold { wait, is_forbidden }) => {
                         waited = Some(WaitReason::Sync);
                         let until = began + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
@@ -98,14 +98,14 @@ impl Reads {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
-                    Err(NotYet::Behind { wanted, newest }) => {
+                    Err(RetryReason::Behind { wanted, newest }) => {
                         if began.elapsed() >= VERSION_WAIT {
-                            return Err(Failure::too_large_version(&wanted, newest.as_ref()));
+                            return Err(StatusError::too_large_version(&wanted, newest.as_ref()));
                         }
                         waited = Some(WaitReason::ResourceVersion);
                         sleep(VERSION_POLL).await;
                     }
-                    Err(NotYet::Unproven { cell, payer, since, failure }) => {
+                    Err(RetryReason::Unproven { cell, payer, since, failure }) => {
                         waited = Some(WaitReason::FreshnessCheck);
                         let proving = self.from.proofs.prove(&cell, &payer, since);
                         proved = match timeout_at(began + PROOF_WAIT, proving).await {
@@ -117,7 +117,7 @@ impl Reads {
                             Err(_elapsed) => return Err(failure),
                         };
                     }
-                    Err(NotYet::Disturbed) => {
+                    Err(RetryReason::Disturbed) => {
                         disturbed += 1;
                         if disturbed >= MAX_TRIES {
                             return Err(not_warm());

@@ -1,65 +1,65 @@
 //! Chooses the store that answers a read: the store of the first informer that is new enough.
 
 use super::{
-    RETRY_AFTER_SECONDS, Reads,
-    cover::{Candidate, Coverage, MAY_FILTER, not_cached},
-    fields::Fields,
-    kind::Kind,
+    RETRY_AFTER_SECONDS, ReadService,
+    cover::{CandidateInformer, CoveringInformers, MAY_FILTER, not_cached},
+    fields::FieldFilter,
+    kind::KindInfo,
     list::remembers,
-    retry::NotYet,
+    retry::RetryReason,
 };
-use kubewarm_api::model::{CellKey, Consistency, ResourceVersion};
+use kubewarm_api::model::{InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
-    informer::Proof,
-    store::{Reader, Wanted},
+    informer::FreshnessCheck,
+    store::{ObjectQuery, StoreReader},
 };
-use kubewarm_wire::{At, Failure, Objects};
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The informers that can answer a request now, and the freshness that the request needs.
-pub(super) struct Route<'a> {
-    pub(super) asked: &'a Objects,
-    pub(super) kind: Kind,
+pub(super) struct ReadRoute<'a> {
+    pub(super) asked: &'a ObjectRequest,
+    pub(super) kind: KindInfo,
     /// The resolved field selector.
-    pub(super) fields: Fields,
+    pub(super) fields: FieldFilter,
     /// The warm informers, the best first; never empty.
-    pub(super) candidates: Vec<Candidate<'a>>,
+    pub(super) candidates: Vec<CandidateInformer<'a>>,
     /// The lowest staleness limit of the profiles.
     pub(super) max_staleness: Duration,
-    consistency: Consistency,
+    consistency: ReadConsistency,
     cold_read_timeout: Duration,
     /// When the request arrived.
     began: Instant,
     /// The informer that a freshness check has confirmed for this request, and the result of that check.
-    proved: Option<&'a (CellKey, Proof)>,
+    proved: Option<&'a (InformerKey, FreshnessCheck)>,
 }
 
-impl Reads {
+impl ReadService {
     /// Finds the informers of `coverage` that can answer now.
     ///
     /// # Errors
     ///
-    /// [`NotYet::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`Coverage`] and
-    /// [`Fields`].
+    /// [`RetryReason::Cold`] if no informer is warm. The failures 400, 406 and 421 come from [`CoveringInformers`] and
+    /// [`FieldFilter`].
     pub(super) async fn route<'a>(
         &self,
-        asked: &'a Objects,
-        coverage: Coverage<'a>,
-        (began, proved): (Instant, Option<&'a (CellKey, Proof)>),
-    ) -> Result<Route<'a>, NotYet> {
+        asked: &'a ObjectRequest,
+        coverage: CoveringInformers<'a>,
+        (began, proved): (Instant, Option<&'a (InformerKey, FreshnessCheck)>),
+    ) -> Result<ReadRoute<'a>, RetryReason> {
         let cold_read_timeout = coverage.cold_read_timeout();
         let kind = self.kind(&asked.resource).await?;
         let kind = kind.ok_or_else(|| not_cached(asked, MAY_FILTER))?;
-        let fields = Fields::of(asked, &kind, |name| coverage.index(name))?;
+        let fields = FieldFilter::of(asked, &kind, |name| coverage.index(name))?;
         let coverage = coverage.knowing(&kind, &fields)?;
         let (candidates, is_forbidden) =
             coverage.warm(|key| self.from.reports.glance(key), Instant::now());
         if candidates.is_empty() {
-            return Err(NotYet::Cold { wait: cold_read_timeout, is_forbidden });
+            return Err(RetryReason::Cold { wait: cold_read_timeout, is_forbidden });
         }
         let (consistency, max_staleness) = (coverage.consistency(), coverage.max_staleness());
-        Ok(Route {
+        Ok(ReadRoute {
             asked,
             kind,
             fields,
@@ -75,27 +75,27 @@ impl Reads {
     /// Returns the first candidate whose store is as new as the request needs, with a reader of that store.
     pub(super) fn choose<'r>(
         &self,
-        route: &'r Route<'_>,
-    ) -> Result<(&'r Candidate<'r>, Reader), NotYet> {
+        route: &'r ReadRoute<'_>,
+    ) -> Result<(&'r CandidateInformer<'r>, StoreReader), RetryReason> {
         let asked = route.asked;
-        let mut readable: Vec<(&Candidate<'_>, Reader)> = Vec::new();
+        let mut readable: Vec<(&CandidateInformer<'_>, StoreReader)> = Vec::new();
         for candidate in &route.candidates {
             readable.extend(self.from.catalog.reader(candidate.key).map(|it| (candidate, it)));
         }
         if readable.is_empty() {
             return Err(route.cold());
         }
-        let first = |is_wanted: &dyn Fn(&Candidate<'_>, &Reader) -> bool| {
+        let first = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
             readable.iter().position(|(candidate, reader)| is_wanted(candidate, reader))
         };
-        let has_reached = |reader: &Reader, version: &ResourceVersion| {
+        let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
         // The store that answers, or the version that a store has to reach first.
         let (found, wanted) = match &asked.at {
-            At::Any => (Some(0), None),
-            At::Latest | At::Continue { version: None, .. } => {
-                let is_new = |it: &Candidate<'_>, reader: &Reader| {
+            VersionMatch::Any => (Some(0), None),
+            VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
+                let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
                     route.is_new_enough(it, reader.version().as_ref())
                 };
                 let Some(new_enough) = first(&is_new) else {
@@ -112,22 +112,22 @@ impl Reads {
                     }
                 }
             }
-            At::NotOlderThan(version) => {
+            VersionMatch::NotOlderThan(version) => {
                 (first(&|_, reader| has_reached(reader, version)), Some(version.clone()))
             }
-            At::Exact(version) => {
+            VersionMatch::Exact(version) => {
                 let found = first(&|it, reader| remembers(it, reader, version));
-                let will_come = |it: &Candidate<'_>, reader: &Reader| {
+                let will_come = |it: &CandidateInformer<'_>, reader: &StoreReader| {
                     let is_older = reader.version().is_some_and(|held| held.is_older_than(version));
                     is_older && it.report.is_kept_current()
                 };
                 if found.is_none() && first(&will_come).is_none() {
-                    return Err(Failure::expired().into());
+                    return Err(StatusError::expired().into());
                 }
                 (found, Some(version.clone()))
             }
             // Every store that can still serve the version gives the same page.
-            At::Continue { version: Some(version), .. } => {
+            VersionMatch::Continue { version: Some(version), .. } => {
                 (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
             }
         };
@@ -136,7 +136,7 @@ impl Reads {
             (None, Some(wanted)) => {
                 let newest = readable.iter().filter_map(|(_, reader)| reader.version());
                 let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-                Err(NotYet::Behind { wanted, newest })
+                Err(RetryReason::Behind { wanted, newest })
             }
             (None, None) => Err(route.cold()),
         }
@@ -146,15 +146,15 @@ impl Reads {
     ///
     /// # Errors
     ///
-    /// [`NotYet`] if the informer lost access or was listed again during the read, or the version is too old.
+    /// [`RetryReason`] if the informer lost access or was listed again during the read, or the version is too old.
     pub(super) fn confirm(
         &self,
-        route: &Route<'_>,
-        candidate: &Candidate<'_>,
+        route: &ReadRoute<'_>,
+        candidate: &CandidateInformer<'_>,
         version: Option<&ResourceVersion>,
-    ) -> Result<ResourceVersion, NotYet> {
+    ) -> Result<ResourceVersion, RetryReason> {
         if !self.is_undisturbed(candidate) {
-            return Err(NotYet::Disturbed);
+            return Err(RetryReason::Disturbed);
         }
         if wants_latest(&route.asked.at) && !route.is_new_enough(candidate, version) {
             return Err(route.unproven(&route.candidates));
@@ -164,7 +164,7 @@ impl Reads {
 
     /// Whether the informer is readable, and was neither listed again nor lost access since the request chose
     /// it.
-    pub(super) fn is_undisturbed(&self, candidate: &Candidate<'_>) -> bool {
+    pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.from.reports.glance(candidate.key).is_some_and(|report| {
             let chosen = &candidate.report;
             candidate.may_be_read(&report)
@@ -174,58 +174,62 @@ impl Reads {
     }
 
     /// The version of a recent write through this process that the answer must include.
-    fn floor(&self, route: &Route<'_>) -> Option<ResourceVersion> {
+    fn floor(&self, route: &ReadRoute<'_>) -> Option<ResourceVersion> {
         match route.consistency {
-            Consistency::Eventual => None,
-            Consistency::Bounded | Consistency::Strict => self.floors.of(route.asked),
+            ReadConsistency::Eventual => None,
+            ReadConsistency::Bounded | ReadConsistency::Strict => self.floors.of(route.asked),
         }
     }
 }
 
-impl Route<'_> {
+impl ReadRoute<'_> {
     /// The query for the candidate's store.
-    pub(super) fn wanted(&self, candidate: &Candidate<'_>) -> Wanted {
+    pub(super) fn wanted(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
         self.fields.wanted(self.asked, candidate.key)
     }
 
     /// Whether the candidate was confirmed to be current within the staleness limit.
-    pub(super) fn is_current(&self, candidate: &Candidate<'_>) -> bool {
+    pub(super) fn is_current(&self, candidate: &CandidateInformer<'_>) -> bool {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
     /// Whether a store at this version answers a request for the latest state.
-    fn is_new_enough(&self, candidate: &Candidate<'_>, version: Option<&ResourceVersion>) -> bool {
+    fn is_new_enough(
+        &self,
+        candidate: &CandidateInformer<'_>,
+        version: Option<&ResourceVersion>,
+    ) -> bool {
         match self.consistency {
-            Consistency::Eventual => true,
-            Consistency::Bounded => self.is_current(candidate),
-            Consistency::Strict => self
+            ReadConsistency::Eventual => true,
+            ReadConsistency::Bounded => self.is_current(candidate),
+            ReadConsistency::Strict => self
                 .proved
                 .is_some_and(|(key, proof)| key == candidate.key && proof.covers(version)),
         }
     }
 
     /// No candidate can be read.
-    pub(super) fn cold(&self) -> NotYet {
-        NotYet::Cold { wait: self.cold_read_timeout, is_forbidden: false }
+    pub(super) fn cold(&self) -> RetryReason {
+        RetryReason::Cold { wait: self.cold_read_timeout, is_forbidden: false }
     }
 
     /// Chooses the candidate for a freshness check. The result is 504 if no candidate can be confirmed, such as
     /// while paused.
-    pub(super) fn unproven(&self, candidates: &[Candidate<'_>]) -> NotYet {
+    pub(super) fn unproven(&self, candidates: &[CandidateInformer<'_>]) -> RetryReason {
         let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
             let age = candidates.first().and_then(|it| it.age);
             return self.stale(age, "nothing keeps it current").into();
         };
         let now = Instant::now();
         let since = match (self.consistency, self.proved) {
-            (Consistency::Strict, None) => self.began,
+            (ReadConsistency::Strict, None) => self.began,
             // The store has changed since the last freshness check, which does not cover its version.
-            (Consistency::Strict, Some(_)) => now,
-            (Consistency::Eventual | Consistency::Bounded, _) => {
+            (ReadConsistency::Strict, Some(_)) => now,
+            (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        NotYet::Unproven {
+        RetryReason::Unproven {
             cell: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
@@ -235,27 +239,27 @@ impl Route<'_> {
 
     /// The failure for a store of this `age` that is too old for the profile. `why` explains why it cannot be
     /// confirmed.
-    fn stale(&self, age: Option<Duration>, why: &str) -> Failure {
+    fn stale(&self, age: Option<Duration>, why: &str) -> StatusError {
         let known = match age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
             None => "not known to be current".to_owned(),
         };
         let wanted = match self.consistency {
-            Consistency::Strict => "its profile wants that proved for each read".to_owned(),
-            Consistency::Eventual | Consistency::Bounded => {
+            ReadConsistency::Strict => "its profile wants that proved for each read".to_owned(),
+            ReadConsistency::Eventual | ReadConsistency::Bounded => {
                 format!("which is more than the {} s of its profile", self.max_staleness.as_secs())
             }
         };
         let mut message = format!("the cache is {known}, {wanted}, and {why}");
         // With `Eventual`, only a missing object causes this failure, and `resourceVersion=0` does not help.
-        if wants_latest(&self.asked.at) && self.consistency != Consistency::Eventual {
+        if wants_latest(&self.asked.at) && self.consistency != ReadConsistency::Eventual {
             message.push_str("; with resourceVersion=0 it answers from what it has");
         }
-        Failure::stale(self.asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
+        StatusError::stale(self.asked.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }
 }
 
 /// Whether the request needs the latest state, not a certain version or any version.
-const fn wants_latest(at: &At) -> bool {
-    matches!(at, At::Latest | At::Continue { version: None, .. })
+const fn wants_latest(at: &VersionMatch) -> bool {
+    matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

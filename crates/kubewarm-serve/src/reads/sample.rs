@@ -1,27 +1,27 @@
 //! Requests, informer keys and offers for the tests of this module.
 
 use super::{
-    kind::Kind,
-    offers::{Offering, Offers},
+    kind::KindInfo,
+    offers::{ServingIndex, ServingInformer},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
-    AuthorCheck, CellKey, Consistency, Declared, Extent, FieldPath, GroupResource, Identity, Index,
-    Limits, ManagedFields, Mode, OnAccessLost, ProfileRef, Projection, ReadTerms, Resource,
-    ResourceInfo, SecretData,
+    AccessLossPolicy, AccountPolicyState, DeclaredProfile, FieldPath, GroupResource, Identity,
+    IndexDefinition, InformerKey, InformerScope, ManagedFieldsPolicy, ProfileLimits, ProfileMode,
+    ProfileRef, Projection, ReadConsistency, ReadPolicy, Resource, ResourceInfo, SecretData,
 };
-use kubewarm_cache::informer::{CellReport, Phase};
-use kubewarm_client::Definition;
-use kubewarm_wire::{Asked, Objects, What};
+use kubewarm_cache::informer::{InformerPhase, InformerReport};
+use kubewarm_client::CrdInfo;
+use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Parses a GET request.
-pub(super) fn asked(path: &str, query: &str) -> (Objects, Option<ProfileRef>) {
-    let Asked { profile, what } = Asked::parse("GET", path, Some(query), None).unwrap();
+pub(super) fn asked(path: &str, query: &str) -> (ObjectRequest, Option<ProfileRef>) {
+    let RequestInfo { profile, what } = RequestInfo::parse("GET", path, Some(query), None).unwrap();
     match what {
-        What::Objects(objects) => (objects, profile),
-        What::Document(other, _) => panic!("{other:?}"),
+        RequestTarget::Objects(objects) => (objects, profile),
+        RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn core(plural: &str) -> Resource {
 }
 
 /// The key of an informer of pods, in one namespace or in `all`, with selectors as in a query.
-pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
+pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("labelSelector", labels).append_pair("fieldSelector", fields);
@@ -40,16 +40,16 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
     let selected = query(labels, fields);
     let (labels, fields) = (selected.labels, selected.fields);
     let extent = if namespace == "all" {
-        Extent::AllNamespaces
+        InformerScope::AllNamespaces
     } else {
-        Extent::Namespace(namespace.into())
+        InformerScope::Namespace(namespace.into())
     };
-    CellKey {
+    InformerKey {
         resource: core("pods"),
         extent,
         labels,
         fields,
-        projection: Projection::Full(ManagedFields::Drop),
+        projection: Projection::Full(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
         identity: Identity::Operator,
         declared_in: None,
@@ -57,8 +57,8 @@ pub(super) fn cell(namespace: &str, labels: &str, fields: &str) -> CellKey {
 }
 
 /// The informers of the profile `p` in `namespace`.
-pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
-    let mut offers = Offers::default();
+pub(super) fn offers(namespace: &str, cells: &[InformerKey]) -> ServingIndex {
+    let mut offers = ServingIndex::default();
     for cell in cells {
         offers.add(namespace, cell);
     }
@@ -66,28 +66,28 @@ pub(super) fn offers(namespace: &str, cells: &[CellKey]) -> Offers {
 }
 
 /// The profile `p` in `namespace`, without targets.
-pub(super) fn declared(namespace: &str) -> Declared {
-    Declared {
+pub(super) fn declared(namespace: &str) -> DeclaredProfile {
+    DeclaredProfile {
         profile: ProfileRef { namespace: namespace.into(), name: "p".into() },
         uid: "u".into(),
         generation: 2,
         refused: None,
         service_account: None,
-        authors: AuthorCheck::default(),
-        mode: Mode::Active,
+        authors: AccountPolicyState::default(),
+        mode: ProfileMode::Active,
         targets: Vec::new(),
         warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
-        on_access_lost: OnAccessLost::default(),
-        reads: ReadTerms::default(),
-        limits: Limits::default(),
+        on_access_lost: AccessLossPolicy::default(),
+        reads: ReadPolicy::default(),
+        limits: ProfileLimits::default(),
         accepted_at: Duration::ZERO,
     }
 }
 
-impl Offers {
-    pub(super) fn add(&mut self, namespace: &str, cell: &CellKey) {
-        self.by_resource.entry(cell.resource.clone()).or_default().push(Offering {
+impl ServingIndex {
+    pub(super) fn add(&mut self, namespace: &str, cell: &InformerKey) {
+        self.by_resource.entry(cell.resource.clone()).or_default().push(ServingInformer {
             declared: Arc::new(declared(namespace)),
             key: cell.clone(),
             indexes: Vec::new(),
@@ -95,27 +95,38 @@ impl Offers {
     }
 
     /// Declares an index of an informer in the profile of `namespace`.
-    pub(super) fn index(&mut self, namespace: &str, cell: &CellKey, name: &str, path: &FieldPath) {
+    pub(super) fn index(
+        &mut self,
+        namespace: &str,
+        cell: &InformerKey,
+        name: &str,
+        path: &FieldPath,
+    ) {
         let all = self.by_resource.values_mut().flatten();
         for it in all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *cell) {
-            it.indexes.push([Index { name: name.into(), path: path.clone() }].into());
+            it.indexes.push([IndexDefinition { name: name.into(), path: path.clone() }].into());
         }
     }
 
-    pub(super) fn set_staleness(&mut self, cell: &CellKey, bound: Duration) {
+    pub(super) fn set_staleness(&mut self, cell: &InformerKey, bound: Duration) {
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
             Arc::make_mut(&mut it.declared).max_staleness = bound;
         }
     }
 
-    pub(super) fn set_terms(&mut self, cell: &CellKey, consistency: Consistency, seconds: u64) {
+    pub(super) fn set_terms(
+        &mut self,
+        cell: &InformerKey,
+        consistency: ReadConsistency,
+        seconds: u64,
+    ) {
         let cold_read_timeout = Duration::from_secs(seconds);
         for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *cell) {
-            Arc::make_mut(&mut it.declared).reads = ReadTerms { consistency, cold_read_timeout };
+            Arc::make_mut(&mut it.declared).reads = ReadPolicy { consistency, cold_read_timeout };
         }
     }
 
-    pub(super) fn set_policy(&mut self, namespace: &str, policy: OnAccessLost) {
+    pub(super) fn set_policy(&mut self, namespace: &str, policy: AccessLossPolicy) {
         let all = self.by_resource.values_mut().flatten();
         all.filter(|it| *it.declared.profile.namespace == *namespace)
             .for_each(|it| Arc::make_mut(&mut it.declared).on_access_lost = policy);
@@ -123,20 +134,20 @@ impl Offers {
 }
 
 /// The report of a warm informer that was last confirmed at `current_at`.
-pub(super) fn report(current_at: Instant) -> CellReport {
-    CellReport {
-        phase: Phase::Watching,
+pub(super) fn report(current_at: Instant) -> InformerReport {
+    InformerReport {
+        phase: InformerPhase::Watching,
         synced_at: Some(Timestamp::UNIX_EPOCH),
         current_at: Some(current_at),
-        ..CellReport::queued(Timestamp::UNIX_EPOCH)
+        ..InformerReport::queued(Timestamp::UNIX_EPOCH)
     }
 }
 
 /// The kind Pod; a custom resource if `field` names a selectable field.
-pub(super) fn kind(field: &str) -> Kind {
+pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();
-        Arc::new(Definition { list_kind: "PodList".into(), fields, ..Definition::default() })
+        Arc::new(CrdInfo { list_kind: "PodList".into(), fields, ..CrdInfo::default() })
     });
-    Kind { document: ResourceInfo::new(core("pods"), "Pod"), definition }
+    KindInfo { document: ResourceInfo::new(core("pods"), "Pod"), definition }
 }

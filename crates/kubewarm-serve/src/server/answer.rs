@@ -1,12 +1,12 @@
 //! Converts read results into HTTP responses: headers, and bodies that are encoded while they are sent.
 
 use super::{
-    body::{Response, ResponseBody},
+    body::{OutgoingResponse, ResponseBody},
     gzip,
 };
 use crate::{
     callers::UserPermits,
-    reads::{self, Body, Cut, Source},
+    reads::{self, ReadBody, ReadSource, TruncatedListError},
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -18,8 +18,8 @@ use http::{
         RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
     },
 };
-use kubewarm_api::model::CellKey;
-use kubewarm_wire::{Failure, Sent, is_known};
+use kubewarm_api::model::InformerKey;
+use kubewarm_wire::{DiscoveryResponse, StatusError, is_known};
 use std::time::Duration;
 
 /// The largest body that is sent at once, with its length, in bytes. The rest of a longer list is encoded while
@@ -32,7 +32,7 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// An opaque name of an informer, valid until this process ends. It is a keyed hash, so it reveals nothing.
-pub(super) fn opaque(key: &hmac::Key, cell: &CellKey) -> String {
+pub(super) fn opaque(key: &hmac::Key, cell: &InformerKey) -> String {
     // The `Debug` text differs for any two keys. The `Display` text is for people.
     tagged(key, &format!("{cell:?}"))
 }
@@ -48,18 +48,20 @@ pub(super) fn tagged(key: &hmac::Key, text: &str) -> String {
 /// `turns`.
 pub(super) async fn objects(
     asked: &HeaderMap,
-    answer: reads::Answer,
+    answer: reads::ReadResponse,
     key: &hmac::Key,
     turns: UserPermits,
-) -> Response {
+) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     tell_source(&mut headers, &answer.source, key);
     let of = &answer.source.cell.resource;
     let (begun, rest) = match answer.body {
-        Body::Whole(body) => (body, None),
-        Body::Pages(mut pages) => match pages.begin(LONG).await {
+        ReadBody::Whole(body) => (body, None),
+        ReadBody::Pages(mut pages) => match pages.begin(LONG).await {
             Ok((begun, goes_on)) => (begun, goes_on.then_some(pages)),
-            Err(Cut) => return failure(&Failure::not_warm(of.group_resource(), 1)),
+            Err(TruncatedListError) => {
+                return failure(&StatusError::not_warm(of.group_resource(), 1));
+            }
         },
     };
     let content = match rest {
@@ -84,9 +86,13 @@ pub(super) async fn objects(
 /// The rest of a response, after its first `begun` bytes. From `LARGE` bytes on, each piece is encoded under a
 /// permit of the user. The permit is released as soon as the piece is encoded, so a slow client holds no
 /// permit.
-fn in_turns<S>(rest: S, begun: usize, turns: UserPermits) -> impl Stream<Item = Result<Bytes, Cut>>
+fn in_turns<S>(
+    rest: S,
+    begun: usize,
+    turns: UserPermits,
+) -> impl Stream<Item = Result<Bytes, TruncatedListError>>
 where
-    S: Stream<Item = Result<Bytes, Cut>> + 'static,
+    S: Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
 {
     let rest = Box::pin(rest);
     stream::unfold((rest, begun, turns), |(mut rest, bytes, turns)| async move {
@@ -99,7 +105,7 @@ where
 }
 
 /// Sets the headers that name the informer and the age of its data.
-pub(super) fn tell_source(headers: &mut HeaderMap, source: &Source, key: &hmac::Key) {
+pub(super) fn tell_source(headers: &mut HeaderMap, source: &ReadSource, key: &hmac::Key) {
     const CELL: HeaderName = HeaderName::from_static("kubewarm-cell");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
     set(headers, CELL, opaque(key, &source.cell));
@@ -125,14 +131,18 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     }
 }
 
-pub(super) fn response(code: StatusCode, headers: HeaderMap, content: ResponseBody) -> Response {
-    let mut response = Response::new(content);
+pub(super) fn response(
+    code: StatusCode,
+    headers: HeaderMap,
+    content: ResponseBody,
+) -> OutgoingResponse {
+    let mut response = OutgoingResponse::new(content);
     (*response.status_mut(), *response.headers_mut()) = (code, headers);
     response
 }
 
 /// A response with a JSON document that caches must not reuse.
-pub(super) fn json(asked: &HeaderMap, body: Bytes) -> Response {
+pub(super) fn json(asked: &HeaderMap, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
     let content = whole(asked, &mut headers, body);
     response(StatusCode::OK, headers, content)
@@ -149,7 +159,7 @@ fn whole(asked: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBod
 /// A body of gzip data. Sets the headers for it.
 fn compressed(
     headers: &mut HeaderMap,
-    pieces: impl Stream<Item = Result<Bytes, Cut>> + 'static,
+    pieces: impl Stream<Item = Result<Bytes, TruncatedListError>> + 'static,
 ) -> ResponseBody {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -172,8 +182,8 @@ fn late(age: Option<Duration>) -> String {
 }
 
 /// The response with a discovery document, or 304 if the client already has it.
-pub(super) fn document(asked: &HeaderMap, document: Sent) -> Response {
-    let Sent { content_type, etag, body } = document;
+pub(super) fn document(asked: &HeaderMap, document: DiscoveryResponse) -> OutgoingResponse {
+    let DiscoveryResponse { content_type, etag, body } = document;
     let known = asked.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.is_some_and(|known| is_known(known, &etag));
     let mut headers = headers(content_type, "public");
@@ -188,7 +198,7 @@ pub(super) fn document(asked: &HeaderMap, document: Sent) -> Response {
 }
 
 /// The response with the `Status` object of a failure.
-pub(super) fn failure(failure: &Failure) -> Response {
+pub(super) fn failure(failure: &StatusError) -> OutgoingResponse {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = headers(JSON, NOT_KEPT);
     if let Some(seconds) = failure.retry_after() {
@@ -206,7 +216,8 @@ mod tests {
     use crate::callers::sample::user_permits;
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
-        Extent, GroupResource, Identity, ManagedFields, Projection, Resource, SecretData,
+        GroupResource, Identity, InformerScope, ManagedFieldsPolicy, Projection, Resource,
+        SecretData,
     };
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
@@ -217,7 +228,7 @@ mod tests {
         count: usize,
         now: &Rc<Cell<usize>>,
         most: &Rc<Cell<usize>>,
-    ) -> impl Stream<Item = Result<Bytes, Cut>> + use<> {
+    ) -> impl Stream<Item = Result<Bytes, TruncatedListError>> + use<> {
         let (now, most) = (Rc::clone(now), Rc::clone(most));
         stream::iter(0..count).then(move |_| {
             let (now, most) = (Rc::clone(&now), Rc::clone(&most));
@@ -231,11 +242,11 @@ mod tests {
         })
     }
 
-    fn cell(resource: &str, namespace: &str) -> CellKey {
-        CellKey::all(
+    fn cell(resource: &str, namespace: &str) -> InformerKey {
+        InformerKey::all(
             Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-            Extent::Namespace(namespace.into()),
-            Projection::Full(ManagedFields::Drop),
+            InformerScope::Namespace(namespace.into()),
+            Projection::Full(ManagedFieldsPolicy::Drop),
         )
     }
 
@@ -266,15 +277,15 @@ mod tests {
         assert_eq!(opaque(&key, &whole), opaque(&key, &cell("secrets", "decade")));
         assert_ne!(opaque(&key, &whole), opaque(&other, &whole), "the name depends on the key");
         let owner = Identity::ServiceAccount { namespace: "decade".into(), name: "facade".into() };
-        let metadata = Projection::Metadata(ManagedFields::Drop);
+        let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
         let cells = [
             cell("pods", "decade"),
             cell("secrets", "facade"),
-            CellKey { extent: Extent::AllNamespaces, ..whole.clone() },
-            CellKey { projection: metadata, ..whole.clone() },
-            CellKey { secret_data: SecretData::Allow, ..whole.clone() },
-            CellKey { identity: owner, ..whole.clone() },
-            CellKey { declared_in: Some("facade".into()), ..whole.clone() },
+            InformerKey { extent: InformerScope::AllNamespaces, ..whole.clone() },
+            InformerKey { projection: metadata, ..whole.clone() },
+            InformerKey { secret_data: SecretData::Allow, ..whole.clone() },
+            InformerKey { identity: owner, ..whole.clone() },
+            InformerKey { declared_in: Some("facade".into()), ..whole.clone() },
             whole,
         ];
         let names: BTreeSet<_> = cells.iter().map(|cell| opaque(&key, cell)).collect();

@@ -3,18 +3,20 @@
 
 use super::{
     answer,
-    body::{Request, Response},
-    forward::Forward,
+    body::{IncomingRequest, OutgoingResponse},
+    forward::RequestForwarder,
     unwritten::ResponsePermit,
-    version::ServerVersion,
-    watching::{Watch, WatchReview},
+    version::ApiServerVersion,
+    watching::{WatchReview, WatchSession},
 };
 use crate::review;
 use crate::{
-    Watchers,
-    callers::{Caller, Callers, Credentials, NoCredentials, Refused},
-    metrics::{Handler, ObservedResponse, ReadMetrics, ResponseSource},
-    reads::Reads,
+    WatcherRegistry,
+    callers::{
+        AuthenticatedCaller, CallerAdmission, CallerCredentials, CallerRejection, CredentialsError,
+    },
+    metrics::{HandlerLabel, ObservedResponse, ReadMetrics, ResponseSource},
+    reads::ReadService,
 };
 use aws_lc_rs::hmac;
 use http::header::ACCEPT;
@@ -23,7 +25,8 @@ use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRef, Resource};
 use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{
-    Asked, Document, Failure, Listing, Objects, Watching, What, discovery_document,
+    ApiDocument, DiscoveryForm, ObjectRequest, RequestInfo, RequestTarget, StatusError,
+    WatchOptions, discovery_document,
 };
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
@@ -32,42 +35,42 @@ use tokio_util::sync::CancellationToken;
 /// The services that the read API depends on.
 pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
-    pub reads: Arc<Reads>,
+    pub reads: Arc<ReadService>,
     /// Authenticates and authorizes callers.
-    pub callers: Arc<Callers>,
+    pub callers: Arc<CallerAdmission>,
     /// The API server's version, for `/version`.
-    pub version: ServerVersion,
+    pub version: ApiServerVersion,
     /// Forwards requests that kubewarm does not serve to the API server. With `None` such requests fail.
-    pub forward: Option<Forward>,
+    pub forward: Option<RequestForwarder>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
     /// The hash key of opaque names for informers and users. Each process has its own key.
     pub names: hmac::Key,
     /// The list of open watches, for the debug endpoint.
-    pub watchers: Watchers,
+    pub watchers: WatcherRegistry,
     /// Ends all watches when it is cancelled.
     pub stop: CancellationToken,
 }
 
 /// A response and its source.
-type Answered = Result<(ResponseSource, Response), Failure>;
+type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
 
 /// A request that was handled, and what metrics count of it.
 struct HandledRequest {
-    handler: Handler,
+    handler: HandlerLabel,
     resource: Option<Resource>,
-    answered: Answered,
+    answered: HandlerResult,
 }
 
 impl HandledRequest {
-    const fn without_resource(handler: Handler, answered: Answered) -> Self {
+    const fn without_resource(handler: HandlerLabel, answered: HandlerResult) -> Self {
         Self { handler, resource: None, answered }
     }
 }
 
 impl ReadApi {
     /// Handles a request of the read address, and counts it.
-    pub(super) async fn handle(&self, request: Request) -> Response {
+    pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
         let began = Instant::now();
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
         let (is_rejection, source, response) = match answered {
@@ -88,7 +91,7 @@ impl ReadApi {
     }
 
     /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
-    async fn answer(&self, request: Request) -> HandledRequest {
+    async fn answer(&self, request: IncomingRequest) -> HandledRequest {
         let Some(forward) = &self.forward else { return self.own(&request).await };
         if !self.is_beyond(&request) {
             match self.own(&request).await {
@@ -102,18 +105,18 @@ impl ReadApi {
         }
         if is_known_by_certificate(&request) {
             return HandledRequest::without_resource(
-                Handler::Forward,
-                Err(Failure::cannot_forward()),
+                HandlerLabel::Forward,
+                Err(StatusError::cannot_forward()),
             );
         }
         let sent = forward.send(request, (&self.callers, &self.metrics)).await;
         let answered = sent.map(|response| (ResponseSource::Bypass, response));
-        HandledRequest::without_resource(Handler::Forward, answered)
+        HandledRequest::without_resource(HandlerLabel::Forward, answered)
     }
 
     /// Whether only the API server can answer `request`. Such a request is no GET, or switches protocols, or
     /// impersonates another user while kubewarm cannot check impersonation.
-    fn is_beyond(&self, request: &Request) -> bool {
+    fn is_beyond(&self, request: &IncomingRequest) -> bool {
         let acts_as_another =
             || request.head.headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
         request.head.method != http::Method::GET
@@ -121,31 +124,31 @@ impl ReadApi {
             || (acts_as_another() && !self.callers.can_check_impersonation())
     }
 
-    async fn own(&self, request: &Request) -> HandledRequest {
+    async fn own(&self, request: &IncomingRequest) -> HandledRequest {
         let understood = credentials(request).and_then(|it| Ok((it, asked(request)?)));
         let (credentials, asked) = match understood {
             Ok(understood) => understood,
             Err(failure) => {
-                return HandledRequest::without_resource(Handler::Other, Err(failure));
+                return HandledRequest::without_resource(HandlerLabel::Other, Err(failure));
             }
         };
         let sends_on = self.forward.is_some() && !is_known_by_certificate(request);
-        if sends_on && matches!(asked.what, What::Document(..)) {
+        if sends_on && matches!(asked.what, RequestTarget::Document(..)) {
             // Discovery is forwarded, so that a client such as kubectl finds all kinds of the cluster.
             return HandledRequest::without_resource(
-                Handler::Forward,
-                Err(Failure::no_such_path()),
+                HandlerLabel::Forward,
+                Err(StatusError::no_such_path()),
             );
         }
         let handler = match &asked.what {
-            What::Document(..) => Handler::Discovery,
-            What::Objects(Objects { name: Some(_), .. }) => Handler::Get,
-            What::Objects(Objects { watch: Some(_), .. }) => Handler::Watch,
-            What::Objects(_) => Handler::List,
+            RequestTarget::Document(..) => HandlerLabel::Discovery,
+            RequestTarget::Objects(ObjectRequest { name: Some(_), .. }) => HandlerLabel::Get,
+            RequestTarget::Objects(ObjectRequest { watch: Some(_), .. }) => HandlerLabel::Watch,
+            RequestTarget::Objects(_) => HandlerLabel::List,
         };
         let resource = match &asked.what {
-            What::Document(..) => None,
-            What::Objects(objects) => Some(objects.resource.clone()),
+            RequestTarget::Document(..) => None,
+            RequestTarget::Objects(objects) => Some(objects.resource.clone()),
         };
         let answered = self.allowed(request, &credentials, asked).await;
         HandledRequest { handler, resource, answered }
@@ -153,27 +156,29 @@ impl ReadApi {
 
     async fn allowed(
         &self,
-        request: &Request,
-        credentials: &Credentials,
-        Asked { profile, what }: Asked,
-    ) -> Answered {
+        request: &IncomingRequest,
+        credentials: &CallerCredentials,
+        RequestInfo { profile, what }: RequestInfo,
+    ) -> HandlerResult {
         let peer = request.connection.peer;
         let first = match &what {
-            What::Document(document, _) => review::path("get", &document.path()),
-            What::Objects(objects) => reviewed(objects),
+            RequestTarget::Document(document, _) => review::path("get", &document.path()),
+            RequestTarget::Objects(objects) => reviewed(objects),
         };
         let admitted = self.callers.admit(credentials, &first, peer).await;
         let (caller, permit) = admitted.map_err(|refused| {
             self.metrics.count_refusal(&refused);
             refused_by(refused, |user, reason| match &what {
-                What::Document(document, _) => {
-                    Failure::forbidden_path(user, &document.path(), reason)
+                RequestTarget::Document(document, _) => {
+                    StatusError::forbidden_path(user, &document.path(), reason)
                 }
-                What::Objects(objects) => Failure::forbidden(user, &objects.access(), reason),
+                RequestTarget::Objects(objects) => {
+                    StatusError::forbidden(user, &objects.access(), reason)
+                }
             })
         })?;
         request.connection.accept(|| self.callers.connection(&caller));
-        if let What::Objects(objects) = &what {
+        if let RequestTarget::Objects(objects) = &what {
             self.metrics.admit(&objects.resource);
         }
         let mut accesses = vec![first];
@@ -184,7 +189,7 @@ impl ReadApi {
             let review = review::resource(&access, &labels, &fields);
             let may = self.callers.may_also(&caller, &review).await;
             let forbidden =
-                |user: &str, reason: Option<&str>| Failure::forbidden(user, &access, reason);
+                |user: &str, reason: Option<&str>| StatusError::forbidden(user, &access, reason);
             allowed_at = may.map_err(|refused| {
                 self.metrics.count_refusal(&refused);
                 refused_by(refused, forbidden)
@@ -192,13 +197,13 @@ impl ReadApi {
             accesses.push(review);
         }
         match what {
-            What::Document(document, listing) => {
+            RequestTarget::Document(document, listing) => {
                 let of = (&document, listing);
                 let response = self.document(request, of, profile.as_ref()).await?;
                 response.body().keep(self.permit(&caller, permit));
                 Ok((ResponseSource::Hit, response))
             }
-            What::Objects(objects) => {
+            RequestTarget::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
                     let asked = (&objects, watching, profile.as_ref());
                     let of = (credentials.clone(), peer);
@@ -214,11 +219,11 @@ impl ReadApi {
 
     async fn objects(
         &self,
-        request: &Request,
-        objects: &Objects,
+        request: &IncomingRequest,
+        objects: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        (caller, permit): (&Caller, KeyedPermit),
-    ) -> Answered {
+        (caller, permit): (&AuthenticatedCaller, KeyedPermit),
+    ) -> HandlerResult {
         let answer = self.reads.answer(objects, profile).await?;
         let from = if answer.waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let turns = self.callers.large_answers(caller);
@@ -228,16 +233,16 @@ impl ReadApi {
     }
 
     /// The permits that a response to `caller` holds until it is written.
-    fn permit(&self, caller: &Caller, permit: KeyedPermit) -> ResponsePermit {
+    fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
         ResponsePermit::timely(permit, self.callers.unwritten(caller))
     }
 
     async fn watch(
         &self,
-        (objects, watching, profile): (&Objects, &Watching, Option<&ProfileRef>),
+        (objects, watching, profile): (&ObjectRequest, &WatchOptions, Option<&ProfileRef>),
         review: WatchReview,
-        (caller, request): (&Caller, KeyedPermit),
-    ) -> Result<Response, Failure> {
+        (caller, request): (&AuthenticatedCaller, KeyedPermit),
+    ) -> Result<OutgoingResponse, StatusError> {
         let place = self.callers.watch(caller).map_err(|refused| {
             self.metrics.count_refusal(&refused);
             refusal(refused)
@@ -250,99 +255,102 @@ impl ReadApi {
         let counted = self.metrics.open_watch(&objects.resource);
         let permit = ResponsePermit::lasting(place, self.callers.unwritten(caller));
         let (request, stop) = (Some(request), self.stop.clone());
-        let watch = Watch { feed, review, request, counted, _entered: entered, stop };
+        let watch = WatchSession { feed, review, request, counted, _entered: entered, stop };
         Ok(watch.response(&self.names, permit))
     }
 
     async fn document(
         &self,
-        request: &Request,
-        (document, listing): (&Document, Listing),
+        request: &IncomingRequest,
+        (document, listing): (&ApiDocument, DiscoveryForm),
         profile: Option<&ProfileRef>,
-    ) -> Result<Response, Failure> {
-        if *document == Document::Version {
+    ) -> Result<OutgoingResponse, StatusError> {
+        if *document == ApiDocument::Version {
             return self.version(request).await;
         }
         let kinds = self.reads.kinds(profile).await?;
         let sent = discovery_document(&kinds, document, listing);
-        let sent = sent.ok_or_else(Failure::no_such_path)?;
+        let sent = sent.ok_or_else(StatusError::no_such_path)?;
         Ok(answer::document(&request.head.headers, sent))
     }
 
-    async fn version(&self, request: &Request) -> Result<Response, Failure> {
+    async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
         let body = self.version.document().await.map_err(|fault| {
             tracing::debug!(%fault, "the API server does not say its version");
-            Failure::unavailable("the API server does not say its version; try again", 1)
+            StatusError::unavailable("the API server does not say its version; try again", 1)
         })?;
         Ok(answer::json(&request.head.headers, body))
     }
 }
 
 /// The failure of a rejected caller. `forbidden` creates the failure for an authenticated user.
-fn refused_by(refused: Refused, forbidden: impl FnOnce(&str, Option<&str>) -> Failure) -> Failure {
-    let Refused::Forbidden { user, reason } = &refused else { return refusal(refused) };
+fn refused_by(
+    refused: CallerRejection,
+    forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
+) -> StatusError {
+    let CallerRejection::Forbidden { user, reason } = &refused else { return refusal(refused) };
     if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
 }
 
 /// The failure of a rejected caller, without the name of the requested object.
-pub(super) fn refusal(refused: Refused) -> Failure {
+pub(super) fn refusal(refused: CallerRejection) -> StatusError {
     match refused {
-        Refused::Unauthorized => Failure::unauthorized(),
-        Refused::Forbidden { reason, .. } => {
-            Failure::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
+        CallerRejection::Unauthorized => StatusError::unauthorized(),
+        CallerRejection::Forbidden { reason, .. } => {
+            StatusError::refused(reason.as_deref().unwrap_or("the API server refuses the caller"))
         }
-        Refused::Impersonation => Failure::refused(
+        CallerRejection::Impersonation => StatusError::refused(
             "impersonation is not possible here; send a token of the account itself",
         ),
-        Refused::Limited(limit) if limit.is_callers_own() => Failure::user_limit(1),
-        Refused::Limited(_) => Failure::too_many_requests(1),
-        Refused::Undecided(fault) => {
+        CallerRejection::Limited(limit) if limit.is_callers_own() => StatusError::user_limit(1),
+        CallerRejection::Limited(_) => StatusError::too_many_requests(1),
+        CallerRejection::Undecided(fault) => {
             tracing::debug!(%fault, "nobody can say who calls");
-            Failure::unavailable("the API server does not say whether you may; try again", 1)
+            StatusError::unavailable("the API server does not say whether you may; try again", 1)
         }
     }
 }
 
-fn credentials(request: &Request) -> Result<Credentials, Failure> {
+fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusError> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let chain = request.connection.chain.clone();
-    Credentials::beside(chain, headers).map_err(no_credentials)
+    CallerCredentials::beside(chain, headers).map_err(no_credentials)
 }
 
 /// The failure of a request without valid credentials.
-pub(super) fn no_credentials(problem: NoCredentials) -> Failure {
+pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
     match problem {
-        NoCredentials::Repeated => Failure::bad_request("Authorization is repeated"),
-        NoCredentials::Impersonation => Failure::bad_request("Impersonate-* cannot be read"),
-        NoCredentials::Missing
-        | NoCredentials::NoBearer
-        | NoCredentials::Empty
-        | NoCredentials::TooLong => Failure::unauthorized(),
+        CredentialsError::Repeated => StatusError::bad_request("Authorization is repeated"),
+        CredentialsError::Impersonation => StatusError::bad_request("Impersonate-* cannot be read"),
+        CredentialsError::Missing
+        | CredentialsError::NoBearer
+        | CredentialsError::Empty
+        | CredentialsError::TooLong => StatusError::unauthorized(),
     }
 }
 
 /// Whether a client certificate authenticates the caller, with or without a token. kubewarm cannot forward such
 /// a request, because it has no key for the certificate.
-fn is_known_by_certificate(request: &Request) -> bool {
+fn is_known_by_certificate(request: &IncomingRequest) -> bool {
     request.connection.chain.as_ref().is_some_and(|chain| chain.who().is_some())
 }
 
-fn asked(request: &Request) -> Result<Asked, Failure> {
+fn asked(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
     let head = &request.head;
     let accept = head.headers.get(ACCEPT).map(|accept| accept.to_str());
-    let accept = accept.transpose().map_err(|_| Failure::not_acceptable())?;
-    Asked::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
+    let accept = accept.transpose().map_err(|_| StatusError::not_acceptable())?;
+    RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
 }
 
 /// The access review of a request. It covers exactly what the store query selects. Only declared indexes are
 /// left out, because no authorizer supports them.
-fn reviewed(objects: &Objects) -> SelfSubjectAccessReviewSpec {
+fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access(), &objects.labels, &objects.reviewed_fields())
 }
 
-fn profile_access(profile: &ProfileRef) -> kubewarm_wire::Access<'_> {
-    kubewarm_wire::Access {
+fn profile_access(profile: &ProfileRef) -> kubewarm_wire::AccessAttributes<'_> {
+    kubewarm_wire::AccessAttributes {
         verb: "get",
         group: "kubewarm.io",
         version: "v1alpha1",
@@ -368,7 +376,8 @@ mod tests {
             .append_pair("fieldSelector", fields)
             .append_pair("labelSelector", "app")
             .finish();
-        let What::Objects(objects) = Asked::parse("GET", path, Some(&query), None).unwrap().what
+        let RequestTarget::Objects(objects) =
+            RequestInfo::parse("GET", path, Some(&query), None).unwrap().what
         else {
             panic!("{path}")
         };

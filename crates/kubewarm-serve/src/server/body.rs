@@ -2,7 +2,7 @@
 
 use super::{
     connection::ConnectionState,
-    unwritten::{PermitWait, ResponsePermit, Unwritten},
+    unwritten::{PendingResponse, PermitWait, ResponsePermit},
 };
 use crate::reads::PART_BYTES;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use kubewarm_client::KeyedPermit;
-use kubewarm_wire::Failure;
+use kubewarm_wire::StatusError;
 use prometheus::IntCounter;
 use std::{
     pin::Pin,
@@ -33,7 +33,7 @@ use tower::BoxError;
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
 /// A request as handlers receive it.
-pub(super) struct Request {
+pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,
     /// The connection after a switch of protocols, if the request asks for one of `PROTOCOLS`.
@@ -41,7 +41,7 @@ pub(super) struct Request {
     pub(super) connection: Rc<ConnectionState>,
 }
 
-pub(super) type Response = http::Response<ResponseBody>;
+pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
 /// A response body. The connection takes it in parts, and each part holds the response's permit until it is
 /// written.
@@ -53,10 +53,10 @@ pub(super) struct ResponseBody {
     permit: Option<Arc<KeyedPermit>>,
     /// The wait for that permit.
     wait: Option<PermitWait>,
-    unwritten: Arc<Unwritten>,
+    unwritten: Arc<PendingResponse>,
 }
 
-impl Request {
+impl IncomingRequest {
     /// Accepts a request of `connection`.
     ///
     /// # Errors
@@ -66,13 +66,13 @@ impl Request {
     pub(super) fn new(
         mut request: http::Request<Incoming>,
         connection: Rc<ConnectionState>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StatusError> {
         if request.headers().contains_key(TRANSFER_ENCODING) {
-            return Err(Failure::bad_request("a request here has no Transfer-Encoding"));
+            return Err(StatusError::bad_request("a request here has no Transfer-Encoding"));
         }
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if is_read && !request.body().is_end_stream() {
-            return Err(Failure::unwanted_body());
+            return Err(StatusError::unwanted_body());
         }
         let upgrade = asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
@@ -123,7 +123,7 @@ impl ResponseBody {
         self.unwritten.count_bytes(counter);
     }
 
-    pub(super) fn unwritten(&self) -> &Arc<Unwritten> {
+    pub(super) fn unwritten(&self) -> &Arc<PendingResponse> {
         &self.unwritten
     }
 }

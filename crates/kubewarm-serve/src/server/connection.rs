@@ -2,13 +2,13 @@
 
 use super::{
     answer::failure,
-    body::{Request, ResponseBody},
-    listen::{Limits, ReadServer},
-    unwritten::Unwritten,
+    body::{IncomingRequest, ResponseBody},
+    listen::{ConnectionLimits, ReadServer},
+    unwritten::PendingResponse,
 };
 use crate::{
-    callers::Chain,
-    metrics::{Handler, ObservedResponse, ResponseSource},
+    callers::ClientCertChain,
+    metrics::{HandlerLabel, ObservedResponse, ResponseSource},
 };
 use futures::future::LocalBoxFuture;
 use hyper::{
@@ -43,7 +43,7 @@ pub(super) struct ConnectionState {
     /// The client's IP address.
     pub(super) peer: IpAddr,
     /// The certificates that the client presented in the handshake.
-    pub(super) chain: Option<Arc<Chain>>,
+    pub(super) chain: Option<Arc<ClientCertChain>>,
     /// Copies the bytes of a tunnel after HTTP has ended with the response 101.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
     /// The connection's slot: one of its address, or one of its user after an accepted request.
@@ -58,12 +58,12 @@ pub(super) struct ConnectionState {
     handling: Rc<()>,
     /// The unwritten responses, and entries of responses that were written since the last check. The protocol
     /// limits the number of responses.
-    answers: RefCell<Vec<Weak<Unwritten>>>,
+    answers: RefCell<Vec<Weak<PendingResponse>>>,
 }
 
 /// What a connection is doing, for its timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ConnectionActivity {
     /// A request or a response is in progress.
     Busy,
     /// There is no request, but the idle timeout has not passed.
@@ -76,9 +76,9 @@ enum Standing {
 
 /// Runs tasks on the current thread, so that handlers stay on the thread where they began.
 #[derive(Clone, Copy, Debug)]
-struct Here;
+struct LocalExecutor;
 
-impl<F: Future + 'static> Executor<F> for Here {
+impl<F: Future + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
         // Detached: the task ends with its stream, and the stream ends with the connection.
         drop(tokio::task::spawn_local(future));
@@ -99,13 +99,14 @@ pub(super) async fn converse(
     let Ok(Ok(stream)) = timeout(limits.head, shared.tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let shown = shared.authority.as_ref().zip(stream.get_ref().1.peer_certificates());
-    let chain = shown.map(|(authority, shown)| Arc::new(Chain::new(shown, Arc::clone(authority))));
+    let chain = shown
+        .map(|(authority, shown)| Arc::new(ClientCertChain::new(shown, Arc::clone(authority))));
     let state = Rc::new(ConnectionState::new(peer.ip(), chain, slot));
     let io = TokioIo::new(stream);
     let (own, stop) = (Rc::clone(&state), shared.stop.clone());
     let service = service_fn(move |asked| respond(asked, Arc::clone(&shared), Rc::clone(&own)));
     if is_h2 {
-        let connection = http2::Builder::new(Here)
+        let connection = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.streams)
@@ -143,14 +144,14 @@ async fn respond(
     let _handling = state.begin();
     // The rest of a body must neither be waited for nor be parsed as another request.
     let has_body = asked.version() < Version::HTTP_2 && !asked.body().is_end_stream();
-    let mut response = match Request::new(asked, Rc::clone(&state)) {
+    let mut response = match IncomingRequest::new(asked, Rc::clone(&state)) {
         Ok(request) => (shared.handler)(request).await,
         Err(refusal) => {
             // No handler receives this request, so it is counted here.
             let response = failure(&refusal);
             let code = response.status().as_u16();
             let observed = ObservedResponse {
-                handler: Handler::Other,
+                handler: HandlerLabel::Other,
                 resource: None,
                 code,
                 outcome: MetricOutcome::of_status(code),
@@ -175,7 +176,7 @@ async fn until_it_ends<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
     state: &ConnectionState,
-    limits: Limits,
+    limits: ConnectionLimits,
     stop: &CancellationToken,
 ) {
     let mut connection = pin!(connection);
@@ -191,20 +192,20 @@ async fn until_it_ends<C: Future>(
                 finishing = Some(Instant::now());
             }
             now = look.tick() => match (state.look(now, limits), finishing) {
-                (Standing::Stalled, _) => return,
-                (Standing::Idle, None) => {
+                (ConnectionActivity::Stalled, _) => return,
+                (ConnectionActivity::Idle, None) => {
                     finish(connection.as_mut());
                     finishing = Some(now);
                 }
-                (Standing::Idle | Standing::Quiet, Some(since)) if now.saturating_duration_since(since) >= limits.look => return,
-                (Standing::Busy | Standing::Quiet | Standing::Idle, _) => {}
+                (ConnectionActivity::Idle | ConnectionActivity::Quiet, Some(since)) if now.saturating_duration_since(since) >= limits.look => return,
+                (ConnectionActivity::Busy | ConnectionActivity::Quiet | ConnectionActivity::Idle, _) => {}
             }
         }
     }
 }
 
 impl ConnectionState {
-    fn new(peer: IpAddr, chain: Option<Arc<Chain>>, slot: KeyedPermit) -> Self {
+    fn new(peer: IpAddr, chain: Option<Arc<ClientCertChain>>, slot: KeyedPermit) -> Self {
         Self {
             peer,
             chain,
@@ -238,7 +239,7 @@ impl ConnectionState {
     }
 
     /// Counts a response as in progress until it is written.
-    fn watch(&self, unwritten: &Arc<Unwritten>) {
+    fn watch(&self, unwritten: &Arc<PendingResponse>) {
         let mut answers = self.answers.borrow_mut();
         // Responses can end faster than `look` runs.
         if answers.len() == answers.capacity() {
@@ -247,25 +248,29 @@ impl ConnectionState {
         answers.push(Arc::downgrade(unwritten));
     }
 
-    fn look(&self, now: Instant, limits: Limits) -> Standing {
+    fn look(&self, now: Instant, limits: ConnectionLimits) -> ConnectionActivity {
         let mut answers = self.answers.borrow_mut();
         answers.retain(|answer| answer.strong_count() > 0);
         if answers.iter().filter_map(Weak::upgrade).any(|answer| answer.is_late(now, limits)) {
-            return Standing::Stalled;
+            return ConnectionActivity::Stalled;
         }
         if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= limits.head {
-            return Standing::Idle;
+            return ConnectionActivity::Idle;
         }
         if !answers.is_empty() || Rc::strong_count(&self.handling) > 1 {
             self.used.set(Some(now));
-            return Standing::Busy;
+            return ConnectionActivity::Busy;
         }
         // A connection without any request gets only the time for a request head.
         let (since, most) = match self.used.get() {
             Some(used) => (used, limits.idle),
             None => (self.since, limits.head),
         };
-        if now.saturating_duration_since(since) >= most { Standing::Idle } else { Standing::Quiet }
+        if now.saturating_duration_since(since) >= most {
+            ConnectionActivity::Idle
+        } else {
+            ConnectionActivity::Quiet
+        }
     }
 }
 
@@ -303,39 +308,39 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_an_accepted_request_in_time_is_idle() {
-        let limits = Limits::default();
+        let limits = ConnectionLimits::default();
         let state = connection();
         let look = || state.look(Instant::now() + limits.head, limits);
         let _handling = state.begin();
-        assert_eq!(look(), Standing::Idle, "no request was accepted");
+        assert_eq!(look(), ConnectionActivity::Idle, "no request was accepted");
         state.accept(|| None);
-        assert_eq!(look(), Standing::Busy);
+        assert_eq!(look(), ConnectionActivity::Busy);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_state_of_a_connection_follows_its_requests_and_responses() {
-        let limits = Limits::default();
+        let limits = ConnectionLimits::default();
         let state = connection();
         state.accept(|| None);
         let look = |after: Duration| state.look(Instant::now() + after, limits);
-        assert_eq!(look(Duration::ZERO), Standing::Quiet);
-        assert_eq!(look(limits.head), Standing::Idle, "there was no request");
+        assert_eq!(look(Duration::ZERO), ConnectionActivity::Quiet);
+        assert_eq!(look(limits.head), ConnectionActivity::Idle, "there was no request");
         let handling = state.begin();
-        assert_eq!(look(limits.idle), Standing::Busy, "a request is in progress");
-        let answer: Arc<Unwritten> = Arc::default();
+        assert_eq!(look(limits.idle), ConnectionActivity::Busy, "a request is in progress");
+        let answer: Arc<PendingResponse> = Arc::default();
         state.watch(&answer);
         drop(handling);
         let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
-        assert_eq!(look(limits.stall / 2), Standing::Busy);
-        assert_eq!(look(limits.stall), Standing::Stalled);
+        assert_eq!(look(limits.stall / 2), ConnectionActivity::Busy);
+        assert_eq!(look(limits.stall), ConnectionActivity::Stalled);
         drop(first);
-        assert_eq!(look(limits.stall / 2), Standing::Busy);
+        assert_eq!(look(limits.stall / 2), ConnectionActivity::Busy);
         drop(answer);
-        assert_eq!(look(limits.stall), Standing::Stalled, "its last part is not written");
+        assert_eq!(look(limits.stall), ConnectionActivity::Stalled, "its last part is not written");
         state.used.set(Some(Instant::now()));
         drop(second);
-        assert_eq!(look(limits.head), Standing::Quiet);
-        assert_eq!(look(limits.idle), Standing::Idle);
+        assert_eq!(look(limits.head), ConnectionActivity::Quiet);
+        assert_eq!(look(limits.idle), ConnectionActivity::Idle);
         assert!(state.answers.borrow().is_empty());
     }
     #[tokio::test(start_paused = true)]

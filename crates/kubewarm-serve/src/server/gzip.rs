@@ -1,7 +1,7 @@
 //! Compresses bodies with gzip under the API server's conditions: more than 128 KiB, and the client accepts
 //! gzip. Works piece by piece, so that a list is never complete in memory.
 
-use crate::reads::Cut;
+use crate::reads::TruncatedListError;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use futures::{Stream, TryStreamExt as _, stream};
@@ -23,7 +23,7 @@ const LARGE: usize = 32 << 10;
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
-type Encoder = Box<GzEncoder<Vec<u8>>>;
+type GzipEncoder = Box<GzEncoder<Vec<u8>>>;
 
 /// Whether the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a weight does
 /// not count.
@@ -36,7 +36,7 @@ pub(super) fn is_taken(accept_encoding: Option<&[u8]>) -> bool {
 /// taken.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
-    S: Stream<Item = Result<Bytes, Cut>>,
+    S: Stream<Item = Result<Bytes, TruncatedListError>>,
 {
     let encoder = Box::new(GzEncoder::new(Vec::new(), LEVEL));
     stream::try_unfold((Box::pin(pieces), Some(encoder)), |(mut pieces, encoder)| async move {
@@ -55,7 +55,7 @@ where
 }
 
 /// Writes `piece` to `encoder`, and returns the encoder.
-async fn compress(mut encoder: Encoder, piece: Bytes) -> io::Result<Encoder> {
+async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEncoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;
         return Ok(encoder);
@@ -128,7 +128,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_truncated_list_gives_an_incomplete_gzip_stream() {
-        let pieces = [Ok(vec![b'x'; LARGE].into()), Err(Cut), Ok(vec![b'y'; LARGE].into())];
+        let pieces =
+            [Ok(vec![b'x'; LARGE].into()), Err(TruncatedListError), Ok(vec![b'y'; LARGE].into())];
         let parts: Vec<_> = compressed(stream::iter(pieces)).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();

@@ -5,15 +5,15 @@
 //! |---|---|---|
 //! | connections in total | [`ReaderLimits::connections`] | closed at once |
 //! | connections of one address (IPv6: of one /64) without an accepted request | [`ReaderLimits::address_connections`] | closed at once |
-//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`Limits::head`] | closed |
-//! | bytes and lines of a head | [`Limits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
+//! | time for a handshake, a head, the next HTTP/1.1 request and the first accepted request | [`ConnectionLimits::head`] | closed |
+//! | bytes and lines of a head | [`ConnectionLimits::head_bytes`]; 100 lines with HTTP/1.1 | 431, or the stream is reset |
 //! | request bodies | only read to be forwarded, and limited there; none with GET and HEAD, none in chunks | 413, 400 |
 //! | requests in progress, in total and per user | [`ReaderLimits::requests`], [`ReaderLimits::user_share`] | 429 |
-//! | requests in progress per HTTP/2 connection | [`Limits::streams`] | refused |
+//! | requests in progress per HTTP/2 connection | [`ConnectionLimits::streams`] | refused |
 //! | reset streams, frames of a head, pings | hyper's limits: 20, 1,024, answered or closed | closed |
-//! | an unread part of a response | [`Limits::stall`], [`Limits::sent_bytes`] | closed |
-//! | a slowly read response, except watches and forwarded responses | [`Limits::slowest`] | closed |
-//! | an unused connection | [`Limits::idle`] | closed |
+//! | an unread part of a response | [`ConnectionLimits::stall`], [`ConnectionLimits::sent_bytes`] | closed |
+//! | a slowly read response, except watches and forwarded responses | [`ConnectionLimits::slowest`] | closed |
+//! | an unused connection | [`ConnectionLimits::idle`] | closed |
 //! | the end of the process | [`STOP`] | dropped |
 //!
 //! The HTTP server is hyper. The admin address uses actix-web, which does not limit HTTP/2 streams and accepts
@@ -21,13 +21,13 @@
 
 use super::{
     api::ReadApi,
-    body::{Request, Response},
+    body::{IncomingRequest, OutgoingResponse},
     connection::converse,
 };
 use crate::{
     ServeError,
-    callers::{Asking, Authority, LimitUsage, ReadLimit, ReaderLimits, network},
-    certificate::{Certificate, look_after},
+    callers::{ClientCa, LimitUsage, OptionalClientCertVerifier, ReadLimit, ReaderLimits, network},
+    certificate::{ServingCertificate, look_after},
     listen::everywhere,
     metrics::ReadMetrics,
 };
@@ -63,7 +63,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of one connection that no flag sets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct ConnectionLimits {
     /// The time for a complete head. With HTTP/1.1 it begins at the end of the previous response. It is also
     /// the time until a connection must have carried an accepted request.
     pub(super) head: Duration,
@@ -76,7 +76,7 @@ pub(super) struct Limits {
     /// The time for the client to read one part of a response.
     pub(super) stall: Duration,
     /// The minimum rate at which the client must read a response, in bytes per second. The client has
-    /// [`Limits::stall`] in addition. A slow client would otherwise keep a request permit from other clients.
+    /// [`ConnectionLimits::stall`] in addition. A slow client would otherwise keep a request permit from other clients.
     /// The API server ends each request after 60 s.
     pub(super) slowest: NonZeroU64,
     /// The time that a connection can stay without a request. Go clients keep an idle connection for 90 s.
@@ -85,7 +85,7 @@ pub(super) struct Limits {
     pub(super) look: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
@@ -102,10 +102,10 @@ impl Default for Limits {
 
 /// A bound listener of the read address.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReadListener {
     listeners: Vec<TcpListener>,
     address: SocketAddr,
-    limits: Limits,
+    limits: ConnectionLimits,
     connections: ConnectionSlots,
 }
 
@@ -123,15 +123,15 @@ pub struct ConnectionSlots {
 /// # Errors
 ///
 /// [`ServeError`] if the kernel refuses the address.
-pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<Reading, ServeError> {
+pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, ServeError> {
     let (listeners, address) = everywhere(address).map_err(ServeError::of(format!(
         "--api-addr {address} cannot be bound; name one that is free, such as [::]:8444, or '' for none"
     )))?;
     let connections = ConnectionSlots::new(readers);
-    Ok(Reading { listeners, address, limits: Limits::default(), connections })
+    Ok(ReadListener { listeners, address, limits: ConnectionLimits::default(), connections })
 }
 
-impl Reading {
+impl ReadListener {
     /// The bound address, with the actual port if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -146,7 +146,7 @@ impl Reading {
 
     /// Changes the limits, before it serves.
     #[cfg(test)]
-    pub(super) fn change_limits(&mut self, change: impl FnOnce(&mut Limits)) {
+    pub(super) fn change_limits(&mut self, change: impl FnOnce(&mut ConnectionLimits)) {
         change(&mut self.limits);
     }
 
@@ -159,7 +159,7 @@ impl Reading {
     /// [`ServeError`] if the certificate cannot be used, or a thread ends.
     pub async fn serve(
         self,
-        shown: (Arc<Certificate>, Option<Arc<Authority>>),
+        shown: (Arc<ServingCertificate>, Option<Arc<ClientCa>>),
         api: Arc<ReadApi>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
@@ -171,16 +171,16 @@ impl Reading {
         self.serve_by(shown, (handler, metrics), stop).await
     }
 
-    /// Like [`Reading::serve`], with another handler. Counts requests that do not reach the handler in
+    /// Like [`ReadListener::serve`], with another handler. Counts requests that do not reach the handler in
     /// `metrics`.
     pub(super) async fn serve_by(
         self,
-        (certificate, authority): (Arc<Certificate>, Option<Arc<Authority>>),
+        (certificate, authority): (Arc<ServingCertificate>, Option<Arc<ClientCa>>),
         (handler, metrics): (RequestHandler, ReadMetrics),
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let Self { listeners, address, limits, connections } = self;
-        let asking = authority.is_some().then(Asking::verifier);
+        let asking = authority.is_some().then(OptionalClientCertVerifier::verifier);
         let no_certificate = ServeError::of("the read address has no certificate");
         let tls = certificate.tls(asking, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
@@ -218,8 +218,8 @@ impl Reading {
         };
         select! {
             ended = until_all_have_ended => ended,
-            () = look_after(Some(&certificate), Certificate::refresh) => Ok(()),
-            () = look_after(authority.as_ref(), Authority::refresh) => Ok(()),
+            () = look_after(Some(&certificate), ServingCertificate::refresh) => Ok(()),
+            () = look_after(authority.as_ref(), ClientCa::refresh) => Ok(()),
         }
     }
 }
@@ -252,15 +252,15 @@ impl ConnectionSlots {
 }
 
 pub(super) type RequestHandler =
-    Box<dyn Fn(Request) -> LocalBoxFuture<'static, Response> + Send + Sync>;
+    Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
 
 /// The state that all threads and connections share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
     /// Verifies client certificates; `None` if they are not accepted.
-    pub(super) authority: Option<Arc<Authority>>,
+    pub(super) authority: Option<Arc<ClientCa>>,
     pub(super) handler: RequestHandler,
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionLimits,
     /// Counts requests that are rejected before they reach the handler.
     pub(super) metrics: ReadMetrics,
     pub(super) stop: CancellationToken,

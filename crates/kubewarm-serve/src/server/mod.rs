@@ -15,7 +15,7 @@ mod watching;
 
 pub use self::{
     api::ReadApi,
-    forward::{Forward, Wrote},
-    listen::{ConnectionSlots, Reading, bind},
-    version::ServerVersion,
+    forward::{RequestForwarder, WriteObserver},
+    listen::{ConnectionSlots, ReadListener, bind},
+    version::ApiServerVersion,
 };

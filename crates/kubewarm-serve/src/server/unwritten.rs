@@ -1,7 +1,7 @@
 //! Tracks which parts of a response its connection has not written yet. These parts hold permits, and the
 //! server closes the connection of a client that reads too slowly.
 
-use super::listen::Limits;
+use super::listen::ConnectionLimits;
 use crate::{
     callers::{UNWRITTEN_UNIT, UserPermits},
     reads::PIECE_BYTES,
@@ -26,10 +26,10 @@ pub(super) struct ResponsePermit {
 /// The parts of a response that a connection has taken and not written. Each part refers to this until hyper
 /// has written or discarded the part. Only one thread locks it, unless the connection becomes a tunnel.
 #[derive(Debug, Default)]
-pub(super) struct Unwritten(Mutex<Progress>);
+pub(super) struct PendingResponse(Mutex<PendingResponseState>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct PendingResponseState {
     permit: Option<ResponsePermit>,
     /// When the connection took each unwritten part, the oldest first. Parts are written in this order.
     handed: VecDeque<Instant>,
@@ -48,11 +48,11 @@ pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of a response. HTTP libraries copy parts of a few hundred bytes and drop them at once. Such copies
 /// hold no permit; they take a few KiB per connection.
-struct Part {
+struct ResponsePart {
     bytes: Bytes,
     /// All parts of a piece share it.
     _permit: Option<Arc<KeyedPermit>>,
-    answer: Arc<Unwritten>,
+    answer: Arc<PendingResponse>,
 }
 
 impl ResponsePermit {
@@ -72,7 +72,7 @@ impl ResponsePermit {
     }
 }
 
-impl Unwritten {
+impl PendingResponse {
     /// Holds `permit` until the response is written.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.0.lock().permit = Some(permit);
@@ -107,12 +107,12 @@ impl Unwritten {
         }
         progress.since.get_or_insert(now);
         drop(progress);
-        Bytes::from_owner(Part { bytes, _permit: permit, answer: Arc::clone(self) })
+        Bytes::from_owner(ResponsePart { bytes, _permit: permit, answer: Arc::clone(self) })
     }
 
     /// Whether the client has left a part unread for too long, or reads the whole response too slowly. The time
     /// that kubewarm needs to encode the response does not count.
-    pub(super) fn is_late(&self, now: Instant, limits: Limits) -> bool {
+    pub(super) fn is_late(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);
         let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
@@ -123,13 +123,13 @@ impl Unwritten {
     }
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for ResponsePart {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Part {
+impl Drop for ResponsePart {
     fn drop(&mut self) {
         let mut progress = self.answer.0.lock();
         progress.handed.pop_front();
@@ -151,24 +151,24 @@ mod tests {
         jane
     }
 
-    fn answer(permit: ResponsePermit) -> Arc<Unwritten> {
-        let answer = Arc::new(Unwritten::default());
+    fn answer(permit: ResponsePermit) -> Arc<PendingResponse> {
+        let answer = Arc::new(PendingResponse::default());
         answer.keep(permit);
         answer
     }
 
-    fn part(of: &Arc<Unwritten>, bytes: usize) -> Bytes {
+    fn part(of: &Arc<PendingResponse>, bytes: usize) -> Bytes {
         of.part(vec![b'x'; bytes].into(), None)
     }
 
-    fn is_late(answer: &Unwritten) -> bool {
-        answer.is_late(Instant::now(), Limits::default())
+    fn is_late(answer: &PendingResponse) -> bool {
+        answer.is_late(Instant::now(), ConnectionLimits::default())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_must_be_written_in_time() {
         let (stall, answer) =
-            (Limits::default().stall, answer(ResponsePermit::lasting((), many())));
+            (ConnectionLimits::default().stall, answer(ResponsePermit::lasting((), many())));
         advance(stall).await;
         assert!(!is_late(&answer), "there was no part");
         let first = part(&answer, 1);
@@ -192,7 +192,7 @@ mod tests {
         let parts: Vec<_> = (0..4).map(|_| part(&answer, 1)).collect();
         let mut was_late = false;
         for part in parts {
-            advance(Limits::default().stall.saturating_sub(Duration::from_secs(1))).await;
+            advance(ConnectionLimits::default().stall.saturating_sub(Duration::from_secs(1))).await;
             was_late |= is_late(&answer);
             drop(part);
         }
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_with_a_contended_permit_must_be_read_fast_enough() {
-        let limits = Limits::default();
+        let limits = ConnectionLimits::default();
         let second = usize::try_from(limits.slowest.get()).unwrap();
         for (bytes, permit, expected) in [
             (second / 2, ResponsePermit::timely((), many()), true),
@@ -223,7 +223,7 @@ mod tests {
     async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
         let answer = answer(ResponsePermit::timely((), many()));
         for _ in 0..10 {
-            advance(Limits::default().stall).await;
+            advance(ConnectionLimits::default().stall).await;
             assert!(!is_late(&answer));
             drop(part(&answer, 1));
         }

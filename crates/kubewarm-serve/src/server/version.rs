@@ -1,8 +1,8 @@
 //! The API server's version: fetched when a client requests it, and cached for a minute.
 
 use bytes::Bytes;
-use kubewarm_api::model::Fault;
-use kubewarm_client::{ApiClient, Expiring};
+use kubewarm_api::model::RequestFault;
+use kubewarm_client::{ApiClient, ExpiringCache};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -12,22 +12,22 @@ const FRESH: Duration = Duration::from_mins(1);
 /// The API server's version, fetched with the operator's identity. The read API authorizes its own clients
 /// first.
 #[derive(Debug)]
-pub struct ServerVersion {
+pub struct ApiServerVersion {
     client: ApiClient,
     /// Sends the requests, because the client's connections must outlive the threads of the read server.
     runtime: Handle,
-    answers: Expiring<(), Bytes>,
+    answers: ExpiringCache<(), Bytes>,
 }
 
-impl ServerVersion {
+impl ApiServerVersion {
     /// Fetches the version with `client` on `runtime` at the first request.
     #[must_use]
     pub fn new(client: ApiClient, runtime: Handle) -> Self {
-        Self { client, runtime, answers: Expiring::new(1, FRESH) }
+        Self { client, runtime, answers: ExpiringCache::new(1, FRESH) }
     }
 
     /// The JSON document of `/version`. Waits at most 10 s for the API server.
-    pub(super) async fn document(&self) -> Result<Bytes, Fault> {
+    pub(super) async fn document(&self) -> Result<Bytes, RequestFault> {
         let fetch = || {
             let request = self.client.get("/version");
             async move {

@@ -2,14 +2,14 @@
 
 use super::{
     answer::{JSON, NOT_KEPT, headers, response, tell_source},
-    body::{Response, ResponseBody},
+    body::{OutgoingResponse, ResponseBody},
     unwritten::ResponsePermit,
 };
 use crate::{
-    callers::{Callers, Credentials, Refused},
+    callers::{CallerAdmission, CallerCredentials, CallerRejection},
     metrics::{ClientWatchEnd, OpenClientWatch},
-    reads::{Cut, Feed},
-    watchers::Watcher,
+    reads::{TruncatedListError, WatchFeed},
+    watchers::WatcherEntry,
 };
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -33,23 +33,23 @@ const RETRY: Duration = Duration::from_secs(4);
 const REVIEWED: Duration = Duration::from_secs(30);
 
 /// An open watch, with everything that it occupies.
-pub(super) struct Watch {
-    pub(super) feed: Feed,
+pub(super) struct WatchSession {
+    pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
     /// The request's permit. It is held until the initial objects are sent, because they occupy memory.
     pub(super) request: Option<KeyedPermit>,
     /// Counts the watch and its events.
     pub(super) counted: OpenClientWatch,
     /// The watch's entry in the list of open watches.
-    pub(super) _entered: Arc<Watcher>,
+    pub(super) _entered: Arc<WatcherEntry>,
     /// Ends the watch when it is cancelled.
     pub(super) stop: CancellationToken,
 }
 
 /// The access reviews that the caller must pass for as long as the watch is open.
 pub(super) struct WatchReview {
-    callers: Arc<Callers>,
-    credentials: Credentials,
+    callers: Arc<CallerAdmission>,
+    credentials: CallerCredentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
     /// When the oldest of the current positive reviews was requested.
@@ -58,17 +58,17 @@ pub(super) struct WatchReview {
     due: Instant,
 }
 
-impl Watch {
+impl WatchSession {
     /// A response that sends the feed's pieces until its end, or until the client disconnects. `names` is the
     /// hash key of informer names. The response holds `permit` until it is written.
-    pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> Response {
+    pub(super) fn response(self, names: &hmac::Key, permit: ResponsePermit) -> OutgoingResponse {
         let mut headers = headers(JSON, NOT_KEPT);
         if let Some(source) = self.feed.source() {
             tell_source(&mut headers, source, names);
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;
-            Some((Ok::<_, Cut>(piece), watch))
+            Some((Ok::<_, TruncatedListError>(piece), watch))
         });
         let body = ResponseBody::streamed(pieces);
         body.keep(permit);
@@ -108,8 +108,8 @@ impl WatchReview {
     /// The reviews of a watch that begins now. Its caller has passed the reviews of `accesses`, the oldest at
     /// `allowed_at`.
     pub(super) fn new(
-        callers: Arc<Callers>,
-        (credentials, peer): (Credentials, IpAddr),
+        callers: Arc<CallerAdmission>,
+        (credentials, peer): (CallerCredentials, IpAddr),
         (accesses, allowed_at): (Vec<SelfSubjectAccessReviewSpec>, Instant),
     ) -> Self {
         // Random, so that watches that begin together are not reviewed together.
@@ -141,7 +141,7 @@ impl WatchReview {
                 self.due = Instant::now() + REVIEW;
             }
             // The review has no result, so the last permission stays valid for a while.
-            Ok(Err(Refused::Limited(_) | Refused::Undecided(_))) => {
+            Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
                 self.due = Instant::now() + RETRY;
             }
             Ok(Err(_)) | Err(_) => return false,
@@ -150,7 +150,7 @@ impl WatchReview {
     }
 
     /// Repeats all reviews. Returns when the oldest of their results was requested.
-    async fn ask(&self) -> Result<Instant, Refused> {
+    async fn ask(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
             let asked = self.callers.recheck(&self.credentials, access, self.peer).await?;
@@ -164,13 +164,13 @@ impl WatchReview {
 mod tests {
     use super::*;
     use crate::callers::sample::{Said, Say, changing, pods};
-    use kubewarm_api::model::{Fault, Reason};
+    use kubewarm_api::model::{FaultReason, RequestFault};
     use std::net::Ipv4Addr;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-    fn credentials() -> Credentials {
-        Credentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
+    fn credentials() -> CallerCredentials {
+        CallerCredentials::of([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
     }
 
     fn may(_: &str, _: &str) -> Said {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// The reviews of a watch that begins now.
-    async fn begun(callers: &Arc<Callers>) -> WatchReview {
+    async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
         WatchReview::new(Arc::clone(callers), (credentials, PEER), (accesses, caller.asked))
@@ -216,7 +216,7 @@ mod tests {
         // The second watch begins with a cached review that is 9 s old.
         sleep_until(asked + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
-        *say.lock() = |_, _| Said::Nothing(Fault::new(Reason::Unreachable, "refused"));
+        *say.lock() = |_, _| Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
         go_on(&mut review, Duration::from_hours(1)).await;
         let late = asked.elapsed().saturating_sub(REVIEWED);
         assert!(asked.elapsed() >= REVIEWED && late < Duration::from_millis(10), "{late:?}");

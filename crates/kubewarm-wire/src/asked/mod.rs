@@ -4,10 +4,10 @@
 mod tests;
 
 use super::{
-    Failure, Form, Listing, accept, options,
-    path::{Document, Path, Place},
-    query::{Parameter, Query},
-    watching::Watching,
+    DiscoveryForm, ResponseForm, StatusError, accept, options,
+    path::{ApiDocument, RequestPath, ResourcePath},
+    query::{QueryParameter, QueryParameters},
+    watching::WatchOptions,
 };
 use kubewarm_api::model::{
     FieldSelector, LabelSelector, ObjectKey, ProfileRef, Resource, ResourceVersion,
@@ -16,26 +16,26 @@ use std::{num::NonZeroU64, sync::Arc};
 
 /// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestInfo {
     /// The profile in a path below `/profiles/<namespace>/<name>`. Only the informers of this
     /// profile serve the request.
     pub profile: Option<ProfileRef>,
     /// The target of the request.
-    pub what: What,
+    pub what: RequestTarget,
 }
 
 /// The target of a read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A document that describes the API. The `Listing` has an effect at `/api` and `/apis` only.
-    Document(Document, Listing),
+pub enum RequestTarget {
+    /// A document that describes the API. The `DiscoveryForm` has an effect at `/api` and `/apis` only.
+    Document(ApiDocument, DiscoveryForm),
     /// Objects of one resource.
-    Objects(Objects),
+    Objects(ObjectRequest),
 }
 
 /// A get, a list or a watch of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Objects {
+pub struct ObjectRequest {
     /// The resource in the path.
     pub resource: Resource,
     /// The namespace in the path. `None` for all namespaces, and for cluster-scoped resources.
@@ -47,19 +47,19 @@ pub struct Objects {
     /// The field selector. The caller checks whether the kind supports its fields. Empty for a get.
     pub fields: FieldSelector,
     /// The required version of the response.
-    pub at: At,
+    pub at: VersionMatch,
     /// Maximum number of objects. `None` also where the API server ignores the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
-    pub form: Form,
+    pub form: ResponseForm,
     /// The options of a watch; `None` for a get or a list. In a watch, `at` applies to the initial
     /// state, and `limit` is always `None`.
-    pub watch: Option<Watching>,
+    pub watch: Option<WatchOptions>,
 }
 
 /// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum VersionMatch {
     /// At least the newest version when the request arrives: the client set no version.
     Latest,
     /// Any version that is stored: the client set version 0.
@@ -80,7 +80,7 @@ pub enum At {
 
 /// The permission that a request needs, in the terms of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access<'a> {
+pub struct AccessAttributes<'a> {
     /// `get`, `list` or `watch`.
     pub verb: &'static str,
     /// Empty for the core group.
@@ -95,7 +95,7 @@ pub struct Access<'a> {
     pub name: &'a str,
 }
 
-impl Asked {
+impl RequestInfo {
     /// Parses a request. `path` and `query` are still percent-encoded; `accept` is the first
     /// `Accept` header.
     ///
@@ -108,18 +108,20 @@ impl Asked {
         path: &str,
         query: Option<&str>,
         accept: Option<&str>,
-    ) -> Result<Self, Failure> {
-        let (profile, named) = Path::parse(path)?;
+    ) -> Result<Self, StatusError> {
+        let (profile, named) = RequestPath::parse(path)?;
         let what = match named {
-            Path::Objects(place) => What::Objects(objects(method, place, query, accept)?),
-            Path::Nothing => return Err(Failure::no_such_path()),
-            _ if method != "GET" => return Err(Failure::only_get()),
-            Path::Document(document @ (Document::Core | Document::Groups)) => {
-                What::Document(document, accept::listing(accept)?)
+            RequestPath::Objects(place) => {
+                RequestTarget::Objects(objects(method, place, query, accept)?)
             }
-            Path::Document(document) => {
+            RequestPath::Nothing => return Err(StatusError::no_such_path()),
+            _ if method != "GET" => return Err(StatusError::only_get()),
+            RequestPath::Document(document @ (ApiDocument::Core | ApiDocument::Groups)) => {
+                RequestTarget::Document(document, accept::listing(accept)?)
+            }
+            RequestPath::Document(document) => {
                 accept::plain(accept)?;
-                What::Document(document, Listing::Legacy)
+                RequestTarget::Document(document, DiscoveryForm::Legacy)
             }
         };
         Ok(Self { profile, what })
@@ -130,30 +132,30 @@ impl Asked {
 /// options.
 fn objects(
     method: &str,
-    place: Place,
+    place: ResourcePath,
     query: Option<&str>,
     accept: Option<&str>,
-) -> Result<Objects, Failure> {
-    let Place { resource, namespace, name, not_served, subresource: _ } = place;
+) -> Result<ObjectRequest, StatusError> {
+    let ResourcePath { resource, namespace, name, not_served, subresource: _ } = place;
     let of = resource.group_resource();
     if method != "GET" {
         let Some(verb) = verb(method, name.is_some()) else {
-            return Err(Failure::only_get());
+            return Err(StatusError::only_get());
         };
-        return Err(Failure::method_not_allowed(of, verb));
+        return Err(StatusError::method_not_allowed(of, verb));
     }
     if let Some(why) = not_served {
-        return Err(Failure::not_cached(of, name.as_deref().unwrap_or_default(), why));
+        return Err(StatusError::not_cached(of, name.as_deref().unwrap_or_default(), why));
     }
-    let query = Query::parse(query)?;
-    let is_list = name.is_none() && !query.is_set(Parameter::Watch);
-    let mut objects = Objects {
+    let query = QueryParameters::parse(query)?;
+    let is_list = name.is_none() && !query.is_set(QueryParameter::Watch);
+    let mut objects = ObjectRequest {
         resource,
         namespace,
         name,
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
-        at: At::Latest,
+        at: VersionMatch::Latest,
         limit: None,
         form: accept::form(accept, is_list)?,
         watch: None,
@@ -178,7 +180,7 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     })
 }
 
-impl Objects {
+impl ObjectRequest {
     /// The only name that objects in the response can have: from the path of a get, or from the
     /// selector `metadata.name=`.
     #[must_use]
@@ -198,7 +200,7 @@ impl Objects {
     /// namespace. The review and the query use the same fields, so a caller reads only what the
     /// review covers.
     #[must_use]
-    pub fn access(&self) -> Access<'_> {
+    pub fn access(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
         let is_namespace = name.is_some() && self.resource.resource() == "namespaces";
         let within = if is_namespace { name } else { self.namespace.as_deref() };
@@ -208,7 +210,7 @@ impl Objects {
             (None, None) => "list",
         };
         let selected = || self.fields.name().filter(|name| is_reviewable(name));
-        Access {
+        AccessAttributes {
             verb,
             group: self.resource.group(),
             version: self.resource.version(),

@@ -1,24 +1,24 @@
 //! Tests of parsed requests, and of the permission that each needs.
 
 use super::*;
-use crate::Part;
+use crate::ObjectForm;
 use proptest::prelude::*;
 
-fn get(path: &str, query: &str) -> Result<Asked, Failure> {
-    Asked::parse("GET", path, Some(query), None)
+fn get(path: &str, query: &str) -> Result<RequestInfo, StatusError> {
+    RequestInfo::parse("GET", path, Some(query), None)
 }
 
-fn objects_of(path: &str, query: &str) -> Objects {
+fn objects_of(path: &str, query: &str) -> ObjectRequest {
     match get(path, query).unwrap().what {
-        What::Objects(objects) => objects,
-        What::Document(other, _) => panic!("{other:?}"),
+        RequestTarget::Objects(objects) => objects,
+        RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
 }
 
 /// The verb, resource, namespace and name in the access review.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
-    let Access { verb, group, version, resource, namespace, name } = objects.access();
+    let AccessAttributes { verb, group, version, resource, namespace, name } = objects.access();
     format!("{verb} {resource}.{version}.{group} {namespace}/{name}")
 }
 
@@ -52,14 +52,14 @@ fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
     let all = objects_of("/api/v1/nodes", query);
     assert_eq!(all.labels.to_string(), "b,a>1");
     assert_eq!(all.fields.to_string(), "metadata.name!=x");
-    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), Form::Object(Part::Full)));
+    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), ResponseForm::Object(ObjectForm::Full)));
 }
 
 #[test]
 fn the_access_review_of_a_document_has_its_path() {
     for path in ["/version", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
         for variant in [path.to_owned(), format!("{path}/"), format!("/profiles/a/b{path}")] {
-            let What::Document(document, _) = get(&variant, "").unwrap().what else {
+            let RequestTarget::Document(document, _) = get(&variant, "").unwrap().what else {
                 panic!("{variant}")
             };
             assert_eq!(document.path(), path);
@@ -86,10 +86,10 @@ fn each_request_that_is_not_served_has_the_right_status_code() {
         ("GET", "/api/v1/pods/a%2Fb", None, 400),
         ("DELETE", "/api/v1//pods", None, 400),
     ] {
-        let failure = Asked::parse(method, path, None, accept).unwrap_err();
+        let failure = RequestInfo::parse(method, path, None, accept).unwrap_err();
         assert_eq!(failure.code(), code, "{method} {path}");
     }
-    let failure = Asked::parse("DELETE", "/api/v1/pods", None, None).unwrap_err();
+    let failure = RequestInfo::parse("DELETE", "/api/v1/pods", None, None).unwrap_err();
     assert_eq!(
         failure.message(),
         "deletecollection is not supported on resources of kind \"pods\""
@@ -114,8 +114,8 @@ proptest! {
         ),
         accept in proptest::option::of(".{0,40}"),
     ) {
-        if let Ok(Asked { what: What::Objects(objects), .. }) =
-            Asked::parse(&method, &path, query.as_deref(), accept.as_deref())
+        if let Ok(RequestInfo { what: RequestTarget::Objects(objects), .. }) =
+            RequestInfo::parse(&method, &path, query.as_deref(), accept.as_deref())
         {
             let access = objects.access();
             prop_assert_eq!(access.verb == "get", objects.name.is_some());

@@ -15,7 +15,7 @@ use self::{
     status::{cause, no_details},
     words::{because, push, without_html},
 };
-use super::Access;
+use super::AccessAttributes;
 use kube::core::response::{StatusCause, StatusDetails};
 use kubewarm_api::model::{GroupResource, ResourceVersion};
 
@@ -25,7 +25,7 @@ use kubewarm_api::model::{GroupResource, ResourceVersion};
 /// them and people recognize them. Errors that only a cache has use the same format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct StatusError {
     code: u16,
     reason: &'static str,
     message: String,
@@ -41,7 +41,7 @@ pub struct Failure {
 /// The media type of all JSON responses.
 const MEDIA_TYPE: &str = "application/json";
 
-impl Failure {
+impl StatusError {
     /// The HTTP status code.
     #[must_use]
     pub fn code(&self) -> u16 {
@@ -95,8 +95,8 @@ impl Failure {
 
     /// 403: the caller lacks the permission `access`. `reason` comes from the authorizer.
     #[must_use]
-    pub fn forbidden(user: &str, access: &Access<'_>, reason: Option<&str>) -> Self {
-        let Access { verb, group, resource, namespace, name, version: _ } = *access;
+    pub fn forbidden(user: &str, access: &AccessAttributes<'_>, reason: Option<&str>) -> Self {
+        let AccessAttributes { verb, group, resource, namespace, name, version: _ } = *access;
         let mut message = qualified(group, resource);
         if !name.is_empty() {
             push(&mut message, format_args!(" {}", quoted(name)));

@@ -1,9 +1,9 @@
 //! Failures with a code of a server's fault that kubewarm did not cause.
 
-use super::Failure;
+use super::StatusError;
 use kubewarm_api::model::GroupResource;
 
-impl Failure {
+impl StatusError {
     /// Whether the caller or a missing permission is the cause, although the code is one of a server's fault.
     #[must_use]
     pub fn is_rejection(&self) -> bool {

@@ -1,6 +1,6 @@
-//! Serializes a `Failure` as a `Status`.
+//! Serializes a `StatusError` as a `Status`.
 
-use super::{Failure, quoted};
+use super::{StatusError, quoted};
 use kube::core::response::{StatusCause, StatusDetails};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCa
     cause("FieldValueNotSupported", message, field)
 }
 
-impl Failure {
+impl StatusError {
     /// The `Status` as JSON, with a line feed.
     #[must_use]
     pub fn body(&self) -> String {
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-impl Serialize for Failure {
+impl Serialize for StatusError {
     /// Writes the fields in the API server's order.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let metadata: BTreeMap<_, _> = self.token.iter().map(|token| ("continue", token)).collect();

@@ -6,76 +6,76 @@ fn of(group: &str, resource: &str) -> GroupResource {
     GroupResource::new(group, resource).unwrap()
 }
 
-fn access(namespace: &'static str, name: &'static str) -> Access<'static> {
+fn access(namespace: &'static str, name: &'static str) -> AccessAttributes<'static> {
     let (group, version, resource) = ("apps", "v1", "deployments");
-    Access { verb: "list", group, version, resource, namespace, name }
+    AccessAttributes { verb: "list", group, version, resource, namespace, name }
 }
 
 /// The body without its line feed.
-fn body(failure: &Failure) -> String {
+fn body(failure: &StatusError) -> String {
     failure.body().strip_suffix('\n').unwrap().to_owned()
 }
 
 #[test]
 fn errors_have_the_bodies_of_the_api_server() {
     assert_eq!(
-        body(&Failure::not_found(&of("", "pods"), "abc")),
+        body(&StatusError::not_found(&of("", "pods"), "abc")),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"abc\" not found","reason":"NotFound","details":{"name":"abc","kind":"pods"},"code":404}"#
     );
     assert_eq!(
-        body(&Failure::forbidden("jane", &access("ns", ""), None)),
+        body(&StatusError::forbidden("jane", &access("ns", ""), None)),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps is forbidden: User \"jane\" cannot list resource \"deployments\" in API group \"apps\" in the namespace \"ns\"","reason":"Forbidden","details":{"group":"apps","kind":"deployments"},"code":403}"#
     );
     assert_eq!(
-        body(&Failure::unauthorized()),
+        body(&StatusError::unauthorized()),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#
     );
     assert_eq!(
-        body(&Failure::method_not_allowed(&of("apps", "deployments"), "create")),
+        body(&StatusError::method_not_allowed(&of("apps", "deployments"), "create")),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"create is not supported on resources of kind \"deployments.apps\"","reason":"MethodNotAllowed","details":{"group":"apps","kind":"deployments"},"code":405}"#
     );
     assert_eq!(
-        body(&Failure::not_acceptable()),
+        body(&StatusError::not_acceptable()),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json","reason":"NotAcceptable","details":{},"code":406}"#
     );
     assert_eq!(
-        body(&Failure::expired()),
+        body(&StatusError::expired()),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"The resourceVersion for the provided list is too old.","reason":"Expired","code":410}"#
     );
     assert_eq!(
-        body(&Failure::too_large_version(&999.into(), Some(&100.into()))),
+        body(&StatusError::too_large_version(&999.into(), Some(&100.into()))),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 999, current: 100","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#
     );
     assert_eq!(
-        body(&Failure::forbidden_path("jane", "/apis", None)),
+        body(&StatusError::forbidden_path("jane", "/apis", None)),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"forbidden: User \"jane\" cannot get path \"/apis\"","reason":"Forbidden","details":{},"code":403}"#
     );
     assert_eq!(
-        body(&Failure::no_such_path()),
+        body(&StatusError::no_such_path()),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}"#
     );
 }
 
 #[test]
 fn an_expired_continue_token_is_answered_with_a_new_one() {
-    let failure = Failure::expired_continue(Some("dG9rZW4".to_owned()));
+    let failure = StatusError::expired_continue(Some("dG9rZW4".to_owned()));
     assert_eq!(
         body(&failure),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"dG9rZW4"},"status":"Failure","message":"The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.","reason":"Expired","code":410}"#
     );
-    let without = Failure::expired_continue(None);
+    let without = StatusError::expired_continue(None);
     assert!(without.message().ends_with("without the continue parameter."), "{without}");
 }
 
 #[test]
 fn errors_that_only_a_cache_has_use_the_same_format() {
-    let failure = Failure::not_cached(&of("", "pods"), "", "no CacheProfile declares it");
+    let failure = StatusError::not_cached(&of("", "pods"), "", "no CacheProfile declares it");
     assert_eq!(
         body(&failure),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not cached: no CacheProfile declares it; ask the API server","reason":"NotCached","details":{"kind":"pods"},"code":421}"#
     );
     assert_eq!(
-        body(&Failure::not_warm(&of("", "pods"), 2)),
+        body(&StatusError::not_warm(&of("", "pods"), 2)),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile says which","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
     );
 }
@@ -84,16 +84,16 @@ fn errors_that_only_a_cache_has_use_the_same_format() {
 fn temporary_errors_have_a_retry_after() {
     let pods = of("", "pods");
     for (failure, code, seconds) in [
-        (Failure::not_warm(&pods, 0), 429, Some(1)),
-        (Failure::too_many_requests(3), 429, Some(3)),
-        (Failure::user_limit(1), 429, Some(1)),
-        (Failure::access_missing(&pods, 1), 429, Some(1)),
-        (Failure::unavailable("reviews cannot be made", 1), 503, Some(1)),
-        (Failure::too_large_version(&9.into(), None), 504, Some(1)),
-        (Failure::stale(&pods, "silent for 130 s", 2), 504, Some(2)),
-        (Failure::expired(), 410, None),
-        (Failure::internal("a fault"), 500, None),
-        (Failure::bad_request("no"), 400, None),
+        (StatusError::not_warm(&pods, 0), 429, Some(1)),
+        (StatusError::too_many_requests(3), 429, Some(3)),
+        (StatusError::user_limit(1), 429, Some(1)),
+        (StatusError::access_missing(&pods, 1), 429, Some(1)),
+        (StatusError::unavailable("reviews cannot be made", 1), 503, Some(1)),
+        (StatusError::too_large_version(&9.into(), None), 504, Some(1)),
+        (StatusError::stale(&pods, "silent for 130 s", 2), 504, Some(2)),
+        (StatusError::expired(), 410, None),
+        (StatusError::internal("a fault"), 500, None),
+        (StatusError::bad_request("no"), 400, None),
     ] {
         assert_eq!((failure.code(), failure.retry_after()), (code, seconds), "{failure}");
         let details = format!("\"retryAfterSeconds\":{}", seconds.unwrap_or_default());
@@ -103,19 +103,19 @@ fn temporary_errors_have_a_retry_after() {
 
 #[test]
 fn forbidden_names_paths_and_scopes_have_the_messages_of_the_api_server() {
-    let failure = Failure::forbidden("jane", &access("", "web"), Some("not today"));
+    let failure = StatusError::forbidden("jane", &access("", "web"), Some("not today"));
     assert_eq!(
         failure.message(),
         "deployments.apps \"web\" is forbidden: User \"jane\" cannot list resource \
          \"deployments\" in API group \"apps\" at the cluster scope: not today"
     );
-    let failure = Failure::forbidden_path("<b>&", "/apis", None);
+    let failure = StatusError::forbidden_path("<b>&", "/apis", None);
     assert_eq!(failure.message(), "forbidden: User \"&lt;b&gt;&amp;\" cannot get path \"/apis\"");
 }
 
 #[test]
 fn all_violated_rules_of_options_are_reported() {
-    let failure = |wrong: [Option<StatusCause>; 2]| Failure::check_options(wrong).unwrap_err();
+    let failure = |wrong: [Option<StatusCause>; 2]| StatusError::check_options(wrong).unwrap_err();
     let one = "Forbidden: sendInitialEvents is forbidden for list";
     let one = failure([Some(forbidden("sendInitialEvents", one)), None]);
     assert_eq!(
@@ -125,7 +125,7 @@ fn all_violated_rules_of_options_are_reported() {
     let [a, b] = [forbidden("a", "Forbidden: x"), forbidden("b", "Forbidden: y")];
     let two = failure([Some(a), Some(b)]);
     assert!(two.message().ends_with("[a: Forbidden: x, b: Forbidden: y]"), "{two}");
-    assert_eq!(Failure::check_options([None]), Ok(()));
+    assert_eq!(StatusError::check_options([None]), Ok(()));
 }
 
 #[test]

@@ -3,18 +3,18 @@
 mod paths;
 mod values;
 
-pub use self::paths::Paths;
+pub use self::paths::FieldPathSet;
 
 use std::{borrow::Cow, ops::Range};
 
 /// A position in JSON text. Methods return `None` if the text is not JSON. No text causes a panic.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor<'a> {
+pub struct JsonCursor<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> JsonCursor<'a> {
     /// A cursor before the first value of `text`.
     #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Consumes the byte that [`Cursor::peek`] found.
+    /// Consumes the byte that [`JsonCursor::peek`] found.
     pub(super) fn step(&mut self) {
         self.at += 1;
     }
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
 /// The byte range of the member at `path`, a list of names through nested objects. `None`: there is
 /// no such member.
 pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
-    let mut at = Cursor::new(text);
+    let mut at = JsonCursor::new(text);
     for name in path {
         at.seek(name)?.then_some(())?;
     }
@@ -189,7 +189,7 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of calls of [`Cursor::peek`] in this thread, about four for each member. Tests
+    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member. Tests
     /// measure costs with it.
     pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 /// A set of field paths without duplicates. One walk of a body finds the values of all paths
 /// ([`Cursor::values`]).
 ///
-/// [`Cursor::values`]: super::Cursor::values
+/// [`Cursor::values`]: super::JsonCursor::values
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Paths {
+pub struct FieldPathSet {
     all: Vec<FieldPath>,
-    root: Node,
+    root: FieldPathNode,
     fields: usize,
 }
 
 /// The paths that end at one position of a body, or continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct FieldPathNode {
     /// Number of this field among all fields of the tree.
     pub(super) number: usize,
     /// Index of the path that ends here. Its values are the scalars at this position.
@@ -28,7 +28,7 @@ pub(super) struct Node {
     pub(super) elements: Option<Box<Self>>,
 }
 
-impl Paths {
+impl FieldPathSet {
     /// The paths in the order of their insertion.
     #[must_use]
     pub fn all(&self) -> &[FieldPath] {
@@ -41,11 +41,11 @@ impl Paths {
         self.all.is_empty()
     }
 
-    pub(super) fn root(&self) -> &Node {
+    pub(super) fn root(&self) -> &FieldPathNode {
         &self.root
     }
 
-    /// Number of fields in the tree. `Node::number` is always smaller.
+    /// Number of fields in the tree. `FieldPathNode::number` is always smaller.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }
@@ -57,7 +57,7 @@ impl Paths {
             node = node.fields.entry(field.as_bytes().into()).or_insert_with(|| {
                 let number = *fields;
                 *fields += 1;
-                Node { number, ..Node::default() }
+                FieldPathNode { number, ..FieldPathNode::default() }
             });
             if is_list {
                 node = node.elements.get_or_insert_default();
@@ -70,7 +70,7 @@ impl Paths {
     }
 }
 
-impl FromIterator<FieldPath> for Paths {
+impl FromIterator<FieldPath> for FieldPathSet {
     fn from_iter<I: IntoIterator<Item = FieldPath>>(paths: I) -> Self {
         let mut these = Self::default();
         for path in paths {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn paths_share_common_fields_and_duplicates_are_dropped() {
-        let of = |texts: &[&str]| -> Paths {
+        let of = |texts: &[&str]| -> FieldPathSet {
             texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
         };
         let paths = of(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);

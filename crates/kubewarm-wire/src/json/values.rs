@@ -1,15 +1,15 @@
 //! Finds the values of many field paths in one walk of a body.
 
 use super::{
-    Cursor,
-    paths::{Node, Paths},
+    JsonCursor,
+    paths::{FieldPathNode, FieldPathSet},
     unescape,
 };
 use std::{collections::BTreeMap, mem};
 
 /// The state of a walk. The walk recurses once for each step of a path; a path has at most 64
 /// steps.
-struct Walk<'w, E> {
+struct JsonWalk<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
@@ -18,7 +18,7 @@ struct Walk<'w, E> {
     found_in: Vec<usize>,
 }
 
-impl Cursor<'_> {
+impl JsonCursor<'_> {
     /// Calls `each` for every scalar that a path finds, with the index of the path. Strings are
     /// unescaped; numbers and booleans are as written. Objects, lists and nulls at the end of a
     /// path are no values. The first of several members with the same name counts. The values of a
@@ -32,8 +32,12 @@ impl Cursor<'_> {
     /// One walk of the text, up to the last possible value: about 1 ns for each byte, for any
     /// number of paths. If the text is JSON, no byte is visited twice. The walk looks up each
     /// member of an object among the next fields of the paths.
-    pub fn values(mut self, paths: &Paths, each: &mut impl FnMut(usize, &str)) -> Option<()> {
-        let mut walk = Walk { each, objects: 0, found_in: vec![0; paths.fields()] };
+    pub fn values(
+        mut self,
+        paths: &FieldPathSet,
+        each: &mut impl FnMut(usize, &str),
+    ) -> Option<()> {
+        let mut walk = JsonWalk { each, objects: 0, found_in: vec![0; paths.fields()] };
         self.value(paths.root(), &mut walk).map(|_left_open| ())
     }
 
@@ -42,8 +46,8 @@ impl Cursor<'_> {
     /// that are still open; a caller that continues consumes the rest of them.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
-        node: &Node,
-        walk: &mut Walk<'_, E>,
+        node: &FieldPathNode,
+        walk: &mut JsonWalk<'_, E>,
     ) -> Option<usize> {
         match self.peek()? {
             b'{' => {
@@ -78,11 +82,11 @@ impl Cursor<'_> {
     }
 
     /// Visits the members of an object whose opening brace is consumed. Returns the same as
-    /// [`Cursor::value`].
+    /// [`JsonCursor::value`].
     fn members<E: FnMut(usize, &str)>(
         &mut self,
-        fields: &BTreeMap<Box<[u8]>, Node>,
-        walk: &mut Walk<'_, E>,
+        fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
+        walk: &mut JsonWalk<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b'}' {
             self.step();
@@ -120,11 +124,11 @@ impl Cursor<'_> {
     }
 
     /// Visits the elements of a list whose opening bracket is consumed. Returns the same as
-    /// [`Cursor::value`].
+    /// [`JsonCursor::value`].
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
-        node: &Node,
-        walk: &mut Walk<'_, E>,
+        node: &FieldPathNode,
+        walk: &mut JsonWalk<'_, E>,
     ) -> Option<usize> {
         if self.peek()? == b']' {
             self.step();
@@ -162,15 +166,15 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn paths(texts: &[&str]) -> Paths {
+    fn paths(texts: &[&str]) -> FieldPathSet {
         texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
     }
 
     /// The values of each path.
-    fn all_values(json: &[u8], paths: &Paths) -> (Vec<Vec<String>>, Option<()>) {
+    fn all_values(json: &[u8], paths: &FieldPathSet) -> (Vec<Vec<String>>, Option<()>) {
         let mut seen = vec![Vec::new(); paths.all().len()];
-        let done =
-            Cursor::new(json).values(paths, &mut |path, value| seen[path].push(value.to_owned()));
+        let done = JsonCursor::new(json)
+            .values(paths, &mut |path, value| seen[path].push(value.to_owned()));
         (seen, done)
     }
 
@@ -239,7 +243,7 @@ mod tests {
     }
 
     /// Number of calls of `peek` during a walk of `json` for `paths`.
-    fn peeks(json: &str, paths: &Paths) -> usize {
+    fn peeks(json: &str, paths: &FieldPathSet) -> usize {
         let before = PEEKS.get();
         all_values(json.as_bytes(), paths);
         PEEKS.get() - before
@@ -304,7 +308,7 @@ mod tests {
             document in document(),
             wanted in some_paths(),
         ) {
-            let together: Paths = wanted.into_iter().collect();
+            let together: FieldPathSet = wanted.into_iter().collect();
             let (found, done) = all_values(document.to_string().as_bytes(), &together);
             prop_assert!(done.is_some());
             for (path, found) in together.all().iter().zip(found) {
@@ -320,10 +324,10 @@ mod tests {
             text in r#"(\{"[abc]":|"[abc]":|\[|\]|\}|,|:|"x"|1|\\|"| |\{){0,30}"#,
             wanted in some_paths(),
         ) {
-            let together: Paths = wanted.into_iter().collect();
+            let together: FieldPathSet = wanted.into_iter().collect();
             let (found, _) = all_values(text.as_bytes(), &together);
             for (path, found) in together.all().iter().zip(found) {
-                let alone: Paths = [path.clone()].into_iter().collect();
+                let alone: FieldPathSet = [path.clone()].into_iter().collect();
                 prop_assert_eq!(&found, &all_values(text.as_bytes(), &alone).0[0], "{}", path);
             }
         }
@@ -331,10 +335,10 @@ mod tests {
         #[test]
         fn no_bytes_cause_a_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\ab1 ]{0,40}"#) {
             let paths = paths(&["a[*].b", "a", "b.a"]);
-            let _ = Cursor::new(&bytes).values(&paths, &mut |_, _| ());
-            let _ = Cursor::new(&bytes).strings(&mut |_, _| ());
-            let _ = Cursor::new(text.as_bytes()).strings(&mut |_, _| ());
-            let _ = Cursor::new(text.as_bytes()).values(&paths, &mut |_, _| ());
+            let _ = JsonCursor::new(&bytes).values(&paths, &mut |_, _| ());
+            let _ = JsonCursor::new(&bytes).strings(&mut |_, _| ());
+            let _ = JsonCursor::new(text.as_bytes()).strings(&mut |_, _| ());
+            let _ = JsonCursor::new(text.as_bytes()).values(&paths, &mut |_, _| ());
         }
     }
 }

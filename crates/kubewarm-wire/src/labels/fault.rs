@@ -1,7 +1,7 @@
 //! Error messages for invalid label keys and values, as in the API server.
 
 use crate::failure::quoted;
-use kubewarm_api::model::{LabelRequirement, Operator};
+use kubewarm_api::model::{LabelRequirement, LabelSelectorOperator};
 use std::collections::BTreeSet;
 
 const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
@@ -15,7 +15,8 @@ const NAMED: usize = 16;
 
 /// One message for each invalid value. Above `NAMED` values, one more message counts the rest.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
-    let is_wrong = |value: &str| LabelRequirement::new("a", Operator::In, [value]).is_err();
+    let is_wrong =
+        |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();
     let mut wrong = values.iter().enumerate().filter(|(_, value)| is_wrong(value));
     let mut faults: Vec<_> = wrong
         .by_ref()
@@ -57,7 +58,7 @@ pub(super) fn key_fault(key: &str) -> String {
         Some("") => faults.push("prefix part must be non-empty".to_owned()),
         Some(prefix) => {
             let with = format!("{prefix}/a");
-            if LabelRequirement::new(&with, Operator::Exists, []).is_err() {
+            if LabelRequirement::new(&with, LabelSelectorOperator::Exists, []).is_err() {
                 faults.push(
                     "prefix part a lowercase RFC 1123 subdomain must consist of lower case \
                      alphanumeric characters, '-' or '.', and must start and end with an \

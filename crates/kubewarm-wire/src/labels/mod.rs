@@ -5,8 +5,10 @@ mod fault;
 mod tests;
 
 use self::fault::{aggregated, key_fault, wrong_values};
-use super::{Failure, failure::quoted};
-use kubewarm_api::model::{LabelComparison, LabelRequirement, LabelSelector, Operator};
+use super::{StatusError, failure::quoted};
+use kubewarm_api::model::{
+    LabelComparison, LabelRequirement, LabelSelector, LabelSelectorOperator,
+};
 use std::{cmp::Ordering, collections::BTreeSet};
 
 /// Maximum number of requirements and values together. Each watch keeps its own, and each access
@@ -24,7 +26,7 @@ const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 const SIGNS: &str = "=!(),><";
 
 /// The part of a selector that is not parsed yet.
-struct Parser<'a> {
+struct LabelSelectorParser<'a> {
     rest: &'a str,
 }
 
@@ -33,24 +35,25 @@ struct Parser<'a> {
 /// # Errors
 ///
 /// 400 with the API server's message. A selector above the limits of this file can still succeed at
-/// the API server (`Failure::is_of_this_server_alone`).
-pub(super) fn parse(text: &str) -> Result<LabelSelector, Failure> {
+/// the API server (`StatusError::is_of_this_server_alone`).
+pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
     // The API server stops at a NUL and ignores the requirements after it.
     if text.contains('\0') {
-        return Err(Failure::bad_request("found a NUL character in the label selector"));
+        return Err(StatusError::bad_request("found a NUL character in the label selector"));
     }
     // Commas separate requirements and values, so there is at most one more than there are commas.
     if text.matches(',').count() >= MOST {
-        return Err(Failure::too_much("label", MOST, "requirements and values"));
+        return Err(StatusError::too_much("label", MOST, "requirements and values"));
     }
-    let selector = Parser { rest: text }.selector().map_err(Failure::bad_request)?;
+    let selector =
+        LabelSelectorParser { rest: text }.selector().map_err(StatusError::bad_request)?;
     if selector.requirements().count() + selector.comparisons().count() > MOST_REQUIREMENTS {
-        return Err(Failure::too_much("label", MOST_REQUIREMENTS, "requirements"));
+        return Err(StatusError::too_much("label", MOST_REQUIREMENTS, "requirements"));
     }
     Ok(selector)
 }
 
-impl<'a> Parser<'a> {
+impl<'a> LabelSelectorParser<'a> {
     fn selector(&mut self) -> Result<LabelSelector, String> {
         let (mut requirements, mut comparisons) = (Vec::new(), Vec::new());
         while !self.peek().is_empty() {
@@ -85,19 +88,29 @@ impl<'a> Parser<'a> {
             self.take();
         }
         let key = self.word()?;
-        if LabelRequirement::new(key, Operator::Exists, []).is_err() {
+        if LabelRequirement::new(key, LabelSelectorOperator::Exists, []).is_err() {
             return Err(format!("<nil>: Invalid value: {}: {}", quoted(key), key_fault(key)));
         }
         if is_negated || ends_requirement(self.peek()) {
-            let operator = if is_negated { Operator::DoesNotExist } else { Operator::Exists };
+            let operator = if is_negated {
+                LabelSelectorOperator::DoesNotExist
+            } else {
+                LabelSelectorOperator::Exists
+            };
             requirements.push(checked(key, operator, &BTreeSet::new())?);
             return Ok(());
         }
         match self.take() {
-            "in" => requirements.push(checked(key, Operator::In, &self.values()?)?),
-            "notin" => requirements.push(checked(key, Operator::NotIn, &self.values()?)?),
-            "=" | "==" => requirements.push(checked(key, Operator::In, &self.exact_value()?)?),
-            "!=" => requirements.push(checked(key, Operator::NotIn, &self.exact_value()?)?),
+            "in" => requirements.push(checked(key, LabelSelectorOperator::In, &self.values()?)?),
+            "notin" => {
+                requirements.push(checked(key, LabelSelectorOperator::NotIn, &self.values()?)?)
+            }
+            "=" | "==" => {
+                requirements.push(checked(key, LabelSelectorOperator::In, &self.exact_value()?)?)
+            }
+            "!=" => {
+                requirements.push(checked(key, LabelSelectorOperator::NotIn, &self.exact_value()?)?)
+            }
             ">" => comparisons.push(compared(key, Ordering::Greater, &self.exact_value()?)?),
             "<" => comparisons.push(compared(key, Ordering::Less, &self.exact_value()?)?),
             found => {
@@ -158,7 +171,7 @@ impl<'a> Parser<'a> {
     }
 
     fn peek(&self) -> &'a str {
-        Parser { rest: self.rest }.take()
+        LabelSelectorParser { rest: self.rest }.take()
     }
 
     /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end, the token is
@@ -193,7 +206,7 @@ fn ends_requirement(token: &str) -> bool {
 
 fn checked(
     key: &str,
-    operator: Operator,
+    operator: LabelSelectorOperator,
     values: &BTreeSet<&str>,
 ) -> Result<LabelRequirement, String> {
     LabelRequirement::new(key, operator, values.iter().copied()).map_err(|invalid| {

@@ -2,7 +2,7 @@
 
 use super::{
     age,
-    view::{Printed, View},
+    view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Write as _};
@@ -11,10 +11,10 @@ const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
 
-pub(super) fn nodes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn nodes(of: &PrintInput<'_>) -> Vec<Value> {
     let status = of.at("status");
     // The last of several `Ready` conditions counts.
-    let is_ready = |condition: &View<'_>| condition.at("type").text() == "Ready";
+    let is_ready = |condition: &JsonView<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
         Some(ready) if ready.at("status").text() == "True" => "Ready",
         Some(_) => "NotReady",
@@ -55,17 +55,17 @@ pub(super) fn nodes(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn namespaces(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn namespaces(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("status.phase").text().into(), of.age()]
 }
 
 /// Prints events of both API groups, which have different names for the same fields.
-pub(super) fn events(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn events(of: &PrintInput<'_>) -> Vec<Value> {
     let either = |one: &str, other: &str| match of.at(one) {
         found if found.is_set() => found,
         _ => of.at(other),
     };
-    let since = |time: View<'_>| age::since(time.text(), of.now);
+    let since = |time: JsonView<'_>| age::since(time.text(), of.now);
     let first = either("firstTimestamp", "deprecatedFirstTimestamp");
     let first = since(if first.is_set() { first } else { of.at("eventTime") });
     let last = either("lastTimestamp", "deprecatedLastTimestamp");
@@ -104,16 +104,16 @@ pub(super) fn events(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn config_maps(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn config_maps(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), (of.at("data").len() + of.at("binaryData").len()).into(), of.age()]
 }
 
-pub(super) fn secrets(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn secrets(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("type").text().into(), of.at("data").len().into(), of.age()]
 }
 
 /// Prints `RoleBindings` and `ClusterRoleBindings`.
-pub(super) fn bindings(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn bindings(of: &PrintInput<'_>) -> Vec<Value> {
     let role = of.at("roleRef");
     let subjects = |kind: &str| {
         let all = of.at("subjects").items().filter(|subject| subject.at("kind").text() == kind);
@@ -135,13 +135,13 @@ pub(super) fn bindings(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn leases(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn leases(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("spec.holderIdentity").text().into(), of.age()]
 }
 
-pub(super) fn quotas(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn quotas(of: &PrintInput<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let quantity = |of: View<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
+    let quantity = |of: JsonView<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
     for (resource, hard) in of.at("status.hard").entries() {
         let used = quantity(of.at("status.used").field(resource));
         let text = format!("{resource}: {used}/{}", quantity(hard));
@@ -150,7 +150,7 @@ pub(super) fn quotas(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), requests.join(", ").into(), limits.join(", ").into(), of.age()]
 }
 
-pub(super) fn priority_classes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn priority_classes(of: &PrintInput<'_>) -> Vec<Value> {
     vec![
         of.name(),
         of.at("value").int().into(),
@@ -160,24 +160,24 @@ pub(super) fn priority_classes(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn runtime_classes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn runtime_classes(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("handler").text().into(), of.age()]
 }
 
 /// Prints validating and mutating webhook configurations.
-pub(super) fn webhooks(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn webhooks(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("webhooks").len().into(), of.age()]
 }
 
-pub(super) fn validating_policies(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn validating_policies(of: &PrintInput<'_>) -> Vec<Value> {
     admission_policy(of, "spec.validations")
 }
 
-pub(super) fn mutating_policies(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn mutating_policies(of: &PrintInput<'_>) -> Vec<Value> {
     admission_policy(of, "spec.mutations")
 }
 
-fn admission_policy(of: &Printed<'_>, rules: &str) -> Vec<Value> {
+fn admission_policy(of: &PrintInput<'_>, rules: &str) -> Vec<Value> {
     let kind = of.at("spec.paramKind");
     let kind = if kind.is_set() {
         format!("{}/{}", kind.at("apiVersion").text(), kind.at("kind").text())
@@ -189,7 +189,7 @@ fn admission_policy(of: &Printed<'_>, rules: &str) -> Vec<Value> {
 
 /// Prints bindings of validating and mutating admission policies. The API server prints `<unset>`
 /// also for parameters that a label selector selects.
-pub(super) fn policy_bindings(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn policy_bindings(of: &PrintInput<'_>) -> Vec<Value> {
     let parameter = of.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {
         "" => UNSET.to_owned(),
@@ -198,7 +198,7 @@ pub(super) fn policy_bindings(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), of.at("spec.policyName").text().into(), parameter.into(), of.age()]
 }
 
-pub(super) fn flow_schemas(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn flow_schemas(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let method = spec.at("distinguisherMethod");
     let dangling = of.at("status.conditions").of_type("Dangling");
@@ -212,10 +212,10 @@ pub(super) fn flow_schemas(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn priority_levels(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn priority_levels(of: &PrintInput<'_>) -> Vec<Value> {
     let limited = of.at("spec.limited");
     let queuing = limited.at("limitResponse.queuing");
-    let number = |within: View<'_>, field: &str| match within {
+    let number = |within: JsonView<'_>, field: &str| match within {
         within if within.is_set() => Value::from(within.at(field).int()),
         _ => Value::from(NONE),
     };
@@ -230,7 +230,7 @@ pub(super) fn priority_levels(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn signing_requests(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn signing_requests(of: &PrintInput<'_>) -> Vec<Value> {
     let (spec, status) = (of.at("spec"), of.at("status"));
     let has = |kind: &str| status.at("conditions").of_type(kind).is_set();
     let mut state = match () {
@@ -261,7 +261,7 @@ pub(super) fn signing_requests(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn api_services(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn api_services(of: &PrintInput<'_>) -> Vec<Value> {
     let service = of.at("spec.service");
     let by = if service.is_set() {
         format!("{}/{}", service.at("namespace").text(), service.at("name").text())

@@ -1,6 +1,6 @@
 //! Prints the columns that a `CustomResourceDefinition` declares.
 
-use super::{age, path::Path};
+use super::{age, path::JsonPath};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use std::fmt::Write as _;
 
 /// A printer column of a `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct CustomColumn {
     definition: Value,
     /// `type` of the definition. An unknown type is printed as a string.
     type_: String,
-    path: Path,
+    path: JsonPath,
 }
 
-impl Column {
+impl CustomColumn {
     /// `None` if the path of the column is invalid. The API server then omits this column and all
     /// columns after it.
     #[must_use]
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
-        let path = Path::parse(&written.json_path)?;
+        let path = JsonPath::parse(&written.json_path)?;
         let description = match written.description.as_deref() {
             None | Some("") => format!(
                 "Custom resource definition column (in JSONPath format): {}",
@@ -161,7 +161,7 @@ mod tests {
                 json_path: format!(".a.{field}"),
                 ..CustomResourceColumnDefinition::default()
             };
-            let column = Column::new(&written).unwrap();
+            let column = CustomColumn::new(&written).unwrap();
             assert_eq!(column.cell(&object, now), expected, "{kind} {field}");
         }
     }

@@ -16,11 +16,11 @@ mod storage;
 mod view;
 mod workloads;
 
-pub use self::custom::Column;
+pub use self::custom::CustomColumn;
 
 use self::{
-    printers::BuiltIn,
-    view::{Printed, View},
+    printers::BuiltInPrinter,
+    view::{JsonView, PrintInput},
 };
 use super::failure::qualified;
 use jiff::Timestamp;
@@ -32,15 +32,15 @@ use std::{
 
 /// Prints the objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Printer(Of);
+pub struct TablePrinter(PrinterKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Of {
-    BuiltIn(&'static BuiltIn),
+enum PrinterKind {
+    BuiltIn(&'static BuiltInPrinter),
     /// Name and creation time, for the kinds in `CREATED_AT`.
     CreatedAt,
     Age,
-    Custom(Arc<[Column]>),
+    Custom(Arc<[CustomColumn]>),
 }
 
 /// The API server's `columnDefinitions` by `resource.group`. `tests/e2e/tables.rs` compares them
@@ -61,7 +61,7 @@ const CREATED_AT: &[&str] = &[
     "csistoragecapacities.storage.k8s.io",
 ];
 
-impl Printer {
+impl TablePrinter {
     /// The printer of a kind without a `CustomResourceDefinition`: built in, or of an aggregated API.
     /// Unknown kinds have the columns name and age.
     #[must_use]
@@ -69,25 +69,25 @@ impl Printer {
         let name = qualified(group, resource);
         let known = printers::find(&name, version).filter(|_| COLUMNS.contains_key(&*name));
         Self(match known {
-            Some(known) => Of::BuiltIn(known),
-            None if CREATED_AT.contains(&&*name) => Of::CreatedAt,
-            None => Of::Age,
+            Some(known) => PrinterKind::BuiltIn(known),
+            None if CREATED_AT.contains(&&*name) => PrinterKind::CreatedAt,
+            None => PrinterKind::Age,
         })
     }
 
     /// The printer of a custom resource. `columns` come from its `CustomResourceDefinition`.
     #[must_use]
-    pub fn custom(columns: Arc<[Column]>) -> Self {
-        Self(Of::Custom(columns))
+    pub fn custom(columns: Arc<[CustomColumn]>) -> Self {
+        Self(PrinterKind::Custom(columns))
     }
 
     /// Whether all columns show metadata, so that the rest of an object is not needed.
     #[must_use]
     pub fn is_of_metadata(&self) -> bool {
         match &self.0 {
-            Of::BuiltIn(known) => known.is_of_metadata(),
-            Of::CreatedAt | Of::Age => true,
-            Of::Custom(columns) => columns.iter().all(Column::is_of_metadata),
+            PrinterKind::BuiltIn(known) => known.is_of_metadata(),
+            PrinterKind::CreatedAt | PrinterKind::Age => true,
+            PrinterKind::Custom(columns) => columns.iter().all(CustomColumn::is_of_metadata),
         }
     }
 
@@ -95,7 +95,7 @@ impl Printer {
     /// without a printer.
     #[must_use]
     pub fn has_rows_if_empty(&self) -> bool {
-        !matches!(self.0, Of::CreatedAt)
+        !matches!(self.0, PrinterKind::CreatedAt)
     }
 
     /// `columnDefinitions` as JSON in one line.
@@ -114,14 +114,14 @@ impl Printer {
             })
         };
         match &self.0 {
-            Of::BuiltIn(known) => {
+            PrinterKind::BuiltIn(known) => {
                 let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
                 // No string in `columns.json` contains a line feed.
                 columns.lines().map(str::trim_start).collect()
             }
-            Of::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
-            Of::Age => json!([name(), time("Age", "string")]).to_string(),
-            Of::Custom(columns) => {
+            PrinterKind::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
+            PrinterKind::Age => json!([name(), time("Age", "string")]).to_string(),
+            PrinterKind::Custom(columns) => {
                 let all = columns.iter().map(|column| column.definition().clone());
                 [name()].into_iter().chain(all).collect::<Value>().to_string()
             }
@@ -142,9 +142,9 @@ impl Printer {
         now: Timestamp,
     ) -> Option<String> {
         let mut object: Value = serde_json::from_slice(stored).ok()?;
-        let of = Printed { object: View(Some(&object)), now };
+        let of = PrintInput { object: JsonView(Some(&object)), now };
         let cells = match &self.0 {
-            Of::BuiltIn(known) => {
+            PrinterKind::BuiltIn(known) => {
                 let cells = Value::from((known.print)(&of));
                 let phase = of.at("status.phase").text();
                 return Some(match pods::conditions(phase).filter(|_| known.name == "pods") {
@@ -152,13 +152,13 @@ impl Printer {
                     None => format!(r#""cells":{cells}"#),
                 });
             }
-            Of::CreatedAt => {
+            PrinterKind::CreatedAt => {
                 let created = of.at("metadata.creationTimestamp").text();
                 // The object of a bookmark has no creation time.
                 json!([of.name(), if created.is_empty() { NEVER } else { created }])
             }
-            Of::Age => json!([of.name(), of.age()]),
-            Of::Custom(columns) => {
+            PrinterKind::Age => json!([of.name(), of.age()]),
+            PrinterKind::Custom(columns) => {
                 let name = of.name();
                 if let Some(fields) = object.as_object_mut() {
                     fields.insert("apiVersion".to_owned(), api_version.into());

@@ -2,7 +2,7 @@
 
 use super::{
     selectors::{first_of, labels, selector},
-    view::{Printed, View},
+    view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,9 +12,9 @@ const UNSET: &str = "<unset>";
 /// Maximum number of addresses, ports or hosts in a column; the rest is counted.
 const MAX: usize = 3;
 
-pub(super) fn services(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn services(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
-    let address = spec.at("clusterIPs").items().next().map_or(NONE, View::text);
+    let address = spec.at("clusterIPs").items().next().map_or(NONE, JsonView::text);
     let ports = spec.at("ports").items().map(|port| {
         let (number, protocol) = (port.at("port").int(), port.at("protocol").text());
         match port.at("nodePort").int() {
@@ -34,7 +34,7 @@ pub(super) fn services(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-fn external(of: &Printed<'_>) -> String {
+fn external(of: &PrintInput<'_>) -> String {
     let spec = of.at("spec");
     let own = spec.at("externalIPs").joined(",");
     match spec.at("type").text() {
@@ -55,14 +55,14 @@ fn external(of: &Printed<'_>) -> String {
 }
 
 /// The addresses of the load balancer, sorted, without duplicates, joined with commas.
-fn balanced(of: &Printed<'_>) -> String {
+fn balanced(of: &PrintInput<'_>) -> String {
     let all = of.at("status.loadBalancer.ingress").items();
     let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
     let all: BTreeSet<_> = all.filter(|address| !address.is_empty()).collect();
     all.into_iter().collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn ingresses(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn ingresses(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let is_encrypted = !spec.at("tls").is_empty();
     vec![
@@ -75,7 +75,7 @@ pub(super) fn ingresses(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-fn hosts(rules: View<'_>) -> String {
+fn hosts(rules: JsonView<'_>) -> String {
     let mut named = Vec::new();
     let mut has_more = false;
     for rule in rules.items() {
@@ -94,7 +94,7 @@ fn hosts(rules: View<'_>) -> String {
     }
 }
 
-pub(super) fn ingress_classes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn ingress_classes(of: &PrintInput<'_>) -> Vec<Value> {
     let is_default = of.annotation("ingressclass.kubernetes.io/is-default-class").text() == "true";
     let of_parameters = of.at("spec.parameters");
     let parameters = if of_parameters.is_set() {
@@ -116,12 +116,12 @@ pub(super) fn ingress_classes(of: &Printed<'_>) -> Vec<Value> {
 }
 
 /// The name, with the mark `(default)` if `is_default`.
-pub(super) fn marked(of: &Printed<'_>, is_default: bool) -> Value {
+pub(super) fn marked(of: &PrintInput<'_>, is_default: bool) -> Value {
     let name = of.at("metadata.name").text();
     if is_default { format!("{name} (default)").into() } else { name.into() }
 }
 
-pub(super) fn endpoints(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn endpoints(of: &PrintInput<'_>) -> Vec<Value> {
     let mut all = Vec::new();
     for subset in of.at("subsets").items() {
         let addresses = || subset.at("addresses").items().map(|address| address.at("ip").text());
@@ -140,7 +140,7 @@ pub(super) fn endpoints(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), text.into(), of.age()]
 }
 
-pub(super) fn endpoint_slices(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn endpoint_slices(of: &PrintInput<'_>) -> Vec<Value> {
     let ports = of.at("ports").items().map(|port| match port.at("port") {
         number if number.is_set() => number.int().to_string(),
         _ => port.at("name").given_or("*").to_owned(),
@@ -164,16 +164,16 @@ fn some_of(all: &[String]) -> String {
     }
 }
 
-pub(super) fn network_policies(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn network_policies(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), selector(of.at("spec.podSelector")).into(), of.age()]
 }
 
-pub(super) fn service_cidrs(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn service_cidrs(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("spec.cidrs").joined(",").into(), of.age()]
 }
 
 /// The API server also prints the age, although the kind has no column for it.
-pub(super) fn ip_addresses(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn ip_addresses(of: &PrintInput<'_>) -> Vec<Value> {
     let parent = of.at("spec.parentRef");
     let text = if parent.is_set() {
         let resource = parent.at("resource").text();

@@ -2,7 +2,7 @@
 
 use super::{
     age,
-    view::{Printed, View},
+    view::{JsonView, PrintInput},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,32 +11,32 @@ const NONE: &str = "<none>";
 
 /// Number of restarts, and the time of the last one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Restarts {
+struct ContainerRestarts {
     count: i64,
     last: Option<Timestamp>,
 }
 
 /// The combined state of a pod's containers.
 #[derive(Debug, Default)]
-struct Sum {
+struct ContainerSummary {
     ready: i64,
     reason: String,
-    restarts: Restarts,
+    restarts: ContainerRestarts,
 }
 
-impl Restarts {
-    fn add(&mut self, container: View<'_>) {
+impl ContainerRestarts {
+    fn add(&mut self, container: JsonView<'_>) {
         self.count += container.at("restartCount").int();
         let finished = container.at("lastState.terminated.finishedAt").text().parse().ok();
         self.last = self.last.max(finished);
     }
 }
 
-pub(super) fn pods(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn pods(of: &PrintInput<'_>) -> Vec<Value> {
     let (spec, status) = (of.at("spec"), of.at("status"));
     let restartable = restartable(spec);
     let total = spec.at("containers").len() + i64::try_from(restartable.len()).unwrap_or_default();
-    let Sum { ready, mut reason, restarts } = sum(of, &restartable);
+    let ContainerSummary { ready, mut reason, restarts } = sum(of, &restartable);
     if of.is_going() {
         let is_over = matches!(status.at("phase").text(), "Succeeded" | "Failed");
         if status.at("reason").text() == "NodeLost" {
@@ -46,12 +46,13 @@ pub(super) fn pods(of: &Printed<'_>) -> Vec<Value> {
         }
     }
     let restarts = match restarts {
-        Restarts { count, last: Some(last) } if count != 0 => {
+        ContainerRestarts { count, last: Some(last) } if count != 0 => {
             format!("{count} ({} ago)", age::human(of.now.duration_since(last)))
         }
-        Restarts { count, .. } => count.to_string(),
+        ContainerRestarts { count, .. } => count.to_string(),
     };
-    let address = status.at("podIPs").items().next().unwrap_or(View(None)).at("ip").text_or(NONE);
+    let address =
+        status.at("podIPs").items().next().unwrap_or(JsonView(None)).at("ip").text_or(NONE);
     vec![
         of.name(),
         format!("{ready}/{total}").into(),
@@ -76,16 +77,16 @@ pub(super) fn conditions(phase: &str) -> Option<Value> {
 }
 
 /// Names of the sidecars: init containers that keep running.
-fn restartable(spec: View<'_>) -> Vec<&str> {
+fn restartable(spec: JsonView<'_>) -> Vec<&str> {
     let all = spec.at("initContainers").items();
     let kept = all.filter(|container| container.at("restartPolicy").text() == "Always");
     kept.map(|container| container.at("name").text()).collect()
 }
 
-fn sum(of: &Printed<'_>, restartable: &[&str]) -> Sum {
+fn sum(of: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     let status = of.at("status");
     let conditions = status.at("conditions");
-    let mut sum = Sum::default();
+    let mut sum = ContainerSummary::default();
     status.at("reason").text_or(status.at("phase").text()).clone_into(&mut sum.reason);
     let is_gated = conditions.items().any(|condition| {
         condition.at("type").text() == "PodScheduled"
@@ -104,8 +105,12 @@ fn sum(of: &Printed<'_>, restartable: &[&str]) -> Sum {
 
 /// Adds up the init containers up to the first unfinished one. Returns whether one is unfinished,
 /// and the restarts of the sidecars.
-fn initialize(of: &Printed<'_>, restartable: &[&str], sum: &mut Sum) -> (bool, Restarts) {
-    let mut of_sidecars = Restarts::default();
+fn initialize(
+    of: &PrintInput<'_>,
+    restartable: &[&str],
+    sum: &mut ContainerSummary,
+) -> (bool, ContainerRestarts) {
+    let mut of_sidecars = ContainerRestarts::default();
     let total = of.at("spec.initContainers").len();
     for (number, container) in of.at("status.initContainerStatuses").items().enumerate() {
         sum.restarts.add(container);
@@ -135,7 +140,7 @@ fn initialize(of: &Printed<'_>, restartable: &[&str], sum: &mut Sum) -> (bool, R
 }
 
 /// Adds up the containers in reverse order, so that the reason of the first container wins.
-fn run(status: View<'_>, sum: &mut Sum) {
+fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     let mut is_running = false;
     let mut failure = None;
     for container in status.at("containerStatuses").items().rev() {
@@ -169,7 +174,7 @@ fn run(status: View<'_>, sum: &mut Sum) {
 }
 
 /// The reason why a container terminated; otherwise its signal or its exit code.
-fn end(ended: View<'_>) -> String {
+fn end(ended: JsonView<'_>) -> String {
     match (ended.at("reason").text(), ended.at("signal").int()) {
         ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),
         ("", signal) => format!("Signal:{signal}"),
@@ -178,12 +183,12 @@ fn end(ended: View<'_>) -> String {
 }
 
 /// Counts the readiness gates that are true, and all of them, as in `1/2`.
-fn gates(spec: View<'_>, status: View<'_>) -> String {
+fn gates(spec: JsonView<'_>, status: JsonView<'_>) -> String {
     let gates = spec.at("readinessGates");
     if gates.is_empty() {
         return NONE.to_owned();
     }
-    let is_open = |gate: &View<'_>| {
+    let is_open = |gate: &JsonView<'_>| {
         let condition = status.at("conditions").of_type(gate.at("conditionType").text());
         condition.at("status").text() == "True"
     };

@@ -1,25 +1,25 @@
 //! Maps built-in kinds to their printers.
 
-use super::{cluster, network, pods, storage, view::Printed, workloads};
+use super::{cluster, network, pods, storage, view::PrintInput, workloads};
 use serde_json::Value;
 
 /// The printer of a built-in kind.
 #[derive(Debug)]
-pub(super) struct BuiltIn {
+pub(super) struct BuiltInPrinter {
     /// `resource.group`.
     pub(super) name: &'static str,
-    pub(super) print: fn(&Printed<'_>) -> Vec<Value>,
+    pub(super) print: fn(&PrintInput<'_>) -> Vec<Value>,
 }
 
-impl PartialEq for BuiltIn {
+impl PartialEq for BuiltInPrinter {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for BuiltIn {}
+impl Eq for BuiltInPrinter {}
 
-impl BuiltIn {
+impl BuiltInPrinter {
     /// Whether the printer reads metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
         OF_METADATA.contains(&self.name)
@@ -30,17 +30,17 @@ impl BuiltIn {
 const OF_METADATA: &[&str] =
     &["serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"];
 
-fn name_and_age(of: &Printed<'_>) -> Vec<Value> {
+fn name_and_age(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.age()]
 }
 
 macro_rules! all {
     ($($name:literal: $print:expr,)*) => {
-        &[$(BuiltIn { name: $name, print: $print }),*]
+        &[$(BuiltInPrinter { name: $name, print: $print }),*]
     };
 }
 
-pub(super) static ALL: &[BuiltIn] = all! {
+pub(super) static ALL: &[BuiltInPrinter] = all! {
     "pods": pods::pods,
     "podtemplates": workloads::pod_templates,
     "replicationcontrollers": workloads::controllers,
@@ -98,7 +98,7 @@ pub(super) static ALL: &[BuiltIn] = all! {
 };
 
 /// Finds the printer of a resource. `name` is `resource.group`.
-pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltIn> {
+pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltInPrinter> {
     // Other versions of autoscalers have other fields for metrics.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)

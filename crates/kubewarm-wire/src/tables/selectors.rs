@@ -1,11 +1,11 @@
 //! Formats labels, label selectors and containers for a column.
 
-use super::view::View;
+use super::view::JsonView;
 
 const NONE: &str = "<none>";
 
 /// Formats a map of labels, sorted by label.
-pub(super) fn labels(of: View<'_>) -> String {
+pub(super) fn labels(of: JsonView<'_>) -> String {
     let mut all: Vec<_> =
         of.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
     all.sort_unstable();
@@ -13,12 +13,12 @@ pub(super) fn labels(of: View<'_>) -> String {
 }
 
 /// Formats a label selector that has `matchLabels` and `matchExpressions`.
-pub(super) fn selector(of: View<'_>) -> String {
+pub(super) fn selector(of: JsonView<'_>) -> String {
     let equal = of.at("matchLabels").entries();
     let equal = equal.map(|(key, value)| (key, format!("{key}={}", value.text())));
     let expressions = of.at("matchExpressions").items().map(|expression| {
         let key = expression.at("key").text();
-        let mut values: Vec<_> = expression.at("values").items().map(View::text).collect();
+        let mut values: Vec<_> = expression.at("values").items().map(JsonView::text).collect();
         values.sort_unstable();
         let values = values.join(",");
         let text = match expression.at("operator").text() {
@@ -39,7 +39,7 @@ fn or_none(all: &[String]) -> String {
 }
 
 /// The names, and the images, of the containers of a pod spec.
-pub(super) fn containers(of: View<'_>) -> [String; 2] {
+pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
     ["name", "image"].map(|field| {
         let all = of.at("containers").items().map(|container| container.at(field).text());
         all.collect::<Vec<_>>().join(",")
@@ -72,9 +72,9 @@ mod tests {
                 {"key": "aa", "operator": "NotIn", "values": ["x"]},
             ],
         });
-        assert_eq!(selector(View(Some(&of))), "a=1,aa notin (x),b=2,c,d in (x,y),!e");
-        assert_eq!((selector(View(None)), labels(View(None))), (NONE.into(), NONE.into()));
-        assert_eq!(labels(View(Some(&of["matchLabels"]))), "a=1,b=2");
+        assert_eq!(selector(JsonView(Some(&of))), "a=1,aa notin (x),b=2,c,d in (x,y),!e");
+        assert_eq!((selector(JsonView(None)), labels(JsonView(None))), (NONE.into(), NONE.into()));
+        assert_eq!(labels(JsonView(Some(&of["matchLabels"]))), "a=1,b=2");
     }
 
     #[test]

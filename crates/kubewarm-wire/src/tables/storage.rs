@@ -2,7 +2,7 @@
 
 use super::{
     network::marked,
-    view::{Printed, View},
+    view::{JsonView, PrintInput},
 };
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-pub(super) fn volumes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn volumes(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let claim = spec.at("claimRef");
     let claim = if claim.is_set() {
@@ -39,7 +39,7 @@ pub(super) fn volumes(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn claims(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn claims(of: &PrintInput<'_>) -> Vec<Value> {
     let (spec, status) = (of.at("spec"), of.at("status"));
     let volume = spec.at("volumeName").text();
     let (capacity, modes) = if volume.is_empty() {
@@ -60,27 +60,27 @@ pub(super) fn claims(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-fn phase<'a>(of: &Printed<'a>) -> &'a str {
+fn phase<'a>(of: &PrintInput<'a>) -> &'a str {
     if of.is_going() { "Terminating" } else { of.at("status.phase").text() }
 }
 
-fn class<'a>(of: &Printed<'a>) -> &'a str {
+fn class<'a>(of: &PrintInput<'a>) -> &'a str {
     let own = of.at("spec.storageClassName");
     of.annotation(CLASS).given_or(own.text())
 }
 
-fn size(of: View<'_>) -> String {
+fn size(of: JsonView<'_>) -> String {
     let size = of.field("storage");
     if size.is_set() { size.written() } else { "0".to_owned() }
 }
 
-fn modes(of: View<'_>) -> String {
+fn modes(of: JsonView<'_>) -> String {
     let has = |mode: &str| of.items().any(|it| it.text() == mode);
     let short = MODES.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short);
     short.collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn classes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn classes(of: &PrintInput<'_>) -> Vec<Value> {
     let marks = ["", "beta."].map(|at| format!("storageclass.{at}kubernetes.io/is-default-class"));
     let is_default = marks.iter().any(|mark| of.annotation(mark).text() == "true");
     vec![
@@ -93,11 +93,11 @@ pub(super) fn classes(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn attributes_classes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn attributes_classes(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("driverName").text().into(), of.age()]
 }
 
-pub(super) fn attachments(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn attachments(of: &PrintInput<'_>) -> Vec<Value> {
     vec![
         of.name(),
         of.at("spec.attacher").text().into(),
@@ -108,11 +108,11 @@ pub(super) fn attachments(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_nodes(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn csi_nodes(of: &PrintInput<'_>) -> Vec<Value> {
     vec![of.name(), of.at("spec.drivers").len().into(), of.age()]
 }
 
-pub(super) fn csi_drivers(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn csi_drivers(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let tokens = spec.at("tokenRequests");
     let audiences = || tokens.items().map(|token| token.at("audience").text()).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use super::*;
 const NOW: &str = "2026-01-01T01:00:00Z";
 
 fn cells(group: &str, version: &str, resource: &str, object: &Value) -> Value {
-    let printer = Printer::built_in(group, version, resource);
+    let printer = TablePrinter::built_in(group, version, resource);
     let row = printer.row(("v1", "Kind"), object.to_string().as_bytes(), NOW.parse().unwrap());
     let row: Value = serde_json::from_str(&format!("{{{}}}", row.unwrap())).unwrap();
     row["cells"].clone()
@@ -19,7 +19,7 @@ fn every_row_has_a_cell_for_each_column() {
         let columns: Value = serde_json::from_str(COLUMNS[known.name].get()).unwrap();
         let columns = columns.as_array().unwrap().len();
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
-            let of = Printed { object: View(Some(&object)), now: NOW.parse().unwrap() };
+            let of = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
             let cells = (known.print)(&of).len();
             // The API server prints one value more than this kind has columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
@@ -39,7 +39,7 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
         json!(["a", "60m"])
     );
     for (group, resource) in [(group, "roles"), ("example.com", "things")] {
-        let columns = Printer::built_in(group, "v1", resource).columns();
+        let columns = TablePrinter::built_in(group, "v1", resource).columns();
         let columns: Value = serde_json::from_str(&columns).unwrap();
         assert!(columns[1]["description"].as_str().is_some_and(|it| it.len() > 50), "{columns}");
     }
@@ -140,7 +140,7 @@ fn the_status_of_a_pod_combines_the_states_of_its_containers() {
 
 #[test]
 fn the_row_of_a_completed_pod_has_a_condition() {
-    let printer = Printer::built_in("", "v1", "pods");
+    let printer = TablePrinter::built_in("", "v1", "pods");
     let row = |phase: &str| {
         let object = json!({"status": {"phase": phase}}).to_string();
         printer.row(("v1", "Pod"), object.as_bytes(), NOW.parse().unwrap()).unwrap()

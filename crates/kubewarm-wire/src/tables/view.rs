@@ -7,9 +7,9 @@ use super::age;
 
 /// A JSON value that can be absent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a>(pub(super) Option<&'a Value>);
+pub(super) struct JsonView<'a>(pub(super) Option<&'a Value>);
 
-impl<'a> View<'a> {
+impl<'a> JsonView<'a> {
     /// The value at a path of field names, separated by dots.
     pub(super) fn at(self, path: &str) -> Self {
         path.split('.').fold(self, Self::field)
@@ -98,13 +98,13 @@ impl<'a> View<'a> {
 
 /// An object to print, and the current time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Printed<'a> {
-    pub(super) object: View<'a>,
+pub(super) struct PrintInput<'a> {
+    pub(super) object: JsonView<'a>,
     pub(super) now: Timestamp,
 }
 
-impl<'a> Printed<'a> {
-    pub(super) fn at(&self, path: &str) -> View<'a> {
+impl<'a> PrintInput<'a> {
+    pub(super) fn at(&self, path: &str) -> JsonView<'a> {
         self.object.at(path)
     }
 
@@ -113,7 +113,7 @@ impl<'a> Printed<'a> {
         self.at("metadata.name").text().into()
     }
 
-    pub(super) fn annotation(&self, name: &str) -> View<'a> {
+    pub(super) fn annotation(&self, name: &str) -> JsonView<'a> {
         self.at("metadata.annotations").field(name)
     }
 

@@ -3,7 +3,7 @@
 use super::{
     age,
     selectors::{containers, first_of, labels, selector},
-    view::{Printed, View},
+    view::{JsonView, PrintInput},
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,7 +14,7 @@ const UNKNOWN: &str = "<unknown>";
 /// Maximum number of an autoscaler's metrics in the column; the rest is counted.
 const MAX_METRICS: usize = 2;
 
-pub(super) fn deployments(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn deployments(of: &PrintInput<'_>) -> Vec<Value> {
     let status = of.at("status");
     let [names, images] = containers(of.at("spec.template.spec"));
     let selector = selector(of.at("spec.selector"));
@@ -32,16 +32,16 @@ pub(super) fn deployments(of: &Printed<'_>) -> Vec<Value> {
 }
 
 /// Prints `ReplicaSets`.
-pub(super) fn replicas(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn replicas(of: &PrintInput<'_>) -> Vec<Value> {
     replicated(of, selector(of.at("spec.selector")))
 }
 
 /// Prints `ReplicationControllers`, whose selectors are plain labels.
-pub(super) fn controllers(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn controllers(of: &PrintInput<'_>) -> Vec<Value> {
     replicated(of, labels(of.at("spec.selector")))
 }
 
-fn replicated(of: &Printed<'_>, selector: String) -> Vec<Value> {
+fn replicated(of: &PrintInput<'_>, selector: String) -> Vec<Value> {
     let [names, images] = containers(of.at("spec.template.spec"));
     vec![
         of.name(),
@@ -55,13 +55,13 @@ fn replicated(of: &Printed<'_>, selector: String) -> Vec<Value> {
     ]
 }
 
-pub(super) fn stateful_sets(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn stateful_sets(of: &PrintInput<'_>) -> Vec<Value> {
     let [names, images] = containers(of.at("spec.template.spec"));
     let (ready, all) = (of.at("status.readyReplicas").int(), of.at("spec.replicas").int());
     vec![of.name(), format!("{ready}/{all}").into(), of.age(), names.into(), images.into()]
 }
 
-pub(super) fn daemon_sets(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn daemon_sets(of: &PrintInput<'_>) -> Vec<Value> {
     let status = |field: &str| Value::from(of.at("status").at(field).int());
     let [names, images] = containers(of.at("spec.template.spec"));
     vec![
@@ -79,12 +79,12 @@ pub(super) fn daemon_sets(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn pod_templates(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn pod_templates(of: &PrintInput<'_>) -> Vec<Value> {
     let [names, images] = containers(of.at("template.spec"));
     vec![of.name(), names.into(), images.into(), labels(of.at("template.metadata.labels")).into()]
 }
 
-pub(super) fn controller_revisions(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn controller_revisions(of: &PrintInput<'_>) -> Vec<Value> {
     let mut owners = of.at("metadata.ownerReferences").items();
     let owner = owners.find(|owner| owner.at("controller").flag()).map(|owner| {
         let kind = owner.at("kind").text();
@@ -98,7 +98,7 @@ pub(super) fn controller_revisions(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), owner.into(), of.at("revision").int().into(), of.age()]
 }
 
-pub(super) fn jobs(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn jobs(of: &PrintInput<'_>) -> Vec<Value> {
     let (spec, status) = (of.at("spec"), of.at("status"));
     let done = status.at("succeeded").int();
     let parallel = spec.at("parallelism").int();
@@ -135,7 +135,7 @@ pub(super) fn jobs(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn cron_jobs(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn cron_jobs(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let last = "status.lastScheduleTime";
     let last = if of.at(last).is_set() { of.since(last) } else { NONE.to_owned() };
@@ -159,7 +159,7 @@ pub(super) fn cron_jobs(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn disruption_budgets(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn disruption_budgets(of: &PrintInput<'_>) -> Vec<Value> {
     let given = |path: &str| match of.at(path) {
         given if given.is_set() => given.written(),
         _ => "N/A".to_owned(),
@@ -173,7 +173,7 @@ pub(super) fn disruption_budgets(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-pub(super) fn resource_claims(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn resource_claims(of: &PrintInput<'_>) -> Vec<Value> {
     let status = of.at("status");
     let state = match (status.at("allocation").is_set(), of.is_going()) {
         (false, false) => "pending",
@@ -188,13 +188,13 @@ pub(super) fn resource_claims(of: &Printed<'_>) -> Vec<Value> {
     vec![of.name(), state.into(), of.age()]
 }
 
-pub(super) fn resource_slices(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn resource_slices(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = |path: &str| Value::from(of.at("spec").at(path).text());
     vec![of.name(), spec("nodeName"), spec("driver"), spec("pool.name"), of.age()]
 }
 
 /// Prints `HorizontalPodAutoscalers` of `autoscaling/v2`.
-pub(super) fn autoscalers(of: &Printed<'_>) -> Vec<Value> {
+pub(super) fn autoscalers(of: &PrintInput<'_>) -> Vec<Value> {
     let spec = of.at("spec");
     let target = spec.at("scaleTargetRef");
     let fewest = spec.at("minReplicas");
@@ -210,22 +210,21 @@ pub(super) fn autoscalers(of: &Printed<'_>) -> Vec<Value> {
     ]
 }
 
-fn metrics(wanted: View<'_>, current: View<'_>) -> String {
+fn metrics(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
     if wanted.is_empty() {
         return NONE.to_owned();
     }
-    let all = wanted
-        .items()
-        .enumerate()
-        .map(|(number, wanted)| metric(wanted, current.items().nth(number).unwrap_or(View(None))));
+    let all = wanted.items().enumerate().map(|(number, wanted)| {
+        metric(wanted, current.items().nth(number).unwrap_or(JsonView(None)))
+    });
     first_of(&all.collect::<Vec<_>>(), MAX_METRICS, ", ")
 }
 
 /// Formats a metric: its current value and its target.
-fn metric(wanted: View<'_>, current: View<'_>) -> String {
-    let quantity = |of: View<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
-    let or_unknown = |of: View<'_>| if of.is_set() { of.written() } else { UNKNOWN.to_owned() };
-    let percent = |of: View<'_>, other: &str| match of {
+fn metric(wanted: JsonView<'_>, current: JsonView<'_>) -> String {
+    let quantity = |of: JsonView<'_>| if of.is_set() { of.written() } else { "0".to_owned() };
+    let or_unknown = |of: JsonView<'_>| if of.is_set() { of.written() } else { UNKNOWN.to_owned() };
+    let percent = |of: JsonView<'_>, other: &str| match of {
         of if of.is_set() => format!("{}%", of.int()),
         _ => other.to_owned(),
     };

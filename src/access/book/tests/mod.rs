@@ -1,11 +1,11 @@
 mod turns;
 
 use super::*;
-use crate::access::{PATIENCE, Standing, rules::VERBS};
+use crate::access::{PATIENCE, PermissionState, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
-    Extent, FieldSelector, GroupResource, Identity, LabelSelector, ManagedFields, Projection,
-    Resource, SecretData,
+    FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, ManagedFieldsPolicy,
+    Projection, Resource, SecretData,
 };
 
 fn identity(at: usize) -> Identity {
@@ -13,37 +13,37 @@ fn identity(at: usize) -> Identity {
     Identity::ServiceAccount { namespace, name: "reader".into() }
 }
 
-fn key(identity: Identity, resource: &str, namespace: &str) -> CellKey {
-    CellKey {
+fn key(identity: Identity, resource: &str, namespace: &str) -> InformerKey {
+    InformerKey {
         resource: Resource::new(GroupResource::new("", resource).unwrap(), "v1").unwrap(),
-        extent: Extent::Namespace(namespace.into()),
+        extent: InformerScope::Namespace(namespace.into()),
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
-        projection: Projection::Metadata(ManagedFields::Drop),
+        projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
         identity,
         declared_in: None,
     }
 }
 
-fn wanted(key: CellKey) -> (CellKey, Wanted) {
+fn wanted(key: InformerKey) -> (InformerKey, CheckSettings) {
     let payer = match &key.identity {
         Identity::Operator => "kubewarm-system".into(),
         Identity::ServiceAccount { namespace, .. } => Arc::clone(namespace),
     };
-    (key, Wanted { namespace_check: NamespaceCheck::Known, payer })
+    (key, CheckSettings { namespace_check: NamespaceCheck::Known, payer })
 }
 
 /// A cluster that permits `list` and `watch` of these kinds, and records every request with its
 /// time.
 struct Cluster {
     kinds: Vec<String>,
-    completeness: Completeness,
+    completeness: RulesCompleteness,
     /// The error of each rules review, if it fails.
-    silent: Option<Reason>,
+    silent: Option<FaultReason>,
     /// Identities whose requests all fail with HTTP 429.
     throttled: Vec<Identity>,
-    asked: Vec<(Instant, Job)>,
+    asked: Vec<(Instant, CheckJob)>,
 }
 
 impl Cluster {
@@ -51,36 +51,42 @@ impl Cluster {
         let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
         Self {
             kinds,
-            completeness: Completeness::Complete,
+            completeness: RulesCompleteness::Complete,
             silent: None,
             throttled: Vec::new(),
             asked: Vec::new(),
         }
     }
 
-    fn answer(&self, book: &Book, job: &Job, now: Instant) -> Result<Found, Fault> {
-        let allows = |key: &CellKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
+    fn answer(
+        &self,
+        book: &CheckSchedule,
+        job: &CheckJob,
+        now: Instant,
+    ) -> Result<CheckResult, RequestFault> {
+        let allows =
+            |key: &InformerKey| self.kinds.iter().any(|kind| kind == key.resource.resource());
         let by = match job {
-            Job::Trial(key) | Job::AccessReview(key) => &key.identity,
-            Job::RulesReview((identity, _)) => identity,
+            CheckJob::Trial(key) | CheckJob::AccessReview(key) => &key.identity,
+            CheckJob::RulesReview((identity, _)) => identity,
         };
         if self.throttled.contains(by) {
             // HTTP 429 is no statement about permissions.
-            return Err(Fault::new(Reason::Throttled, "too many requests"));
+            return Err(RequestFault::new(FaultReason::Throttled, "too many requests"));
         }
         match job {
-            Job::Trial(key) => {
-                let fault = Fault::new(Reason::Forbidden, "no");
+            CheckJob::Trial(key) => {
+                let fault = RequestFault::new(FaultReason::Forbidden, "no");
                 let (sent, verbs) = (now, VERBS.to_vec());
-                Ok(Found::Access(if allows(key) {
-                    Input::Allowed { sent }
+                Ok(CheckResult::Access(if allows(key) {
+                    AccessSignal::Allowed { sent }
                 } else {
-                    Input::Refused { sent, verbs, fault }
+                    AccessSignal::Refused { sent, verbs, fault }
                 }))
             }
-            Job::RulesReview(_) => {
+            CheckJob::RulesReview(_) => {
                 if let Some(reason) = self.silent {
-                    return Err(Fault::new(reason, "no rules"));
+                    return Err(RequestFault::new(reason, "no rules"));
                 }
                 let rule = ResourceRule {
                     api_groups: Some(vec![String::new()]),
@@ -89,17 +95,17 @@ impl Cluster {
                     verbs: ["list", "watch"].map(str::to_owned).into(),
                 };
                 let completeness = self.completeness;
-                Ok(Found::Rules(ReviewedRules { rules: vec![rule], completeness }))
+                Ok(CheckResult::Rules(ReviewedRules { rules: vec![rule], completeness }))
             }
-            Job::AccessReview(key) => {
+            CheckJob::AccessReview(key) => {
                 let refused = if allows(key) { Vec::new() } else { book.in_question(key) };
-                Ok(Found::Access(Input::Reviewed { sent: now, refused }))
+                Ok(CheckResult::Access(AccessSignal::Reviewed { sent: now, refused }))
             }
         }
     }
 
     /// Advances the clock by `lasting`, and answers each check at once.
-    async fn run(&mut self, book: &mut Book, lasting: Duration) {
+    async fn run(&mut self, book: &mut CheckSchedule, lasting: Duration) {
         let until = Instant::now() + lasting;
         while Instant::now() < until {
             let now = Instant::now();
@@ -116,50 +122,50 @@ impl Cluster {
         }
     }
 
-    fn count(&self, of: impl Fn(&Job) -> bool) -> usize {
+    fn count(&self, of: impl Fn(&CheckJob) -> bool) -> usize {
         self.asked.iter().filter(|(_, job)| of(job)).count()
     }
 
     fn access_checks(&self) -> usize {
-        self.count(|job| matches!(job, Job::Trial(_)))
+        self.count(|job| matches!(job, CheckJob::Trial(_)))
     }
 
     fn rules(&self) -> usize {
-        self.count(|job| matches!(job, Job::RulesReview(_)))
+        self.count(|job| matches!(job, CheckJob::RulesReview(_)))
     }
 
     fn reviews(&self) -> usize {
-        self.count(|job| matches!(job, Job::AccessReview(_)))
+        self.count(|job| matches!(job, CheckJob::AccessReview(_)))
     }
 }
 
 /// Processes the passage of time. No informer runs.
-fn look(book: &mut Book, now: Instant) {
+fn look(book: &mut CheckSchedule, now: Instant) {
     assert!(book.look(|_| None, PATIENCE, now, Timestamp::UNIX_EPOCH).is_empty());
 }
 
 /// Counts the informers whose state matches `so`.
-fn standing(book: &Book, so: impl Fn(&Standing) -> bool) -> usize {
+fn standing(book: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
     keys(book).filter(|key| so(&book.access(key, Instant::now()).unwrap().standing)).count()
 }
 
-fn keys(book: &Book) -> impl Iterator<Item = &CellKey> {
+fn keys(book: &CheckSchedule) -> impl Iterator<Item = &InformerKey> {
     book.places.values().flat_map(|place| place.cells.keys())
 }
 
-fn is_refused(standing: &Standing) -> bool {
-    matches!(standing, Standing::Refused(_))
+fn is_refused(standing: &PermissionState) -> bool {
+    matches!(standing, PermissionState::Refused(_))
 }
 
-fn is_unverified(standing: &Standing) -> bool {
-    matches!(standing, Standing::Unverified { .. })
+fn is_unverified(standing: &PermissionState) -> bool {
+    matches!(standing, PermissionState::Unverified { .. })
 }
 
-fn is_granted(standing: &Standing) -> bool {
-    matches!(standing, Standing::Granted { .. })
+fn is_granted(standing: &PermissionState) -> bool {
+    matches!(standing, PermissionState::Granted { .. })
 }
 
-fn thirty_informers() -> BTreeMap<CellKey, Wanted> {
+fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
     let namespaces = (0..30).map(|n| format!("n{n}"));
     namespaces.map(|name| wanted(key(Identity::Operator, "pods", &name))).collect()
 }
@@ -167,7 +173,7 @@ fn thirty_informers() -> BTreeMap<CellKey, Wanted> {
 #[tokio::test(start_paused = true)]
 async fn thirty_informers_take_three_requests_each_and_few_after_that() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_secs(15)).await;
     assert_eq!((cluster.access_checks(), cluster.rules(), cluster.reviews()), (30, 30, 0));
@@ -188,8 +194,10 @@ fn tightest(times: &[Instant], apart: usize) -> Duration {
 async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_reviews_a_minute() {
     let hour = Duration::from_hours(1);
     for spread in [(|| 0.0) as fn() -> f64, || 0.5, || 0.99] {
-        let (mut book, mut cluster) =
-            (Book::new(Buckets::default(), spread), Cluster::allowing(&["pods", "secrets"]));
+        let (mut book, mut cluster) = (
+            CheckSchedule::new(NamespaceBuckets::default(), spread),
+            Cluster::allowing(&["pods", "secrets"]),
+        );
         let places = (0..5).flat_map(|at| [(at, "shop"), (at, "bank")]);
         let kinds = ["configmaps", "pods", "secrets"];
         let cells = places.flat_map(|(at, namespace)| {
@@ -200,9 +208,9 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
         let (mut trials, mut rules) = (BTreeMap::new(), BTreeMap::new());
         for (at, job) in &cluster.asked {
             match job {
-                Job::Trial(key) => trials.entry(key).or_insert_with(Vec::new).push(*at),
-                Job::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
-                Job::AccessReview(_) => panic!("{job:?}"),
+                CheckJob::Trial(key) => trials.entry(key).or_insert_with(Vec::new).push(*at),
+                CheckJob::RulesReview(spot) => rules.entry(spot).or_insert_with(Vec::new).push(*at),
+                CheckJob::AccessReview(_) => panic!("{job:?}"),
             }
         }
         assert_eq!((trials.len(), rules.len()), (30, 10), "refused informers are checked too");
@@ -220,8 +228,8 @@ async fn an_hour_takes_one_check_per_informer_in_five_minutes_and_three_rules_re
 #[tokio::test(start_paused = true)]
 async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
-    cluster.completeness = Completeness::Incomplete;
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+    cluster.completeness = RulesCompleteness::Incomplete;
     let cells = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(4)).await;
@@ -232,9 +240,9 @@ async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_answered_rules_review_each_informer_gets_its_own_access_review() {
-    for (silent, lost_within) in [(Reason::TooLarge, 50), (Reason::ServerError, 70)] {
+    for (silent, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)] {
         let (mut book, mut cluster) =
-            (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+            (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
         book.want(thirty_informers(), &[], Instant::now());
         cluster.run(&mut book, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
@@ -250,8 +258,9 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         cluster.run(&mut book, Duration::from_mins(1)).await;
         assert_eq!(cluster.reviews(), 0, "{silent}");
     }
-    let (mut book, mut cluster) = (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&[]));
-    cluster.silent = Some(Reason::TokenRequestDenied);
+    let (mut book, mut cluster) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&[]));
+    cluster.silent = Some(FaultReason::TokenRequestDenied);
     book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(2)).await;
     assert_eq!(cluster.reviews(), 0, "without a token");
@@ -261,21 +270,21 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
 #[tokio::test(start_paused = true)]
 async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..100).flat_map(|at| {
         let namespace = format!("team-{at}");
         ["a", "b", "c", "d", "e", "pods"].map(|kind| wanted(key(identity(at), kind, &namespace)))
     });
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(3)).await;
-    let decided = standing(&book, |standing| *standing != Standing::Verifying);
+    let decided = standing(&book, |standing| *standing != PermissionState::Verifying);
     assert_eq!(decided, 600, "every informer is decided within three minutes");
     cluster.asked.clear();
     cluster.run(&mut book, Duration::from_mins(10)).await;
     let requests = cluster.rules() + 2 * cluster.access_checks();
     // 100 rules reviews three times a minute, and 600 access checks every five minutes.
     assert!(requests <= 10 * (100 * 3 + 600 * 2 / 5), "{requests}");
-    let access = |key: &CellKey| book.access(key, Instant::now()).unwrap();
+    let access = |key: &InformerKey| book.access(key, Instant::now()).unwrap();
     assert!(keys(&book).map(access).all(|found| !found.is_late && found.failed.is_none()));
 }
 
@@ -283,7 +292,7 @@ async fn a_hundred_accounts_of_three_hundred_profiles_are_checked_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&["pods"]));
     let cells = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
@@ -295,19 +304,20 @@ async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
 #[tokio::test(start_paused = true)]
 async fn checks_beyond_the_namespaces_rate_limit_are_reported_as_late() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.0), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Cluster::allowing(&["pods"]));
     let one = || wanted(key(identity(1_000), "pods", "team-1000"));
     let cells = (0..900).map(|at| wanted(key(identity(0), "pods", &format!("n{at}"))));
     book.want(cells.chain([one()]).collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;
-    let late = |key: &CellKey| book.access(key, Instant::now()).unwrap().is_late;
+    let late = |key: &InformerKey| book.access(key, Instant::now()).unwrap().is_late;
     assert!(keys(&book).filter(|key| late(key)).count() > 100);
     assert!(!late(&one().0), "checks of another namespace are not delayed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_grant_is_detected_within_25_seconds() {
-    let (mut book, mut cluster) = (Book::new(Buckets::default(), || 1.0), Cluster::allowing(&[]));
+    let (mut book, mut cluster) =
+        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), Cluster::allowing(&[]));
     book.want(thirty_informers(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
@@ -319,18 +329,21 @@ async fn a_new_grant_is_detected_within_25_seconds() {
 #[tokio::test(start_paused = true)]
 async fn excess_is_what_no_profile_of_the_identity_needs() {
     let (mut book, mut cluster) = (
-        Book::new(Buckets::default(), || 0.0),
+        CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
         Cluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
     );
     let pods = wanted(key(Identity::Operator, "pods", "shop"));
     let theirs = wanted(key(identity(0), "secrets", "shop"));
-    let own = CellKey { extent: Extent::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
+    let own = InformerKey {
+        extent: InformerScope::AllNamespaces,
+        ..key(Identity::Operator, "nodes", "")
+    };
     let unchecked = vec![own];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
     book.want([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
     cluster.run(&mut book, Duration::from_secs(5)).await;
-    let spot: Spot = (Identity::Operator, Some("shop".into()));
-    let kinds = |book: &Book| {
+    let spot: RulesScope = (Identity::Operator, Some("shop".into()));
+    let kinds = |book: &CheckSchedule| {
         let excess = book.excess(&spot).unwrap();
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
@@ -345,7 +358,7 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(30)).await;
@@ -355,7 +368,7 @@ async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
     cluster.run(&mut book, Duration::from_mins(4)).await;
     assert_eq!(standing(&book, is_granted), 4);
     let mine = key(identity(0), "pods", "shop");
-    let access = |book: &Book| book.access(&mine, Instant::now()).unwrap();
+    let access = |book: &CheckSchedule| book.access(&mine, Instant::now()).unwrap();
     assert!(access(&book).failed.is_some());
     cluster.run(&mut book, Duration::from_mins(7)).await;
     assert_eq!((standing(&book, is_granted), standing(&book, is_unverified)), (3, 1));
@@ -369,7 +382,7 @@ async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
     let (mut book, mut cluster) =
-        (Book::new(Buckets::default(), || 0.5), Cluster::allowing(&["pods"]));
+        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), Cluster::allowing(&["pods"]));
     let cells = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
     book.want(cells.collect(), &[], Instant::now());
     cluster.run(&mut book, Duration::from_mins(5)).await;

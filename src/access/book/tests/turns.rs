@@ -3,7 +3,7 @@
 use super::*;
 
 /// An informer that has sent no request yet.
-const STARTING: OwnAccess = OwnAccess {
+const STARTING: ListWatchAccess = ListWatchAccess {
     refused_since: None,
     verified_at: None,
     allowed_at: None,
@@ -13,8 +13,8 @@ const STARTING: OwnAccess = OwnAccess {
 
 /// Whether the only informer's access check starts within `seconds`, if the informer reports `own`
 /// throughout.
-fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
-    let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
+fn tries(own: Option<ListWatchAccess>, seconds: u64) -> bool {
+    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     let cell = wanted(key(Identity::Operator, "pods", "shop"));
     book.want([cell].into(), &[], now);
     for second in 0..=seconds {
@@ -22,13 +22,14 @@ fn tries(own: Option<OwnAccess>, seconds: u64) -> bool {
         book.look(|_| own, PATIENCE, now, Timestamp::UNIX_EPOCH);
     }
     let begun = book.begin(now + Duration::from_secs(seconds));
-    begun.iter().any(|(job, _)| matches!(job, Job::Trial(_)))
+    begun.iter().any(|(job, _)| matches!(job, CheckJob::Trial(_)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     let sent = Some(Instant::now());
-    let allowed = OwnAccess { verified_at: sent, allowed_at: sent, is_starting: false, ..STARTING };
+    let allowed =
+        ListWatchAccess { verified_at: sent, allowed_at: sent, is_starting: false, ..STARTING };
     assert!(!tries(Some(allowed), 140), "checks of informers that started together are spread");
     assert!(tries(Some(allowed), 150));
     assert!(!tries(Some(STARTING), 9));
@@ -36,20 +37,23 @@ async fn the_informers_first_list_and_watch_are_its_first_access_check() {
     // A planned or paused profile has no running informer.
     assert!(!tries(None, 0) && tries(None, 1));
     // A streaming list uses the verb `watch`, so it does not confirm `list`.
-    assert!(tries(Some(OwnAccess { is_starting: false, ..STARTING }), 0));
-    assert!(tries(Some(OwnAccess { refused_since: Some(Timestamp::UNIX_EPOCH), ..STARTING }), 0));
+    assert!(tries(Some(ListWatchAccess { is_starting: false, ..STARTING }), 0));
+    assert!(tries(
+        Some(ListWatchAccess { refused_since: Some(Timestamp::UNIX_EPOCH), ..STARTING }),
+        0
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
-    let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
+    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     let cell = key(Identity::Operator, "pods", "shop");
     book.want([wanted(cell.clone())].into(), &[], now);
     let mut orders = |cluster: &Cluster, is_open: bool, seconds: u64| {
         let at = now + Duration::from_secs(seconds);
-        let found = cluster.answer(&book, &Job::Trial(cell.clone()), at);
-        book.found(&Job::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
-        let own = OwnAccess { is_starting: false, is_open, ..STARTING };
+        let found = cluster.answer(&book, &CheckJob::Trial(cell.clone()), at);
+        book.found(&CheckJob::Trial(cell.clone()), at, found, at, Timestamp::UNIX_EPOCH);
+        let own = ListWatchAccess { is_starting: false, is_open, ..STARTING };
         let orders = book.look(|_| Some(own), PATIENCE, at, Timestamp::UNIX_EPOCH);
         orders.into_iter().map(|(_, order)| order.is_ok()).collect::<Vec<_>>()
     };
@@ -66,39 +70,42 @@ async fn an_access_gate_in_the_wrong_state_is_reported_until_it_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn urgent_checks_and_informers_with_access_go_before_those_without() {
-    let (buckets, now) = (Buckets::default(), Instant::now());
-    let mut book = Book::new(buckets.clone(), || 0.0);
+    let (buckets, now) = (NamespaceBuckets::default(), Instant::now());
+    let mut book = CheckSchedule::new(buckets.clone(), || 0.0);
     let kinds = ["urgent", "granted", "never"].map(|kind| key(Identity::Operator, kind, "shop"));
     book.want(kinds.clone().map(wanted).into(), &[], now);
     let allowed = Cluster::allowing(&["urgent", "granted"]);
     for key in &kinds {
-        let job = Job::Trial(key.clone());
+        let job = CheckJob::Trial(key.clone());
         let found = allowed.answer(&book, &job, now);
         book.found(&job, now, found, now, Timestamp::UNIX_EPOCH);
     }
     let at = now + CALM;
-    book.queue.hasten(Job::Trial(kinds[2].clone()), now);
-    let urgent = Job::Trial(kinds[0].clone());
+    book.queue.hasten(CheckJob::Trial(kinds[2].clone()), now);
+    let urgent = CheckJob::Trial(kinds[0].clone());
     book.found(
-        &Job::AccessReview(kinds[0].clone()),
+        &CheckJob::AccessReview(kinds[0].clone()),
         at,
-        Ok(Found::Access(Input::Reviewed { sent: at, refused: vec![Verb::Watch] })),
+        Ok(CheckResult::Access(AccessSignal::Reviewed { sent: at, refused: vec![Verb::Watch] })),
         at,
         Timestamp::UNIX_EPOCH,
     );
-    let first = |book: &mut Book| {
+    let first = |book: &mut CheckSchedule| {
         let begun = book.begin(at).into_iter().map(|(job, _)| job);
-        begun.filter(|job| matches!(job, Job::Trial(_))).collect::<Vec<_>>()
+        begun.filter(|job| matches!(job, CheckJob::Trial(_))).collect::<Vec<_>>()
     };
     let order = first(&mut book);
-    assert_eq!(order, [urgent, Job::Trial(kinds[1].clone()), Job::Trial(kinds[2].clone())]);
+    assert_eq!(
+        order,
+        [urgent, CheckJob::Trial(kinds[1].clone()), CheckJob::Trial(kinds[2].clone())]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
-    let (buckets, now) = (Buckets::default(), Instant::now());
+    let (buckets, now) = (NamespaceBuckets::default(), Instant::now());
     buckets.charge(&"team-0".into(), 38, now);
-    let mut book = Book::new(buckets, || 0.0);
+    let mut book = CheckSchedule::new(buckets, || 0.0);
     let cells = (0..4).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
     let other = wanted(key(identity(1), "pods", "shop"));
     book.want(cells.chain([other]).collect(), &[], now);
@@ -106,7 +113,7 @@ async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
     assert_eq!(begun.len(), 3, "two of the first namespace, one of the other");
     drop(begun);
 
-    let mut book = Book::new(Buckets::default(), || 0.0);
+    let mut book = CheckSchedule::new(NamespaceBuckets::default(), || 0.0);
     let cells = (0..20).map(|n| wanted(key(identity(0), "pods", &format!("n{n}"))));
     book.want(cells.collect(), &[], now);
     let hanging = book.begin(now);
@@ -122,7 +129,7 @@ async fn a_namespace_with_an_empty_bucket_or_hanging_checks_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_no_profile_declares_is_no_longer_checked() {
-    let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
+    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     book.want(thirty_informers(), &[], now);
     let begun = book.begin(now);
     book.want(BTreeMap::new(), &[], now);
@@ -137,7 +144,7 @@ async fn an_informer_that_no_profile_declares_is_no_longer_checked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_whose_informers_are_all_replaced_is_not_reviewed_again() {
-    let (mut book, now) = (Book::new(Buckets::default(), || 0.0), Instant::now());
+    let (mut book, now) = (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), Instant::now());
     book.want([wanted(key(Identity::Operator, "pods", "shop"))].into(), &[], now);
     assert_eq!(book.begin(now).len(), 1);
     book.want([wanted(key(Identity::Operator, "secrets", "shop"))].into(), &[], now);

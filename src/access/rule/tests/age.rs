@@ -8,18 +8,18 @@ fn the_informer_is_blocked_ten_minutes_after_the_last_confirmed_access() {
     let verified_at = scene.wall;
     for _ in 0..29 {
         scene.pass(20);
-        scene.fail(Reason::Throttled);
+        scene.fail(FaultReason::Throttled);
         scene.check(THROTTLED, THROTTLED);
         assert!(!scene.lapses());
     }
     scene.pass(19);
     assert!(!scene.lapses());
     scene.pass(1);
-    assert_eq!(scene.on(Input::Tick { patience: PATIENCE }), Some(0), "a check is due");
+    assert_eq!(scene.on(AccessSignal::Tick { patience: PATIENCE }), Some(0), "a check is due");
     let Some(Err((Verb::List, fault))) = scene.access.order() else { panic!("blocked") };
-    assert_eq!(fault.reason(), Reason::Unverified);
+    assert_eq!(fault.reason(), FaultReason::Unverified);
     assert_eq!(fault.message(), "not verified since 1970-01-01T00:00:00Z: ?");
-    assert_eq!(scene.standing(), Standing::Unverified { verified_at, message: "?".into() });
+    assert_eq!(scene.standing(), PermissionState::Unverified { verified_at, message: "?".into() });
     assert!(!scene.lapses(), "once");
     scene.check(ALLOWED, ALLOWED);
     assert_eq!(scene.gate(), Some(true));
@@ -52,7 +52,7 @@ fn an_unverified_informer_needs_two_refusals_to_lose_access() {
     scene.pass(600);
     assert!(scene.lapses());
     // An API server that has just started has not loaded its roles yet.
-    scene.lose(Reason::Forbidden);
+    scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     scene.pass(6_000);
     assert!(!scene.lapses(), "access is lost already");
@@ -72,7 +72,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
     assert!(!scene.lapses());
     scene.pass(1);
     assert!(scene.lapses());
-    scene.on(Input::Verified { sent: listed });
+    scene.on(AccessSignal::Verified { sent: listed });
     assert!(scene.is_unverified(), "an old confirmation does not count again");
     // The server answered before it learned of the lost access.
     scene.informer(true);
@@ -83,7 +83,7 @@ fn access_that_was_never_confirmed_does_not_expire() {
 fn a_kind_that_is_not_served_does_not_block_the_informer() {
     let mut scene = Scene::verified();
     scene.pass(600);
-    scene.check(Some(Reason::NotServed), Some(Reason::NotServed));
+    scene.check(Some(FaultReason::NotServed), Some(FaultReason::NotServed));
     assert!(!scene.lapses());
     scene.pass(20);
     scene.check(THROTTLED, THROTTLED);
@@ -99,7 +99,7 @@ fn reopening_the_watch_counts_as_an_access_check() {
         scene.informer(true);
         assert!(!scene.lapses());
     }
-    let granted = Standing::Granted { verified_at: scene.wall, is_by_review: false };
+    let granted = PermissionState::Granted { verified_at: scene.wall, is_by_review: false };
     assert_eq!(scene.standing(), granted);
 }
 
@@ -113,8 +113,8 @@ fn checks_that_do_not_run_are_late_and_the_informer_is_blocked_in_time() {
         (access.is_late, access.failed)
     };
     assert_eq!(overdue(&scene), (true, None));
-    scene.fail(Reason::Throttled);
-    let fault = Fault::new(Reason::Throttled, "too many requests");
+    scene.fail(FaultReason::Throttled);
+    let fault = RequestFault::new(FaultReason::Throttled, "too many requests");
     assert_eq!(overdue(&scene), (false, Some(fault)));
     scene.review(true);
     assert_eq!(overdue(&scene), (false, None));
@@ -133,7 +133,7 @@ fn a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds() {
     let signs: [(&str, SignOfLoss); 4] = [
         ("a review that denies", |scene| scene.review(false)),
         ("a refusal", |scene| scene.check(FORBIDDEN, ALLOWED)),
-        ("a review that is refused", |scene| scene.fail(Reason::Unauthorized)),
+        ("a review that is refused", |scene| scene.fail(FaultReason::Unauthorized)),
         ("the informer's refusal", |scene| scene.informer(false)),
     ];
     for (what, give_sign) in signs {

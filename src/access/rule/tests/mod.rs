@@ -5,19 +5,19 @@ use crate::access::rules::VERBS;
 
 /// The state of one informer, with a clock for its input and output.
 struct Scene {
-    access: Access,
+    access: AccessState,
     now: Instant,
     wall: Timestamp,
 }
 
-const ALLOWED: Option<Reason> = None;
-const FORBIDDEN: Option<Reason> = Some(Reason::Forbidden);
-const THROTTLED: Option<Reason> = Some(Reason::Throttled);
+const ALLOWED: Option<FaultReason> = None;
+const FORBIDDEN: Option<FaultReason> = Some(FaultReason::Forbidden);
+const THROTTLED: Option<FaultReason> = Some(FaultReason::Throttled);
 
 impl Scene {
     fn new() -> Self {
         let now = Instant::now();
-        Self { access: Access::new(now), now, wall: Timestamp::UNIX_EPOCH }
+        Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
     /// A scene whose list and watch were permitted just now.
@@ -34,26 +34,28 @@ impl Scene {
 
     /// Processes `input`. Returns in how many seconds the next access check is due, if earlier than
     /// planned.
-    fn on(&mut self, input: Input) -> Option<u64> {
+    fn on(&mut self, input: AccessSignal) -> Option<u64> {
         let at = self.access.on(input, self.now, self.wall)?;
         Some(at.saturating_duration_since(self.now).as_secs())
     }
 
     /// An access check that is sent and answered now. `None`: permitted.
-    fn check(&mut self, list: Option<Reason>, watch: Option<Reason>) -> Option<u64> {
-        let answer = |reason: Option<Reason>| match reason {
-            None => Answer::Allowed,
-            Some(reason) if reason.refuses_identity() || reason == Reason::NamespaceNotFound => {
-                Answer::Refused(Fault::new(reason, "no"))
+    fn check(&mut self, list: Option<FaultReason>, watch: Option<FaultReason>) -> Option<u64> {
+        let answer = |reason: Option<FaultReason>| match reason {
+            None => AccessDecision::Allowed,
+            Some(reason)
+                if reason.refuses_identity() || reason == FaultReason::NamespaceNotFound =>
+            {
+                AccessDecision::Refused(RequestFault::new(reason, "no"))
             }
-            Some(reason) => Answer::Undecided(Fault::new(reason, "?")),
+            Some(reason) => AccessDecision::Undecided(RequestFault::new(reason, "?")),
         };
         let (list, watch) = (answer(list), answer(watch));
-        self.on(Trial { sent: self.now, requests: 2, list, watch }.into())
+        self.on(AccessCheck { sent: self.now, requests: 2, list, watch }.into())
     }
 
     /// The two access checks that establish lost access. The first refusal alone decides nothing.
-    fn lose(&mut self, reason: Reason) -> Option<u64> {
+    fn lose(&mut self, reason: FaultReason) -> Option<u64> {
         let before = self.standing();
         assert_eq!(self.check(Some(reason), Some(reason)), Some(3), "{reason}");
         assert_eq!(self.standing(), before);
@@ -67,38 +69,44 @@ impl Scene {
 
     /// A review of both verbs that refuses `refused`.
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
-        self.on(Input::Reviewed { sent: self.now, refused: refused.to_vec() })
+        self.on(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
 
     /// A review that fails now.
-    fn fail(&mut self, reason: Reason) -> Option<u64> {
-        let fault = Fault::new(reason, "too many requests");
-        self.on(Input::Undecided { sent: self.now, fault })
+    fn fail(&mut self, reason: FaultReason) -> Option<u64> {
+        let fault = RequestFault::new(reason, "too many requests");
+        self.on(AccessSignal::Undecided { sent: self.now, fault })
     }
 
     /// The informer's own request is permitted or refused.
     fn informer(&mut self, is_allowed: bool) -> Option<u64> {
         let sent = self.now;
-        self.on(if is_allowed { Input::Verified { sent } } else { Input::Suspected { sent } })
+        self.on(if is_allowed {
+            AccessSignal::Verified { sent }
+        } else {
+            AccessSignal::Suspected { sent }
+        })
     }
 
     /// Processes the current time. Returns whether the informer becomes blocked.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
-        let _at_once = self.on(Input::Tick { patience: PATIENCE });
+        let _at_once = self.on(AccessSignal::Tick { patience: PATIENCE });
         !was_closed && self.is_unverified()
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> PermissionState {
         self.access.standing.clone()
     }
 
     fn is_unverified(&self) -> bool {
-        matches!(self.access.standing, Standing::Unverified { .. })
+        matches!(self.access.standing, PermissionState::Unverified { .. })
     }
 
-    fn refused(&self) -> Refused {
-        let Standing::Refused(refused) = self.standing() else { panic!("{:?}", self.access) };
+    fn refused(&self) -> PermissionDenial {
+        let PermissionState::Refused(refused) = self.standing() else {
+            panic!("{:?}", self.access)
+        };
         refused
     }
 
@@ -115,16 +123,19 @@ impl Scene {
 #[test]
 fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     let mut scene = Scene::new();
-    assert_eq!((scene.check(Some(Reason::NotServed), ALLOWED), scene.review(true)), (None, None));
+    assert_eq!(
+        (scene.check(Some(FaultReason::NotServed), ALLOWED), scene.review(true)),
+        (None, None)
+    );
     let verified_at = scene.wall;
-    let granted = Standing::Granted { verified_at, is_by_review: true };
+    let granted = PermissionState::Granted { verified_at, is_by_review: true };
     assert_eq!((scene.standing(), scene.gate()), (granted, None));
     scene.review(false);
-    assert_eq!(scene.standing(), Standing::Verifying);
+    assert_eq!(scene.standing(), PermissionState::Verifying);
 
     scene.pass(20);
     scene.check(ALLOWED, ALLOWED);
-    let granted = Standing::Granted { verified_at: scene.wall, is_by_review: false };
+    let granted = PermissionState::Granted { verified_at: scene.wall, is_by_review: false };
     assert_eq!((scene.standing(), scene.gate()), (granted.clone(), Some(true)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
@@ -135,13 +146,13 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
 fn a_check_without_a_result_changes_nothing() {
     let mut scene = Scene::new();
     assert_eq!(scene.check(THROTTLED, THROTTLED), None);
-    assert_eq!(scene.standing(), Standing::Verifying);
+    assert_eq!(scene.standing(), PermissionState::Verifying);
     let mut scene = Scene::verified();
-    scene.check(ALLOWED, Some(Reason::TimedOut));
-    assert!(matches!(scene.standing(), Standing::Granted { is_by_review: false, .. }));
-    scene.lose(Reason::Forbidden);
+    scene.check(ALLOWED, Some(FaultReason::TimedOut));
+    assert!(matches!(scene.standing(), PermissionState::Granted { is_by_review: false, .. }));
+    scene.lose(FaultReason::Forbidden);
     scene.check(THROTTLED, THROTTLED);
-    assert_eq!(scene.refused().reason, Reason::Forbidden);
+    assert_eq!(scene.refused().reason, FaultReason::Forbidden);
 }
 
 #[test]
@@ -176,7 +187,10 @@ fn each_refused_verb_is_named() {
     scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
     let Some(Err((verb, fault))) = scene.access.order() else { panic!("blocked") };
-    assert_eq!((verb, fault.reason(), scene.gate()), (Verb::Watch, Reason::Forbidden, Some(false)));
+    assert_eq!(
+        (verb, fault.reason(), scene.gate()),
+        (Verb::Watch, FaultReason::Forbidden, Some(false))
+    );
 }
 
 #[test]
@@ -184,17 +198,17 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     let mut scene = Scene::verified();
     let verified_at = scene.wall;
     scene.pass(300);
-    scene.lose(Reason::Forbidden);
+    scene.lose(FaultReason::Forbidden);
     assert_eq!(scene.refused().revoked, Some(verified_at));
     // The roles were deleted with their namespace, so access was not revoked.
     let mut scene = Scene::verified();
-    scene.lose(Reason::NamespaceNotFound);
+    scene.lose(FaultReason::NamespaceNotFound);
     assert_eq!(scene.refused().revoked, None);
     // An informer whose own list was permitted also needs two refusals.
     let mut scene = Scene::new();
     scene.informer(true);
     scene.pass(1);
-    scene.lose(Reason::Forbidden);
+    scene.lose(FaultReason::Forbidden);
     // No signal brings the second check forward, and a check without a result clears nothing.
     let mut scene = Scene::verified();
     scene.pass(1);
@@ -204,7 +218,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     assert_eq!(scene.check(FORBIDDEN, FORBIDDEN), Some(2), "too early");
     scene.pass(2);
     scene.check(THROTTLED, THROTTLED);
-    assert!(matches!(scene.standing(), Standing::Granted { .. }));
+    assert!(matches!(scene.standing(), PermissionState::Granted { .. }));
     scene.check(FORBIDDEN, FORBIDDEN);
     scene.refused();
     // A permitted request clears the first refusal.
@@ -213,7 +227,7 @@ fn access_is_lost_after_two_refusals_three_seconds_apart() {
     scene.pass(3);
     scene.check(ALLOWED, ALLOWED);
     scene.pass(300);
-    scene.lose(Reason::Forbidden);
+    scene.lose(FaultReason::Forbidden);
 }
 
 #[test]
@@ -221,13 +235,13 @@ fn a_contradicting_review_triggers_an_access_check_at_once() {
     let mut scene = Scene::verified();
     scene.pass(20);
     assert_eq!(scene.review(false), Some(0));
-    scene.lose(Reason::Forbidden);
+    scene.lose(FaultReason::Forbidden);
     assert_eq!((scene.review(false), scene.review(true)), (None, Some(0)));
 }
 
 #[test]
 fn an_answered_review_shows_that_a_token_exists_again() {
-    for lack in [Reason::TokenRequestDenied, Reason::ServiceAccountNotFound] {
+    for lack in [FaultReason::TokenRequestDenied, FaultReason::ServiceAccountNotFound] {
         let mut scene = Scene::new();
         assert_eq!(scene.check(Some(lack), Some(lack)), None);
         scene.pass(20);
@@ -241,15 +255,17 @@ fn an_answered_review_shows_that_a_token_exists_again() {
 #[test]
 fn a_token_that_is_missing_for_another_reason_is_requested_again() {
     let mut scene = Scene::new();
-    let denied = Some(Reason::TokenRequestDenied);
+    let denied = Some(FaultReason::TokenRequestDenied);
     scene.check(denied, denied);
-    for reason in [Reason::TokenRequestDenied, Reason::Unauthorized, Reason::Unreachable] {
+    for reason in
+        [FaultReason::TokenRequestDenied, FaultReason::Unauthorized, FaultReason::Unreachable]
+    {
         assert_eq!(scene.fail(reason), None, "{reason}");
     }
-    assert_eq!(scene.fail(Reason::ServiceAccountNotFound), Some(0));
+    assert_eq!(scene.fail(FaultReason::ServiceAccountNotFound), Some(0));
     let mut scene = Scene::verified();
-    assert_eq!(scene.fail(Reason::Unreachable), None);
-    assert_eq!(scene.fail(Reason::Unauthorized), Some(0));
+    assert_eq!(scene.fail(FaultReason::Unreachable), None);
+    assert_eq!(scene.fail(FaultReason::Unauthorized), Some(0));
 }
 
 #[test]
@@ -292,6 +308,6 @@ fn one_lagging_server_does_not_discredit_a_review() {
     // A server that has not learned of the change answered.
     assert_eq!(scene.check(ALLOWED, ALLOWED), Some(10));
     scene.pass(10);
-    scene.lose(Reason::Forbidden);
-    assert_eq!((scene.refused().reason, scene.overruled()), (Reason::Forbidden, None));
+    scene.lose(FaultReason::Forbidden);
+    assert_eq!((scene.refused().reason, scene.overruled()), (FaultReason::Forbidden, None));
 }

@@ -14,10 +14,10 @@ use k8s_openapi::api::{
 };
 use kube::Client;
 use kubewarm_api::{
-    manifests::{self, Document, Grant, LEASE, More, Object, grants},
-    model::{AuthorCheck, Fault, Reason, Subject},
+    manifests::{self, Grant, GrantObject, LEASE, OperatorFeature, RbacObject, grants},
+    model::{AccountPolicyState, FaultReason, RequestFault, Subject},
 };
-use kubewarm_client::{Answer, author_check, get, may};
+use kubewarm_client::{ApiResponse, author_check, get, may};
 use std::fmt::Write as _;
 
 /// Maximum number of access reviews for the operator's permissions. About 12 are needed.
@@ -29,23 +29,26 @@ pub(super) async fn works(
     client: &Client,
     args: &OperatorArgs,
     now: Timestamp,
-) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let namespace = args.home.operator_namespace.as_str();
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
     findings.extend(rights(client, &settings).await?);
     findings.push(match author_check(client).await {
-        Ok(AuthorCheck::Enforced) => ReportRow::good(
+        Ok(AccountPolicyState::Enforced) => ReportRow::good(
             "authors of profiles are held to the ServiceAccounts that they may act as",
         ),
-        Ok(AuthorCheck::Missing) => ReportRow::note(
+        Ok(AccountPolicyState::Missing) => ReportRow::note(
             "nothing holds authors of profiles to the ServiceAccounts that they may act as: the \
              ValidatingAdmissionPolicy kubewarm-accounts is not in force",
         )
         .next("kubectl apply -f deploy/account-policy.yaml"),
-        Ok(AuthorCheck::Unknown) => ReportRow::unseen(
+        Ok(AccountPolicyState::Unknown) => ReportRow::unseen(
             "whether authors are held to the ServiceAccounts that they may act as",
-            &Fault::new(Reason::Forbidden, "you may not get ValidatingAdmissionPolicies"),
+            &RequestFault::new(
+                FaultReason::Forbidden,
+                "you may not get ValidatingAdmissionPolicies",
+            ),
         ),
         Err(fault) => ReportRow::unseen("whether authors are held to their accounts", &fault),
     });
@@ -93,7 +96,7 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
 async fn rights(
     client: &Client,
     settings: &OperatorSettings,
-) -> Result<Vec<ReportRow>, manifests::Unwritable> {
+) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let OperatorSettings { namespace, watched, more, .. } = settings;
     let subject = settings.subject();
     // With watched namespaces the operator has no ClusterRole and reviews callers with their own tokens.
@@ -122,8 +125,8 @@ async fn rights(
     }
     for more in more {
         grant.push_str(match more {
-            More::MetricsAuth => " --metrics-auth",
-            More::ReadApi => " --read-api",
+            OperatorFeature::MetricsAuth => " --metrics-auth",
+            OperatorFeature::ReadApi => " --read-api",
         });
     }
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())
@@ -133,17 +136,17 @@ async fn rights(
 fn needed(
     namespace: &str,
     watched: &[String],
-    more: &[More],
-) -> Result<Vec<Grant>, manifests::Unwritable> {
+    more: &[OperatorFeature],
+) -> Result<Vec<Grant>, manifests::ManifestError> {
     let text = manifests::operator(namespace, watched, more)?;
     // Documents that do not parse are neither roles nor bindings.
-    let roles = text.split("---\n").filter_map(|text| Document::parse(text).ok());
+    let roles = text.split("---\n").filter_map(|text| RbacObject::parse(text).ok());
     Ok(grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
 /// The attributes of an access review. `None` if the grant is not for a resource.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
-    let Object::Resource { group, resource, name } = &grant.object else { return None };
+    let GrantObject::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource)),
         None => (&**resource, None),
@@ -161,9 +164,11 @@ fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
 
 fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
     let (group, what) = match &lacked.object {
-        Object::Resource { group, resource, .. } if group.is_empty() => ("", resource.clone()),
-        Object::Resource { group, resource, .. } => (&**group, format!("{resource}.{group}")),
-        Object::Url(what) | Object::Role(what) | Object::Rules(what) => ("", what.clone()),
+        GrantObject::Resource { group, resource, .. } if group.is_empty() => ("", resource.clone()),
+        GrantObject::Resource { group, resource, .. } => (&**group, format!("{resource}.{group}")),
+        GrantObject::Url(what) | GrantObject::Role(what) | GrantObject::Rules(what) => {
+            ("", what.clone())
+        }
     };
     let place = place(lacked.namespace.as_deref());
     let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
@@ -218,7 +223,7 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
 }
 
 /// The `Date` of the response. The clock of the user's machine can differ.
-fn server_time(answer: &Answer) -> Option<Timestamp> {
+fn server_time(answer: &ApiResponse) -> Option<Timestamp> {
     let text = answer.headers.get(DATE)?.to_str().ok()?;
     httpdate::parse_http_date(text).ok()?.try_into().ok()
 }

@@ -1,4 +1,4 @@
-use super::{super::super::report::Mark, *};
+use super::{super::super::report::RowMark, *};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
@@ -18,19 +18,19 @@ fn lease(holder: &str, renewed: &str) -> Lease {
 #[test]
 fn an_expired_lease_has_no_leader() {
     let mark = |lease: &Lease| of_lease(lease, now(), String::new()).mark;
-    assert_eq!(mark(&lease("a", "2026-03-01T11:59:50Z")), Mark::Good);
-    assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), Mark::Bad);
-    assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), Mark::Bad);
-    assert_eq!(mark(&Lease::default()), Mark::Bad);
+    assert_eq!(mark(&lease("a", "2026-03-01T11:59:50Z")), RowMark::Good);
+    assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), RowMark::Bad);
+    assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), RowMark::Bad);
+    assert_eq!(mark(&Lease::default()), RowMark::Bad);
     // The clock of the replica is ahead of the API server's.
-    assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), Mark::Good);
+    assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), RowMark::Good);
 }
 
 #[test]
 fn the_time_comes_from_the_api_server() {
     let mut headers = http::HeaderMap::new();
     headers.insert(DATE, "Sun, 01 Mar 2026 12:00:00 GMT".parse().unwrap());
-    let answer = Answer { headers, ..Answer::default() };
+    let answer = ApiResponse { headers, ..ApiResponse::default() };
     assert_eq!(server_time(&answer), Some(now()));
 }
 
@@ -47,7 +47,7 @@ fn each_permission_of_the_operator_is_reviewed() {
             text(&one.namespace)
         )
     };
-    let of = |watched: &[String], more: &[More]| -> Vec<String> {
+    let of = |watched: &[String], more: &[OperatorFeature]| -> Vec<String> {
         let needed = needed("ops", watched, more).unwrap();
         needed.iter().map(|one| line(&attributes(one).unwrap())).collect()
     };
@@ -56,7 +56,7 @@ fn each_permission_of_the_operator_is_reviewed() {
     assert!(all.contains(&"get leases/ kubewarm in ops".to_owned()), "{all:?}");
     let review = "create tokenreviews/  in ".to_owned();
     assert!(!all.contains(&review), "{all:?}");
-    for more in [More::ReadApi, More::MetricsAuth] {
+    for more in [OperatorFeature::ReadApi, OperatorFeature::MetricsAuth] {
         let more = of(&[], &[more]);
         assert!(more.contains(&review), "{more:?}");
     }
@@ -73,7 +73,7 @@ fn a_missing_optional_permission_is_only_a_remark() {
         let lacked = Grant {
             subject: subject.clone(),
             namespace: None,
-            object: Object::Resource { group, resource, name: None },
+            object: GrantObject::Resource { group, resource, name: None },
             verb: "get".to_owned(),
         };
         of_lack(&subject, &lacked, "kubewarm rbac --operator")
@@ -82,12 +82,12 @@ fn a_missing_optional_permission_is_only_a_remark() {
     assert_eq!(
         (found.mark, &*found.text()),
         (
-            Mark::Bad,
+            RowMark::Bad,
             "system:serviceaccount:ops:kubewarm may not get events.events.k8s.io in the whole cluster"
         )
     );
     assert_eq!(found.next, ["kubewarm rbac --operator | kubectl apply -f -"]);
-    assert_eq!(row("admissionregistration.k8s.io", "x").mark, Mark::Note);
+    assert_eq!(row("admissionregistration.k8s.io", "x").mark, RowMark::Note);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn replicas_that_are_not_ready_fail() {
     };
     let current = env!("CARGO_PKG_VERSION");
     let mark = |ready, version| of_deployment(&deployment(ready, version), "ops").mark;
-    assert_eq!(mark(2, current), Mark::Good);
-    assert_eq!(mark(2, "0.0.1"), Mark::Note);
-    assert_eq!(mark(1, current), Mark::Bad);
+    assert_eq!(mark(2, current), RowMark::Good);
+    assert_eq!(mark(2, "0.0.1"), RowMark::Note);
+    assert_eq!(mark(1, current), RowMark::Bad);
 }

@@ -17,13 +17,17 @@ fn valid(profile: &Value) -> Option<ValidatedProfile> {
 
 /// Returns the typed objects behind the manifests of a profile; `None` if kubewarm rejects it.
 fn objects(profile: &Value, operator: &Subject) -> Option<Vec<Value>> {
-    let needs = Needs::of_profile(&valid(profile)?, &[].into(), &Watched::Everywhere);
+    let needs = RequiredPermissions::of_profile(
+        &valid(profile)?,
+        &[].into(),
+        &WatchedNamespaces::Everywhere,
+    );
     values(&needs, operator)
 }
 
-fn values(needs: &Needs, operator: &Subject) -> Option<Vec<Value>> {
+fn values(needs: &RequiredPermissions, operator: &Subject) -> Option<Vec<Value>> {
     let mut all = Vec::new();
-    for tier in [Tier::Plain, Tier::Elevated] {
+    for tier in [ManifestTier::Plain, ManifestTier::Elevated] {
         all.extend(documents(needs, operator, tier).ok()?);
     }
     Some(all.iter().map(|one| serde_json::to_value(one).unwrap()).collect())
@@ -47,7 +51,7 @@ fn is_narrow(rule: &Value) -> bool {
     is_read || is_lookup || is_token
 }
 
-fn check(access: &Access, typed: &[Value]) -> Result<(), TestCaseError> {
+fn check(access: &ProfilePermissions, typed: &[Value]) -> Result<(), TestCaseError> {
     let text = access.to_yaml();
     let parsed: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     prop_assert_eq!(&parsed, typed);
@@ -66,14 +70,14 @@ proptest! {
     #[test]
     fn no_string_of_a_profile_changes_its_parsed_manifests(profile in hostile()) {
         let Some(valid) = valid(&profile) else { return Ok(()) };
-        let Ok(printed) = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere)
+        let Ok(printed) = ProfilePermissions::of_profile(&valid, &[].into(), &operator(), &WatchedNamespaces::Everywhere)
         else { return Ok(()) };
         check(&printed, &objects(&profile, &operator()).unwrap())?;
 
         // The manifests of `status.access`, with namespaces that a selector matched.
         let declared = declared(&valid, &["null", "west"]);
-        let of_cells = Access::of_cells(&declared, &operator(), &Watched::Everywhere).unwrap();
-        let needs = Needs::of_cells(&declared, &Watched::Everywhere);
+        let of_cells = ProfilePermissions::of_cells(&declared, &operator(), &WatchedNamespaces::Everywhere).unwrap();
+        let needs = RequiredPermissions::of_cells(&declared, &WatchedNamespaces::Everywhere);
         check(&of_cells, &values(&needs, &operator()).unwrap())?;
     }
 }
@@ -88,7 +92,12 @@ fn names_that_yaml_would_parse_as_other_types_stay_strings() {
         for (word, mut profile) in cases {
             write(&mut profile, &Place::Value(place.clone()), word);
             let valid = valid(&profile).unwrap_or_else(|| panic!("{word} is refused at {place}"));
-            let access = Access::of_profile(&valid, &[].into(), &operator(), &Watched::Everywhere);
+            let access = ProfilePermissions::of_profile(
+                &valid,
+                &[].into(),
+                &operator(),
+                &WatchedNamespaces::Everywhere,
+            );
             check(&access.unwrap(), &objects(&profile, &operator()).unwrap()).unwrap();
         }
     }

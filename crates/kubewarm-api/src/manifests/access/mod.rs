@@ -6,12 +6,12 @@ mod hostile;
 mod tests;
 
 use super::{
-    Unwritable,
-    needs::{FoundNamespaces, Needs, Selected},
-    rbac::{Tier, documents, roles},
+    ManifestError,
+    needs::{NamespacesBySelector, RequiredPermissions, SelectorPermissions},
+    rbac::{ManifestTier, documents, roles},
 };
 use crate::{
-    model::{CellKey, Declared, Identity, Subject, ValidatedProfile, Watched},
+    model::{DeclaredProfile, Identity, InformerKey, Subject, ValidatedProfile, WatchedNamespaces},
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
@@ -40,7 +40,7 @@ const UNBOUND: &str = "\
 /// Minimal permissions of one profile: `list` and `watch` for its informers, and `get` for named
 /// namespaces. For a ServiceAccount, also the operator's right to mint its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct ProfilePermissions {
     /// Subject that reads.
     pub subject: Subject,
     /// Rules by namespace, sorted; the empty namespace stands for the cluster. The length is
@@ -56,7 +56,7 @@ pub struct Access {
 /// Whether the grant for an informer belongs to `manifestsElevated`. With a ServiceAccount, the
 /// grant of a namespace selector always does, but the key does not contain that selector.
 #[must_use]
-pub fn is_elevated(cell: &CellKey) -> bool {
+pub fn is_elevated(cell: &InformerKey) -> bool {
     let away = match &cell.identity {
         Identity::Operator => false,
         Identity::ServiceAccount { namespace, .. } => cell.extent.namespace() != Some(namespace),
@@ -64,43 +64,43 @@ pub fn is_elevated(cell: &CellKey) -> bool {
     away || cell.resource.group_resource().is_secrets()
 }
 
-impl Access {
+impl ProfilePermissions {
     /// Collects the permissions for the declared informers. `operator` is the operator's account,
     /// `watched` the namespaces of its profiles. Namespace selectors include the namespaces that
     /// they match now.
     ///
     /// # Errors
     ///
-    /// [`Unwritable::NameTooLong`] if namespace and name of the profile are too long together.
+    /// [`ManifestError::NameTooLong`] if namespace and name of the profile are too long together.
     pub fn of_cells(
-        declared: &Declared,
+        declared: &DeclaredProfile,
         operator: &Subject,
-        watched: &Watched,
-    ) -> Result<Self, Unwritable> {
-        Self::of(&Needs::of_cells(declared, watched), operator)
+        watched: &WatchedNamespaces,
+    ) -> Result<Self, ManifestError> {
+        Self::of(&RequiredPermissions::of_cells(declared, watched), operator)
     }
 
     /// Collects the permissions from the spec, without a cluster. Resources are taken as written.
     /// Namespaces of selectors that `found` does not contain stay open.
     ///
     /// If the cluster serves all resources and `found` contains all selectors, the result equals
-    /// [`Access::of_cells`] byte for byte.
+    /// [`ProfilePermissions::of_cells`] byte for byte.
     ///
     /// # Errors
     ///
-    /// As for [`Access::of_cells`].
+    /// As for [`ProfilePermissions::of_cells`].
     pub fn of_profile(
         profile: &ValidatedProfile,
-        found: &FoundNamespaces,
+        found: &NamespacesBySelector,
         operator: &Subject,
-        watched: &Watched,
-    ) -> Result<Self, Unwritable> {
-        Self::of(&Needs::of_profile(profile, found, watched), operator)
+        watched: &WatchedNamespaces,
+    ) -> Result<Self, ManifestError> {
+        Self::of(&RequiredPermissions::of_profile(profile, found, watched), operator)
     }
 
-    fn of(needs: &Needs, operator: &Subject) -> Result<Self, Unwritable> {
-        let manifests = text(needs, operator, Tier::Plain)?;
-        let manifests_elevated = text(needs, operator, Tier::Elevated)?;
+    fn of(needs: &RequiredPermissions, operator: &Subject) -> Result<Self, ManifestError> {
+        let manifests = text(needs, operator, ManifestTier::Plain)?;
+        let manifests_elevated = text(needs, operator, ManifestTier::Elevated)?;
         Ok(Self {
             subject: needs.reader(operator),
             roles: roles(needs),
@@ -133,16 +133,20 @@ impl Access {
     }
 }
 
-fn text(needs: &Needs, operator: &Subject, tier: Tier) -> Result<Option<String>, Unwritable> {
+fn text(
+    needs: &RequiredPermissions,
+    operator: &Subject,
+    tier: ManifestTier,
+) -> Result<Option<String>, ManifestError> {
     let all = documents(needs, operator, tier)?;
     if all.is_empty() {
         return Ok(None);
     }
     let mut text = String::new();
-    if tier == Tier::Elevated {
+    if tier == ManifestTier::Elevated {
         text.push_str(if needs.account.is_some() { ELEVATED_ACCOUNT } else { ELEVATED });
     }
-    let unbound = |group: &Selected| {
+    let unbound = |group: &SelectorPermissions| {
         group.namespaces.is_none() && !tier.of(&group.kinds, needs.leaves_home(None)).is_empty()
     };
     if needs.selected.iter().any(unbound) {

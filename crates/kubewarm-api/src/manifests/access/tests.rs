@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::{
-    manifests::needs::Kinds,
+    manifests::needs::ResourceSet,
     model::{
-        AuthorCheck, CellSpec, DeclaredTarget, Extent, GroupResource, Limits, ManagedFields, Mode,
-        ProfileRef, Projection, Requirement, Resource, SecretData, TargetScope,
+        AccountPolicyState, DeclaredTarget, GroupResource, InformerScope, InformerSpec,
+        ManagedFieldsPolicy, ProfileLimits, ProfileMode, ProfileRef, Projection, Resource,
+        SecretData, TargetRequirement, TargetScope,
     },
     v1alpha1::CacheProfile,
 };
@@ -35,13 +36,13 @@ fn profile(spec: &str) -> ValidatedProfile {
     ValidatedProfile::parse(&profile).unwrap()
 }
 
-fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
-    CellKey {
+fn cell(of: &GroupResource, extent: InformerScope, identity: &Identity) -> InformerKey {
+    InformerKey {
         resource: Resource::new(of.clone(), "v1").unwrap(),
         extent,
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
-        projection: Projection::Metadata(ManagedFields::Drop),
+        projection: Projection::Metadata(ManagedFieldsPolicy::Drop),
         secret_data: SecretData::Deny,
         identity: identity.clone(),
         declared_in: None,
@@ -49,30 +50,33 @@ fn cell(of: &GroupResource, extent: Extent, identity: &Identity) -> CellKey {
 }
 
 /// Resolves a profile as the controller does. Namespace selectors match `found`.
-pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
-    let within = |name: &str| Extent::Namespace(name.into());
+pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> DeclaredProfile {
+    let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
     let spec = |of: &GroupResource, extent| {
-        CellSpec::new(cell(of, extent, &identity), profile.profile.clone())
+        InformerSpec::new(cell(of, extent, &identity), profile.profile.clone())
     };
     let targets = profile.targets.iter().map(|target| {
         let extents: Vec<_> = match &target.scope {
             TargetScope::OwnNamespace => vec![within("shop")],
             TargetScope::Namespaces(names) => names.iter().map(|name| within(name)).collect(),
             TargetScope::NamespaceSelector(_) => found.iter().map(|name| within(name)).collect(),
-            TargetScope::AllNamespaces => vec![Extent::AllNamespaces],
-            TargetScope::Cluster => vec![Extent::Cluster],
+            TargetScope::AllNamespaces => vec![InformerScope::AllNamespaces],
+            TargetScope::Cluster => vec![InformerScope::Cluster],
         };
         let namespaces = if let TargetScope::NamespaceSelector(labels) = &target.scope {
             let of = GroupResource::new("", "namespaces").unwrap();
-            let key = CellKey { labels: labels.clone(), ..cell(&of, Extent::Cluster, &identity) };
-            Some(CellSpec::new(key, profile.profile.clone()))
+            let key = InformerKey {
+                labels: labels.clone(),
+                ..cell(&of, InformerScope::Cluster, &identity)
+            };
+            Some(InformerSpec::new(key, profile.profile.clone()))
         } else {
             None
         };
         DeclaredTarget {
             name: Arc::clone(&target.name),
-            requirement: Requirement::Required,
+            requirement: TargetRequirement::Required,
             declared_as: target.of.to_string().into(),
             resolved: None,
             cells: extents.into_iter().map(|extent| spec(&target.of, extent)).collect(),
@@ -83,20 +87,20 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> Declared {
             limited: None,
         }
     });
-    Declared {
+    DeclaredProfile {
         profile: profile.profile.clone(),
         uid: "u".into(),
         generation: 1,
         refused: None,
         service_account: profile.service_account.clone(),
-        authors: AuthorCheck::Enforced,
-        mode: Mode::Active,
+        authors: AccountPolicyState::Enforced,
+        mode: ProfileMode::Active,
         targets: targets.collect(),
         warmup_deadline: None,
         max_staleness: Duration::from_mins(2),
         on_access_lost: profile.on_access_lost,
         reads: profile.reads,
-        limits: Limits::default(),
+        limits: ProfileLimits::default(),
         accepted_at: Duration::ZERO,
     }
 }
@@ -118,8 +122,13 @@ fn index(text: &str) -> Vec<String> {
 
 #[test]
 fn every_namespace_has_the_rules_its_informers_need() {
-    let access =
-        Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
+    let access = ProfilePermissions::of_profile(
+        &profile(SPEC),
+        &[].into(),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     let written: Vec<_> = access
         .roles
         .iter()
@@ -170,10 +179,19 @@ fn every_namespace_has_the_rules_its_informers_need() {
 fn manifests_from_a_file_equal_manifests_from_the_cluster() {
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{SPEC}"));
-        let offline =
-            Access::of_profile(&profile, &[].into(), &account(), &Watched::Everywhere).unwrap();
-        let live =
-            Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
+        let offline = ProfilePermissions::of_profile(
+            &profile,
+            &[].into(),
+            &account(),
+            &WatchedNamespaces::Everywhere,
+        )
+        .unwrap();
+        let live = ProfilePermissions::of_cells(
+            &declared(&profile, &[]),
+            &account(),
+            &WatchedNamespaces::Everywhere,
+        )
+        .unwrap();
         assert_eq!(offline, live);
     }
 }
@@ -187,16 +205,18 @@ fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
       scope: {type: Namespaces, namespaces: [shop, east]}";
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{spec}"));
-        let of = |lookup| Access::of_profile(&profile, &[].into(), &account(), lookup).unwrap();
-        let some = Watched::Namespaces(BTreeSet::new());
+        let of = |lookup| {
+            ProfilePermissions::of_profile(&profile, &[].into(), &account(), lookup).unwrap()
+        };
+        let some = WatchedNamespaces::Namespaces(BTreeSet::new());
         let left = of(&some);
-        let live = Access::of_cells(
+        let live = ProfilePermissions::of_cells(
             &declared(&profile, &[]),
             &account(),
-            &Watched::Namespaces(BTreeSet::new()),
+            &WatchedNamespaces::Namespaces(BTreeSet::new()),
         );
         assert_eq!(live.unwrap(), left);
-        assert!(of(&Watched::Everywhere).to_yaml().contains("kind: ClusterRole\n"));
+        assert!(of(&WatchedNamespaces::Everywhere).to_yaml().contains("kind: ClusterRole\n"));
         assert!(!left.to_yaml().contains("ClusterRole"), "{}", left.to_yaml());
         let namespaces: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(namespaces, ["east", "shop"]);
@@ -206,8 +226,12 @@ fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
 #[test]
 fn with_an_account_the_operator_may_only_mint_its_tokens() {
     let profile = profile(&format!("\n    serviceAccountName: reader{SPEC}"));
-    let access =
-        Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
+    let access = ProfilePermissions::of_cells(
+        &declared(&profile, &[]),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     assert_eq!(access.subject.to_string(), "system:serviceaccount:shop:reader");
     let (plain, elevated) = (access.manifests.unwrap(), access.manifests_elevated.unwrap());
     assert_eq!(
@@ -259,8 +283,12 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
       resource: configmaps
       scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
     let profile = profile(spec);
-    let live = Access::of_cells(&declared(&profile, &["b", "a"]), &account(), &Watched::Everywhere)
-        .unwrap();
+    let live = ProfilePermissions::of_cells(
+        &declared(&profile, &["b", "a"]),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     let role = "ClusterRole /kubewarm:shop:web:target:web";
     let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
     let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
@@ -271,21 +299,31 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     let with = |names: &[&str]| {
         let names = names.iter().map(|name| Arc::from(*name)).collect();
         let found = [(selector.clone(), names)].into();
-        Access::of_profile(&profile, &found, &account(), &Watched::Everywhere).unwrap()
+        ProfilePermissions::of_profile(&profile, &found, &account(), &WatchedNamespaces::Everywhere)
+            .unwrap()
     };
     assert_eq!(with(&["b", "a"]), live, "with all namespaces found, file and cluster agree");
     assert_eq!(index(&live.manifests.unwrap()), expected);
     let names: Vec<_> = live.roles.iter().map(|role| role.namespace.as_str()).collect();
     assert_eq!(names, ["", "a", "b"]);
 
-    let offline =
-        Access::of_profile(&profile, &[].into(), &account(), &Watched::Everywhere).unwrap();
+    let offline = ProfilePermissions::of_profile(
+        &profile,
+        &[].into(),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     let text = offline.manifests.unwrap();
     assert!(text.starts_with("# Which namespaces a selector finds"), "{text}");
     assert_eq!(index(&text), own);
 
-    let nothing =
-        Access::of_cells(&declared(&profile, &[]), &account(), &Watched::Everywhere).unwrap();
+    let nothing = ProfilePermissions::of_cells(
+        &declared(&profile, &[]),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     assert_eq!(with(&[]), nothing);
     let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
     assert_eq!(index(&nothing.manifests.unwrap()), own);
@@ -293,8 +331,13 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
 
 #[test]
 fn texts_and_roles_beyond_their_limits_are_absent_from_the_status() {
-    let mut access =
-        Access::of_profile(&profile(SPEC), &[].into(), &account(), &Watched::Everywhere).unwrap();
+    let mut access = ProfilePermissions::of_profile(
+        &profile(SPEC),
+        &[].into(),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    )
+    .unwrap();
     let status = access.status();
     assert_eq!(status.manifests, access.manifests);
     assert_eq!(status.subject.unwrap(), "system:serviceaccount:kubewarm-system:kubewarm");
@@ -323,12 +366,12 @@ proptest! {
             _ => Subject::ServiceAccount { namespace: a.into(), name: b.into() },
         };
         let of = |resource| GroupResource::new("", resource).unwrap();
-        let kinds: Kinds = [of("pods"), of("secrets")].into();
-        let needs = Needs {
+        let kinds: ResourceSet = [of("pods"), of("secrets")].into();
+        let needs = RequiredPermissions {
             profile: ProfileRef { namespace: c.into(), name: d.into() },
             account: is_account.then(|| b.into()),
             named: [(Arc::from(e), kinds.clone()), (Arc::from(a), kinds.clone())].into(),
-            selected: vec![Selected {
+            selected: vec![SelectorPermissions {
                 target: b.into(),
                 labels: crate::model::LabelSelector::default(),
                 namespaces: Some(BTreeSet::from([Arc::from(d)])),
@@ -337,7 +380,7 @@ proptest! {
             everywhere: kinds,
             looked_up: [Arc::from(a), Arc::from(e)].into(),
         };
-        for tier in [Tier::Plain, Tier::Elevated] {
+        for tier in [ManifestTier::Plain, ManifestTier::Elevated] {
             let Ok(all) = documents(&needs, &subject, tier) else { continue };
             let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
             let text = text(&needs, &subject, tier).unwrap().unwrap();

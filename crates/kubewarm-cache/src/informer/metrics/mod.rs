@@ -24,11 +24,11 @@ const MAX_RESOURCES: usize = 200;
 /// Metrics of all resources with informers.
 #[derive(Debug)]
 pub struct InformerMetrics {
-    resources: Mutex<Resources>,
+    resources: Mutex<MetricsByResource>,
 }
 
 #[derive(Debug)]
-struct Resources {
+struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
     /// Whether `other` is in use, because the limit was reached.
@@ -43,7 +43,7 @@ impl InformerMetrics {
     /// Fails only if a metric's name or label is invalid, which is a bug.
     pub fn new() -> prometheus::Result<Self> {
         let other = Arc::new(ResourceMetrics::new([OTHER; 3].map(str::to_owned))?);
-        let resources = Resources { own: HashMap::new(), other, is_full: false };
+        let resources = MetricsByResource { own: HashMap::new(), other, is_full: false };
         Ok(Self { resources: Mutex::new(resources) })
     }
 

@@ -1,6 +1,8 @@
 //! Metrics of one resource.
 
-use crate::informer::{ConsistencyResult, EventKind, ListMethod, RelistReason, Stage, WatchEnd};
+use crate::informer::{
+    ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
+};
 use kubewarm_api::model::{MetricOutcome, Verb};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
@@ -68,12 +70,12 @@ pub struct ResourceMetrics {
 }
 
 /// Creates metrics with the labels of one resource, and registers them.
-struct Factory {
+struct MetricFactory {
     registry: Registry,
     key: HashMap<String, String>,
 }
 
-impl Factory {
+impl MetricFactory {
     fn new(labels: &[String; 3]) -> Self {
         let key = RESOURCE_LABELS.map(str::to_owned).into_iter().zip(labels.iter().cloned());
         Self { registry: Registry::new(), key: key.collect() }
@@ -123,7 +125,7 @@ impl ResourceMetrics {
     ///
     /// The histogram per strategy and the errors per code start with their first value.
     pub(super) fn new(labels: [String; 3]) -> prometheus::Result<Self> {
-        let new = Factory::new(&labels);
+        let new = MetricFactory::new(&labels);
         let metrics = Self {
             warmup_duration: new.histograms(
                 "kubewarm_warmup_duration_seconds",
@@ -209,9 +211,9 @@ impl ResourceMetrics {
             labels,
         };
         begin::<RelistReason>(&metrics.upstream_relists);
-        begin::<WatchEnd>(&metrics.upstream_watch_ends);
-        begin::<EventKind>(&metrics.upstream_watch_events);
-        begin::<Stage>(&metrics.upstream_decode_errors);
+        begin::<UpstreamWatchEnd>(&metrics.upstream_watch_ends);
+        begin::<UpstreamEventType>(&metrics.upstream_watch_events);
+        begin::<DecodeStage>(&metrics.upstream_decode_errors);
         for outcome in LIST_OUTCOMES {
             let _begun = metrics.upstream_list_duration.with_label_values(&[outcome]);
         }
@@ -260,7 +262,7 @@ impl ResourceMetrics {
 
     /// Records a watch event. `took` is the time from its bytes to the end of its processing;
     /// bookmarks and errors have none.
-    pub fn count_event(&self, kind: EventKind, took: Option<Duration>) {
+    pub fn count_event(&self, kind: UpstreamEventType, took: Option<Duration>) {
         self.upstream_watch_events.with_label_values(&[kind]).inc();
         if let Some(took) = took {
             self.event_processing.observe(took.as_secs_f64());
@@ -268,12 +270,12 @@ impl ResourceMetrics {
     }
 
     /// Records data that could not be decoded.
-    pub fn count_decode_error(&self, stage: Stage) {
+    pub fn count_decode_error(&self, stage: DecodeStage) {
         self.upstream_decode_errors.with_label_values(&[stage]).inc();
     }
 
     /// Records the end of a watch.
-    pub fn observe_watch_end(&self, reason: WatchEnd, lasted: Duration) {
+    pub fn observe_watch_end(&self, reason: UpstreamWatchEnd, lasted: Duration) {
         self.upstream_watch_ends.with_label_values(&[reason]).inc();
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }

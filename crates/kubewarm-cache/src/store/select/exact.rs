@@ -1,10 +1,10 @@
 //! Selects objects as they were at an earlier version, by undoing later changes of the current rows.
 
-use super::{Selected, Span, Wanted};
+use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
-    contents::Contents,
-    event_log::Change,
-    query::{Reader, key, key_order},
+    contents::StoreContents,
+    event_log::StoreChange,
+    query::{StoreReader, key, key_order},
     shared_rows::SharedRows,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
@@ -12,39 +12,39 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 /// The objects that changed after a version, in key order, each with its first and its newest change.
 #[derive(Default)]
-pub(in crate::store) struct EarlierRecords<'a>(BTreeMap<ObjectKey, [&'a Change; 2]>);
+pub(in crate::store) struct EarlierObjects<'a>(BTreeMap<ObjectKey, [&'a StoreChange; 2]>);
 
-impl Reader {
-    /// Whether [`Reader::select_at`] can return the objects of this version now.
+impl StoreReader {
+    /// Whether [`StoreReader::select_at`] can return the objects of this version now.
     #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.table.contents.read().first_since(version).is_some()
     }
 
-    /// Selects as [`Reader::select`] does, but from the objects as they were at `version`.
+    /// Selects as [`StoreReader::select`] does, but from the objects as they were at `version`.
     ///
     /// Returns `None` if the store has not reached `version`, or if the event log lacks changes after it. Also
     /// returns `None` while a list that found a change is running.
     ///
     /// # Cost
     ///
-    /// The cost of [`Reader::select`]. Each change after `version` adds an estimated 0.5 µs, including 20 ns under
+    /// The cost of [`StoreReader::select`]. Each change after `version` adds an estimated 0.5 µs, including 20 ns under
     /// the lock.
     #[must_use]
     pub fn select_at(
         &self,
         version: &ResourceVersion,
-        wanted: &Wanted,
+        wanted: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
-    ) -> Option<Selected> {
+    ) -> Option<ObjectSnapshot> {
         let contents = self.table.contents.read();
         let first = contents.first_since(version)?;
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
         // There can be many changes, so they are sorted outside the lock.
-        let mut earlier = EarlierRecords::default();
+        let mut earlier = EarlierObjects::default();
         earlier.add(&changes, wanted, after);
         let contents = self.table.contents.read();
         if contents.log.epoch != epoch || !contents.log.is_complete() {
@@ -53,11 +53,11 @@ impl Reader {
         let newer = contents.log.from(first + changes.len() as u64)?;
         earlier.add(newer, wanted, after);
         let selected = self.select_of(&contents, wanted, after, limit, earlier);
-        Some(Selected { version: Some(version.clone()), ..selected })
+        Some(ObjectSnapshot { version: Some(version.clone()), ..selected })
     }
 }
 
-impl Contents {
+impl StoreContents {
     /// Returns the number of the first change after `version`. Returns `None` if changes are missing or the store has
     /// not reached `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
@@ -69,13 +69,13 @@ impl Contents {
     }
 }
 
-impl<'a> EarlierRecords<'a> {
+impl<'a> EarlierObjects<'a> {
     /// Adds changes to objects in the queried namespace after `after`. They must be newer than the changes added
     /// before.
     fn add(
         &mut self,
-        changes: impl IntoIterator<Item = &'a Arc<Change>>,
-        wanted: &Wanted,
+        changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
+        wanted: &ObjectQuery,
         after: Option<&ObjectKey>,
     ) {
         for change in changes {
@@ -99,7 +99,7 @@ impl<'a> EarlierRecords<'a> {
     }
 
     /// Returns the key of the last object at the earlier version.
-    pub(super) fn last(&self, contents: &Contents, span: &Span) -> Option<ObjectKey> {
+    pub(super) fn last(&self, contents: &StoreContents, span: &RowSpan) -> Option<ObjectKey> {
         let numbers = contents.order.range(span.from, span.to).rev();
         let mut unchanged = numbers
             .filter_map(|number| contents.key(number))
@@ -114,8 +114,8 @@ impl<'a> EarlierRecords<'a> {
     /// towards `most`, because the index covers current labels only.
     pub(super) fn select(
         self,
-        contents: &Contents,
-        wanted: &Wanted,
+        contents: &StoreContents,
+        wanted: &ObjectQuery,
         numbers: impl Iterator<Item = u32>,
         most: usize,
     ) -> SharedRows {

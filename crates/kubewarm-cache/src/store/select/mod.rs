@@ -5,16 +5,16 @@ mod exact;
 mod tests;
 mod wanted;
 
-pub(super) use self::exact::EarlierRecords;
-pub use self::wanted::{Said, Test, Tests, Wanted};
+pub(super) use self::exact::EarlierObjects;
+pub use self::wanted::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery};
 
 use super::{
-    contents::Contents,
-    order::Place,
-    query::{Reader, Seen},
+    contents::StoreContents,
+    order::RowPosition,
+    query::{StoreReader, StoredObjectView},
     shared_rows::SharedRows,
-    table::Table,
-    turn::Turn,
+    table::ObjectStore,
+    turn::ScanBudget,
 };
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
@@ -23,12 +23,12 @@ use std::{fmt, ops::ControlFlow, sync::Arc};
 /// Maximum number of rows that one step tests, even if their bodies are small.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects of one moment, in key order. After [`Selected::step`] has returned `false`, all of them match the query.
+/// Objects of one moment, in key order. After [`ObjectSnapshot::step`] has returned `false`, all of them match the query.
 ///
 /// An object takes about 0.1 µs to select and 16 bytes, because it is a clone of the store's packed object. Objects
 /// that were shown are dropped.
-pub struct Selected {
-    table: Arc<Table>,
+pub struct ObjectSnapshot {
+    table: Arc<ObjectStore>,
     rows: SharedRows,
     version: Option<ResourceVersion>,
     /// Number of objects in the queried namespace after the start key, selected or not.
@@ -36,7 +36,7 @@ pub struct Selected {
     /// Key of the last object in that range. Set only if there is a limit.
     last: Option<ObjectKey>,
     /// The labels and tests that must be checked against bodies.
-    untested: Wanted,
+    untested: ObjectQuery,
     limit: usize,
     /// Number of rows at the front that have passed all tests.
     met: usize,
@@ -44,9 +44,9 @@ pub struct Selected {
     next: usize,
 }
 
-impl Reader {
+impl StoreReader {
     /// Selects up to `limit` objects after `after` that can match `wanted`, all from the same moment. Call
-    /// [`Selected::step`] to test their bodies.
+    /// [`ObjectSnapshot::step`] to test their bodies.
     ///
     /// # Cost
     ///
@@ -54,26 +54,26 @@ impl Reader {
     #[must_use]
     pub fn select(
         &self,
-        wanted: &Wanted,
+        wanted: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
-    ) -> Selected {
+    ) -> ObjectSnapshot {
         let contents = self.table.contents.read();
-        self.select_of(&contents, wanted, after, limit, EarlierRecords::default())
+        self.select_of(&contents, wanted, after, limit, EarlierObjects::default())
     }
 
-    /// Selects as [`Reader::select`] does, under a lock that the caller holds. `earlier` contains the objects that
+    /// Selects as [`StoreReader::select`] does, under a lock that the caller holds. `earlier` contains the objects that
     /// have changed since the queried version.
     pub(super) fn select_of(
         &self,
-        contents: &Contents,
-        wanted: &Wanted,
+        contents: &StoreContents,
+        wanted: &ObjectQuery,
         after: Option<&ObjectKey>,
         limit: Option<usize>,
-        earlier: EarlierRecords<'_>,
-    ) -> Selected {
+        earlier: EarlierObjects<'_>,
+    ) -> ObjectSnapshot {
         let span = contents.span(wanted, after);
-        let mut untested = Wanted { tests: wanted.tests.clone(), ..Wanted::default() };
+        let mut untested = ObjectQuery { tests: wanted.tests.clone(), ..ObjectQuery::default() };
         // Any row can still fail the tests, so the limit must not apply before them.
         let most = limit.filter(|_| wanted.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
@@ -86,7 +86,7 @@ impl Reader {
             untested.labels = wanted.labels.clone();
             earlier.select(contents, wanted, numbers, most)
         };
-        Selected {
+        ObjectSnapshot {
             table: Arc::clone(&self.table),
             rows,
             version: contents.version.clone(),
@@ -101,32 +101,32 @@ impl Reader {
 }
 
 /// A range in key order, with its number of rows.
-struct Span {
-    from: Place,
-    to: Place,
+struct RowSpan {
+    from: RowPosition,
+    to: RowPosition,
     rows: usize,
 }
 
-impl Contents {
+impl StoreContents {
     /// Returns the rows of the queried namespace after `after`.
-    fn span(&self, wanted: &Wanted, after: Option<&ObjectKey>) -> Span {
-        let all = [Place::default(), self.order.end()];
+    fn span(&self, wanted: &ObjectQuery, after: Option<&ObjectKey>) -> RowSpan {
+        let all = [RowPosition::default(), self.order.end()];
         let [begin, to] = wanted.namespace.as_deref().map_or(all, |it| self.bounds(it));
         let from = begin.max(self.behind(after));
         let rows = self.order.rank(to).saturating_sub(self.order.rank(from));
-        Span { from, to, rows }
+        RowSpan { from, to, rows }
     }
 
     /// Returns the rows of a span that have the queried name and that no index excludes, in key order.
     fn numbers<'a>(
         &'a self,
-        wanted: &'a Wanted,
+        wanted: &'a ObjectQuery,
         after: Option<&'a ObjectKey>,
-        span: &Span,
+        span: &RowSpan,
     ) -> Box<dyn Iterator<Item = u32> + 'a> {
         let narrowed = self.narrowed(wanted);
         if let (Some(namespace), Some(name)) = (&wanted.namespace, &wanted.name) {
-            let found = self.find(namespace, name, Place::default()).ok();
+            let found = self.find(namespace, name, RowPosition::default()).ok();
             let found = found.filter(|place| *place >= span.from);
             let number = found.and_then(|place| self.order.get(place));
             let is_left = |number: &u32| narrowed.is_none_or(|left| left.contains(*number));
@@ -154,11 +154,13 @@ impl Contents {
     }
 
     /// Returns the rows that match in every usable index, or `None` if no index is usable.
-    fn narrowed(&self, wanted: &Wanted) -> Option<RoaringBitmap> {
+    fn narrowed(&self, wanted: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!wanted.labels.is_empty()).then(|| self.labels.select(&wanted.labels, || self.all()));
         for test in wanted.tests.all() {
-            let Test::Field { path, absent, is_equality: true, value } = test else { continue };
+            let BodyPredicate::Field { path, absent, is_equality: true, value } = test else {
+                continue;
+            };
             let index = self
                 .declared
                 .iter()
@@ -172,7 +174,7 @@ impl Contents {
     }
 }
 
-impl Selected {
+impl ObjectSnapshot {
     /// Returns the resource version of the selection.
     #[must_use]
     pub fn version(&self) -> Option<&ResourceVersion> {
@@ -204,7 +206,7 @@ impl Selected {
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Tests the bodies of the next objects, for at most one [`Turn`], and drops objects that fail. Returns whether
+    /// Tests the bodies of the next objects, for at most one [`ScanBudget`], and drops objects that fail. Returns whether
     /// any are still untested.
     ///
     /// # Cost
@@ -217,12 +219,12 @@ impl Selected {
         }
         let Self { table, rows, untested, limit, met, next, .. } = self;
         let end = rows.len().min(*next + ROWS_A_STEP);
-        let mut turn = Turn::default();
+        let mut turn = ScanBudget::default();
         table.kind.codec.with(|context, body| {
             while *met < *limit && *next < end && !turn.is_over() {
                 let seen = rows.seen(*next, table, context, body);
                 turn.count(seen.map_or(0, |seen| seen.body.len()));
-                let mut said = Said::default();
+                let mut said = BodyFieldCache::default();
                 if seen.is_some_and(|seen| untested.selects(table.encoding, seen.body, &mut said)) {
                     rows.swap(*met, *next);
                     *met += 1;
@@ -244,7 +246,7 @@ impl Selected {
     /// # Cost
     ///
     /// About 2 µs an object.
-    pub fn show(&mut self, mut see: impl FnMut(Seen<'_>) -> ControlFlow<()>) -> bool {
+    pub fn show(&mut self, mut see: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>) -> bool {
         let (table, rows) = (&self.table, &mut self.rows);
         table.kind.codec.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
@@ -260,10 +262,10 @@ impl Selected {
     }
 }
 
-impl fmt::Debug for Selected {
+impl fmt::Debug for ObjectSnapshot {
     /// Prints sizes only, because the objects can be Secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Selected")
+        f.debug_struct("ObjectSnapshot")
             .field("version", &self.version)
             .field("objects", &self.objects())
             .finish_non_exhaustive()

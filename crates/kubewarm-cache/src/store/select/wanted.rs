@@ -1,8 +1,8 @@
 //! Queries on a store, and the tests that check the bodies of objects.
 
-use crate::store::{query::is_behind, record::Encoding};
+use crate::store::{query::is_behind, record::BodyEncoding};
 use kubewarm_api::model::{FieldPath, LabelComparison, LabelSelector, ObjectKey};
-use kubewarm_wire::json::Paths;
+use kubewarm_wire::json::FieldPathSet;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 /// A query on a store. The default selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ObjectQuery {
     /// Only objects in this namespace.
     pub namespace: Option<Box<str>>,
     /// Only objects with this name.
@@ -19,20 +19,20 @@ pub struct Wanted {
     /// Label selector, which lists resolve with the label index.
     pub labels: LabelSelector,
     /// Tests that need the body of an object.
-    pub tests: Tests,
+    pub tests: BodyPredicates,
 }
 
 /// Tests that a body must all pass. The paths of their fields are collected once, for all bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tests {
-    all: Vec<Test>,
-    paths: Paths,
+pub struct BodyPredicates {
+    all: Vec<BodyPredicate>,
+    paths: FieldPathSet,
 }
 
 /// Estimated bytes of a text in addition to its characters: pointer, length, and entry in a collection.
 const TEXT: usize = 64;
 
-type Labels = BTreeMap<Box<str>, Box<str>>;
+type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
 /// Caches the labels and field values of one body, so that all queries on this body together read each path once.
 ///
@@ -41,15 +41,15 @@ type Labels = BTreeMap<Box<str>, Box<str>>;
 ///
 /// [`INDEXES_PER_TABLE`]: crate::store::INDEXES_PER_TABLE
 #[derive(Default)]
-pub struct Said {
-    labels: Option<Labels>,
+pub struct BodyFieldCache {
+    labels: Option<LabelMap>,
     values: BTreeMap<FieldPath, Vec<Box<str>>>,
     bytes: usize,
 }
 
 /// A test of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum BodyPredicate {
     /// Tests the values at a path. At most 64 different values of an object count.
     Field {
         /// Path of the field.
@@ -65,7 +65,7 @@ pub enum Test {
     Label(LabelComparison),
 }
 
-impl Wanted {
+impl ObjectQuery {
     /// Returns the estimated memory of the query, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -75,8 +75,8 @@ impl Wanted {
             TEXT + 2 * it.key().len() + values.sum::<usize>()
         });
         let tests = self.tests.all().iter().map(|test| match test {
-            Test::Field { value, .. } => TEXT + value.len(),
-            Test::Label(it) => TEXT + it.key().len(),
+            BodyPredicate::Field { value, .. } => TEXT + value.len(),
+            BodyPredicate::Label(it) => TEXT + it.key().len(),
         });
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
@@ -105,11 +105,11 @@ impl Wanted {
     /// At most two passes over the body: one for its labels and one for all paths. Each test then takes about 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
-        encoding: Encoding,
+        encoding: BodyEncoding,
         body: &[u8],
-        said: &mut Said,
+        said: &mut BodyFieldCache,
     ) -> bool {
-        let is_about_labels = |test: &Test| matches!(test, Test::Label(_));
+        let is_about_labels = |test: &BodyPredicate| matches!(test, BodyPredicate::Label(_));
         if !self.labels.is_empty() || self.tests.all.iter().any(is_about_labels) {
             said.read_labels(encoding, body);
         }
@@ -122,10 +122,10 @@ impl Wanted {
     }
 }
 
-impl Tests {
+impl BodyPredicates {
     /// Returns the tests, without duplicates.
     #[must_use]
-    pub fn all(&self) -> &[Test] {
+    pub fn all(&self) -> &[BodyPredicate] {
         &self.all
     }
 
@@ -136,21 +136,21 @@ impl Tests {
     }
 }
 
-impl FromIterator<Test> for Tests {
+impl FromIterator<BodyPredicate> for BodyPredicates {
     /// Removes duplicates.
-    fn from_iter<I: IntoIterator<Item = Test>>(tests: I) -> Self {
-        let mut all: Vec<Test> = Vec::new();
+    fn from_iter<I: IntoIterator<Item = BodyPredicate>>(tests: I) -> Self {
+        let mut all: Vec<BodyPredicate> = Vec::new();
         for test in tests {
             if !all.contains(&test) {
                 all.push(test);
             }
         }
-        let paths = all.iter().filter_map(Test::path).cloned().collect();
+        let paths = all.iter().filter_map(BodyPredicate::path).cloned().collect();
         Self { all, paths }
     }
 }
 
-impl Test {
+impl BodyPredicate {
     fn path(&self) -> Option<&FieldPath> {
         match self {
             Self::Field { path, .. } => Some(path),
@@ -159,7 +159,7 @@ impl Test {
     }
 
     /// Whether the body passes the test. `said` must contain every value of the body that the test needs.
-    fn is_met(&self, said: &Said) -> bool {
+    fn is_met(&self, said: &BodyFieldCache) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
                 let values = said.values.get(path).map_or(&[] as &[_], Vec::as_slice);
@@ -175,7 +175,7 @@ impl Test {
     }
 }
 
-impl Said {
+impl BodyFieldCache {
     /// Returns the estimated memory of the cached values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -183,11 +183,11 @@ impl Said {
     }
 
     /// Reads the labels, unless they are cached. For a duplicate key, the last value counts.
-    fn read_labels(&mut self, encoding: Encoding, body: &[u8]) {
+    fn read_labels(&mut self, encoding: BodyEncoding, body: &[u8]) {
         if self.labels.is_some() {
             return;
         }
-        let mut labels = Labels::new();
+        let mut labels = LabelMap::new();
         encoding.for_each_label(body, |key, value| {
             self.bytes += size_of::<[Box<str>; 2]>() + key.len() + value.len();
             labels.insert(key.into(), value.into());
@@ -196,7 +196,7 @@ impl Said {
     }
 
     /// Reads the values at all paths in one pass, unless they are cached.
-    fn read_values(&mut self, encoding: Encoding, body: &[u8], paths: &Paths) {
+    fn read_values(&mut self, encoding: BodyEncoding, body: &[u8], paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
         }
@@ -210,9 +210,9 @@ impl Said {
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for BodyFieldCache {
     /// Prints the size only, because the body can be a Secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Said").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("BodyFieldCache").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }

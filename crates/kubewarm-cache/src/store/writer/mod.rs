@@ -4,16 +4,18 @@
 mod tests;
 
 use super::{
-    codec::Context,
-    contents::{Contents, Identity},
-    entries::Entries,
-    event_log::Change,
-    order::Place,
-    query::Reader,
-    table::Table,
+    codec::CompressionContext,
+    contents::{RowIdentity, StoreContents},
+    entries::IndexEntries,
+    event_log::StoreChange,
+    order::RowPosition,
+    query::StoreReader,
+    table::ObjectStore,
 };
-use kubewarm_api::model::{Delta, DeltaSink, Item, Outcome, Reread, ResourceVersion, Tombstone};
-use kubewarm_wire::json::Paths;
+use kubewarm_api::model::{
+    DecodedObject, Delta, DeltaOutcome, DeltaSink, ReplacePolicy, ResourceVersion, Tombstone,
+};
+use kubewarm_wire::json::FieldPathSet;
 use roaring::RoaringBitmap;
 use std::{cmp::Ordering, sync::Arc, time::Instant};
 
@@ -22,38 +24,38 @@ use std::{cmp::Ordering, sync::Arc, time::Instant};
 /// Nothing else adds, changes or removes objects. So a row that the writer found under the read lock is still valid
 /// under the write lock.
 #[derive(Debug)]
-pub struct Writer {
-    table: Arc<Table>,
+pub struct StoreWriter {
+    table: Arc<ObjectStore>,
     /// The running list, if any.
-    list: Option<List>,
+    list: Option<ListProgress>,
     /// Position at which the next key is expected, because lists arrive in key order.
-    hint: Place,
+    hint: RowPosition,
     /// Arrival time of the current deltas, from which the event log computes the age of changes.
     arrived: Option<Instant>,
 }
 
 /// A running full list.
 #[derive(Debug)]
-struct List {
-    reread: Reread,
+struct ListProgress {
+    reread: ReplacePolicy,
     /// Rows whose objects the list contained so far.
     seen: RoaringBitmap,
 }
 
 #[derive(Debug)]
-enum Target {
+enum UpsertTarget {
     /// A new row, at this position in key order.
-    New(Place),
+    New(RowPosition),
     /// An existing row, with its current identity.
-    Held(u32, Identity),
+    Held(u32, RowIdentity),
 }
 
-impl DeltaSink for Writer {
-    fn apply(&mut self, delta: Delta<'_>) -> Outcome {
+impl DeltaSink for StoreWriter {
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
         match delta {
             Delta::ListStarted(reread) => {
-                self.list = Some(List { reread, seen: RoaringBitmap::new() });
-                self.hint = Place::default();
+                self.list = Some(ListProgress { reread, seen: RoaringBitmap::new() });
+                self.hint = RowPosition::default();
                 self.table.contents.write().log.begin_list();
             }
             Delta::Upsert(item) => return self.upsert(&item),
@@ -71,7 +73,7 @@ impl DeltaSink for Writer {
                 if let Some(list) = &mut self.list {
                     list.seen.clear();
                 }
-                self.hint = Place::default();
+                self.hint = RowPosition::default();
                 let mut contents = self.table.contents.write();
                 let old = contents.purge();
                 self.table.publish(contents);
@@ -79,25 +81,25 @@ impl DeltaSink for Writer {
             }
             Delta::Arrived(at) => self.arrived = Some(at),
         }
-        Outcome::Noted
+        DeltaOutcome::Noted
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// `table` must not have another writer.
-    pub(super) fn new(table: Arc<Table>) -> Self {
-        Self { table, list: None, hint: Place::default(), arrived: None }
+    pub(super) fn new(table: Arc<ObjectStore>) -> Self {
+        Self { table, list: None, hint: RowPosition::default(), arrived: None }
     }
 
     /// Returns a reader of the same store.
     #[must_use]
-    pub fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.table))
+    pub fn reader(&self) -> StoreReader {
+        StoreReader::new(Arc::clone(&self.table))
     }
 
     /// Cost: about 6 µs for a new or changed pod of 2.5 KB, and 0.3 µs for an unchanged pod. This was measured in a
     /// release build on one core. The write lock is held for about 1 µs.
-    fn upsert(&mut self, item: &Item<'_>) -> Outcome {
+    fn upsert(&mut self, item: &DecodedObject<'_>) -> DeltaOutcome {
         let table = Arc::clone(&self.table);
         let contents = table.contents.read();
         let found = contents.find(&item.namespace, &item.name, self.hint);
@@ -108,8 +110,8 @@ impl Writer {
         });
         drop(contents);
         let target = match held {
-            Err(place) => Target::New(place),
-            Ok(None) => return Outcome::Outdated,
+            Err(place) => UpsertTarget::New(place),
+            Ok(None) => return DeltaOutcome::Outdated,
             Ok(Some((number, held))) => {
                 if let Some(list) = &mut self.list {
                     list.seen.insert(number);
@@ -118,21 +120,26 @@ impl Writer {
                     self.raise(item.version.as_ref());
                     return outcome;
                 }
-                Target::Held(number, held)
+                UpsertTarget::Held(number, held)
             }
         };
         table.kind.codec.with(|context, old| self.store(target, item, context, old))
     }
 
     /// Returns the outcome of an upsert if a comparison of the versions shows that it changes nothing.
-    fn outcome_without_change(&self, held: &Identity, item: &Item<'_>) -> Option<Outcome> {
+    fn outcome_without_change(
+        &self,
+        held: &RowIdentity,
+        item: &DecodedObject<'_>,
+    ) -> Option<DeltaOutcome> {
         let versions = held.version.as_ref().zip(item.version.as_ref());
         let order = versions.and_then(|(held, new)| new.partial_cmp(held));
-        let everything = matches!(self.list, Some(List { reread: Reread::Everything, .. }));
+        let everything =
+            matches!(self.list, Some(ListProgress { reread: ReplacePolicy::Everything, .. }));
         match order {
-            Some(Ordering::Less) if self.list.is_none() => Some(Outcome::Outdated),
+            Some(Ordering::Less) if self.list.is_none() => Some(DeltaOutcome::Outdated),
             Some(Ordering::Equal) if held.uid == item.uid && !everything => {
-                Some(Outcome::Unchanged)
+                Some(DeltaOutcome::Unchanged)
             }
             Some(_) | None => None,
         }
@@ -148,28 +155,28 @@ impl Writer {
     /// Packs the object outside the lock, then stores it and its index entries under the write lock.
     fn store(
         &mut self,
-        target: Target,
-        item: &Item<'_>,
-        context: &mut Context,
+        target: UpsertTarget,
+        item: &DecodedObject<'_>,
+        context: &mut CompressionContext,
         old: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> DeltaOutcome {
         let table = Arc::clone(&self.table);
-        let identity = Identity { uid: item.uid.clone(), version: item.version.clone() };
+        let identity = RowIdentity { uid: item.uid.clone(), version: item.version.clone() };
         let old = match &target {
-            Target::New(_) => None,
-            Target::Held(number, _) => table.unpack_row(*number, context, old),
+            UpsertTarget::New(_) => None,
+            UpsertTarget::Held(number, _) => table.unpack_row(*number, context, old),
         };
-        if let Target::Held(_, held) = &target
+        if let UpsertTarget::Held(_, held) = &target
             && *held == identity
             && old == Some(item.body)
         {
             self.raise(item.version.as_ref());
-            return Outcome::Unchanged;
+            return DeltaOutcome::Unchanged;
         }
         let packed = table.pack(&item.name, item.body, context);
         let same_labels = old.is_some_and(|old| table.encoding.same_labels(old, item.body));
-        let of = if same_labels { Entries::of_fields } else { Entries::of };
-        let entries = |paths: &Paths| {
+        let of = if same_labels { IndexEntries::of_fields } else { IndexEntries::of };
+        let entries = |paths: &FieldPathSet| {
             let of = |body| of(table.encoding, body, paths);
             (old.map(of), of(item.body))
         };
@@ -177,31 +184,31 @@ impl Writer {
         let version = identity.version.clone();
         let now = Some(packed.clone());
         let (number, outcome, before) = match target {
-            Target::New(place) => {
+            UpsertTarget::New(place) => {
                 let Some((place, number)) =
                     contents.insert(place, &item.namespace, identity, packed)
                 else {
-                    return Outcome::Outdated;
+                    return DeltaOutcome::Outdated;
                 };
                 self.hint = place.next();
-                (number, Outcome::Added, None)
+                (number, DeltaOutcome::Added, None)
             }
-            Target::Held(number, held) => {
+            UpsertTarget::Held(number, held) => {
                 match &gone {
                     Some(gone) => gone.take_out(number, &mut contents),
                     None => contents.forget(&RoaringBitmap::from_iter([number])),
                 }
                 let is_same = held.uid == identity.uid;
-                let outcome = if is_same { Outcome::Modified } else { Outcome::Replaced };
+                let outcome = if is_same { DeltaOutcome::Modified } else { DeltaOutcome::Replaced };
                 (number, outcome, contents.replace(number, identity, packed))
             }
         };
         new.put_in(number, &mut contents);
         let namespace = contents.namespace_of(number);
-        let (arrived, is_other) = (self.arrived, outcome == Outcome::Replaced);
+        let (arrived, is_other) = (self.arrived, outcome == DeltaOutcome::Replaced);
         let forgotten = contents.log_change(version.as_ref(), |version| {
             let before = before.clone();
-            Change { arrived, namespace, version, before, now, is_other }
+            StoreChange { arrived, namespace, version, before, now, is_other }
         });
         match &mut self.list {
             Some(list) => {
@@ -214,7 +221,7 @@ impl Writer {
         outcome
     }
 
-    fn remove(&mut self, tombstone: &Tombstone<'_>) -> Outcome {
+    fn remove(&mut self, tombstone: &Tombstone<'_>) -> DeltaOutcome {
         let table = Arc::clone(&self.table);
         let contents = table.contents.read();
         let found = contents.find(&tombstone.namespace, &tombstone.name, self.hint).ok();
@@ -224,29 +231,29 @@ impl Writer {
         });
         drop(contents);
         let version = tombstone.version.as_ref();
-        let is_newer = |held: &Identity| {
+        let is_newer = |held: &RowIdentity| {
             held.version.as_ref().zip(version).is_some_and(|(held, gone)| gone.is_older_than(held))
         };
         let Some((place, number, _)) = held.filter(|(_, _, held)| !is_newer(held)) else {
             self.raise(version);
-            return Outcome::Outdated;
+            return DeltaOutcome::Outdated;
         };
         if let Some(list) = &mut self.list {
             list.seen.remove(number);
         }
         self.hint = place;
         self.take(&RoaringBitmap::from_iter([number]), version);
-        Outcome::Removed
+        DeltaOutcome::Removed
     }
 
     /// Removes rows and their index entries under one write lock. `version` is the version of the deletion, if it is
     /// known.
     fn take(&self, gone: &RoaringBitmap, version: Option<&ResourceVersion>) {
         let table = &*self.table;
-        let of_row = |number: u32, paths: &Paths| {
+        let of_row = |number: u32, paths: &FieldPathSet| {
             table.kind.codec.with(|context, body| {
                 let body = table.unpack_row(number, context, body)?;
-                Some(Entries::of(table.encoding, body, paths))
+                Some(IndexEntries::of(table.encoding, body, paths))
             })
         };
         let (all, mut contents) = table.write_with(|paths| -> Vec<_> {
@@ -257,7 +264,7 @@ impl Writer {
         let arrived = self.arrived;
         for (number, entries) in all {
             let (namespace, before) = (contents.namespace_of(number), contents.packed(number));
-            forgotten.extend(contents.log_change(version, |version| Change {
+            forgotten.extend(contents.log_change(version, |version| StoreChange {
                 arrived,
                 namespace,
                 version,
@@ -282,14 +289,14 @@ impl Writer {
     ///
     /// Cost: 5 ns a row if the list contained all objects. A few missing objects are unpacked outside the lock. Many
     /// are removed in one pass under the write lock.
-    fn sweep(&mut self, version: &ResourceVersion) -> Outcome {
+    fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
         // The end of a list that has not started removes nothing.
         if let Some(list) = self.list.take() {
             gone = self.table.contents.read().all() - list.seen;
         }
-        self.hint = Place::default();
-        let is_bulk = Contents::is_bulk(&gone);
+        self.hint = RowPosition::default();
+        let is_bulk = StoreContents::is_bulk(&gone);
         if !is_bulk && !gone.is_empty() {
             self.take(&gone, None);
         }
@@ -301,6 +308,6 @@ impl Writer {
         let forgotten = contents.log.end_list(before, now);
         self.table.publish(contents);
         drop((rows, forgotten));
-        Outcome::Swept { removed: gone.len() }
+        DeltaOutcome::Swept { removed: gone.len() }
     }
 }

@@ -2,24 +2,24 @@
 
 use super::*;
 use crate::store::{
-    Catalog, Usage,
+    StoreCatalog, StoreUsage,
     samples::{self, all, body, informer_key, remove, uid, upsert, version},
 };
-use kubewarm_api::model::{LabelRequirement, LabelSelector, ObjectKey, Operator};
+use kubewarm_api::model::{LabelRequirement, LabelSelector, LabelSelectorOperator, ObjectKey};
 use std::collections::BTreeSet;
 
-fn open_store() -> (Writer, Reader) {
-    let catalog = Catalog::new();
+fn open_store() -> (StoreWriter, StoreReader) {
+    let catalog = StoreCatalog::new();
     let writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     (writer, catalog.reader(&informer_key("pods")).unwrap())
 }
 
-fn keys(reader: &Reader) -> Vec<String> {
+fn keys(reader: &StoreReader) -> Vec<String> {
     samples::keys(reader).iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
 }
 
-fn labelled(reader: &Reader, value: &str) -> Vec<String> {
-    let app = LabelRequirement::new("app", Operator::In, [value]).unwrap();
+fn labelled(reader: &StoreReader, value: &str) -> Vec<String> {
+    let app = LabelRequirement::new("app", LabelSelectorOperator::In, [value]).unwrap();
     let found = samples::labelled(reader, LabelSelector::new([app]));
     found.iter().map(|object| object.key.name.to_string()).collect()
 }
@@ -28,18 +28,18 @@ fn labelled(reader: &Reader, value: &str) -> Vec<String> {
 fn an_object_is_added_changed_and_removed() {
     let (mut writer, reader) = open_store();
     let (web, api) = (body(r#"{"app":"web"}"#, ""), body(r#"{"app":"api"}"#, ""));
-    assert_eq!(writer.apply(upsert("a/x", 1, "5", &web)), Outcome::Added);
+    assert_eq!(writer.apply(upsert("a/x", 1, "5", &web)), DeltaOutcome::Added);
     assert_eq!(labelled(&reader, "web"), ["x"]);
-    assert_eq!(writer.apply(upsert("a/x", 1, "6", &api)), Outcome::Modified);
+    assert_eq!(writer.apply(upsert("a/x", 1, "6", &api)), DeltaOutcome::Modified);
     assert_eq!((labelled(&reader, "web").len(), labelled(&reader, "api").len()), (0, 1));
     let key = ObjectKey { namespace: "a".into(), name: "x".into() };
     let object = reader.get(&key).unwrap();
     assert_eq!(object.body, api.as_bytes());
     assert_eq!((object.uid, object.version), (uid(1), Some(version("6"))));
     assert_eq!(reader.version(), Some(version("6")));
-    assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Removed);
-    assert_eq!(writer.apply(remove("a/x", "7")), Outcome::Outdated);
-    assert_eq!((reader.get(&key), reader.usage()), (None, Usage::default()));
+    assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Removed);
+    assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Outdated);
+    assert_eq!((reader.get(&key), reader.usage()), (None, StoreUsage::default()));
     assert_eq!(reader.version(), Some(version("7")));
 }
 
@@ -48,10 +48,10 @@ fn an_older_or_equal_version_is_not_applied() {
     let (mut writer, reader) = open_store();
     let (new, old) = (body("{}", r#","a":2"#), body("{}", r#","a":1"#));
     writer.apply(upsert("a/x", 1, "10", &new));
-    assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), Outcome::Outdated);
-    assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), Outcome::Outdated);
-    assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), Outcome::Unchanged);
-    assert_eq!(writer.apply(remove("a/x", "9")), Outcome::Outdated);
+    assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), DeltaOutcome::Outdated);
+    assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), DeltaOutcome::Outdated);
+    assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), DeltaOutcome::Unchanged);
+    assert_eq!(writer.apply(remove("a/x", "9")), DeltaOutcome::Outdated);
     assert_eq!(all(&reader).first().unwrap().body, new.as_bytes());
     assert_eq!(reader.version(), Some(version("10")));
 }
@@ -60,8 +60,8 @@ fn an_older_or_equal_version_is_not_applied() {
 fn another_uid_is_another_object() {
     let (mut writer, reader) = open_store();
     writer.apply(upsert("a/x", 1, "10", "{}"));
-    assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), Outcome::Replaced);
-    assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), Outcome::Replaced);
+    assert_eq!(writer.apply(upsert("a/x", 2, "11", "{}")), DeltaOutcome::Replaced);
+    assert_eq!(writer.apply(upsert("a/x", 3, "11", "{}")), DeltaOutcome::Replaced);
     assert_eq!(all(&reader).first().unwrap().uid, uid(3));
     assert_eq!(reader.usage().objects, 1);
 }
@@ -71,19 +71,19 @@ fn versions_without_order_are_always_applied() {
     let (mut writer, reader) = open_store();
     let (a, b) = (body("{}", r#","a":1"#), body("{}", r#","a":2"#));
     for (version, body, outcome) in [
-        ("v9", &a, Outcome::Added),
-        ("v1", &b, Outcome::Modified),
-        ("v1", &a, Outcome::Unchanged),
-        ("", &a, Outcome::Modified),
-        ("", &a, Outcome::Unchanged),
-        ("7", &a, Outcome::Modified),
-        ("", &b, Outcome::Modified),
+        ("v9", &a, DeltaOutcome::Added),
+        ("v1", &b, DeltaOutcome::Modified),
+        ("v1", &a, DeltaOutcome::Unchanged),
+        ("", &a, DeltaOutcome::Modified),
+        ("", &a, DeltaOutcome::Unchanged),
+        ("7", &a, DeltaOutcome::Modified),
+        ("", &b, DeltaOutcome::Modified),
     ] {
         assert_eq!(writer.apply(upsert("a/x", 1, version, body)), outcome, "{version}");
     }
     assert_eq!(all(&reader).first().unwrap().version, None);
-    assert_eq!(writer.apply(remove("a/x", "v0")), Outcome::Removed);
-    assert_eq!(reader.usage(), Usage::default());
+    assert_eq!(writer.apply(remove("a/x", "v0")), DeltaOutcome::Removed);
+    assert_eq!(reader.usage(), StoreUsage::default());
 }
 
 #[test]
@@ -92,23 +92,26 @@ fn a_list_removes_objects_that_it_did_not_contain() {
     for (n, key) in ["a/gone", "a/old", "b/same"].iter().enumerate() {
         writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
     }
-    assert_eq!(writer.apply(Delta::ListStarted(Reread::Changed)), Outcome::Noted);
+    assert_eq!(writer.apply(Delta::ListStarted(ReplacePolicy::Changed)), DeltaOutcome::Noted);
     // The first list breaks off, so its objects do not count as listed.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
-    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     // An etcd restore can lower versions. A list is a consistent read, so its objects replace newer versions in the
     // store.
-    assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), Outcome::Modified);
-    assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), Outcome::Unchanged);
-    assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), Outcome::Added);
+    assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), DeltaOutcome::Modified);
+    assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), DeltaOutcome::Unchanged);
+    assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), DeltaOutcome::Added);
     assert_eq!(reader.version(), Some(version("10")));
     assert_eq!(keys(&reader), ["a/gone", "a/old", "b/same", "c/new"]);
     let done = writer.apply(Delta::ListDone(version("12")));
-    assert_eq!(done, Outcome::Swept { removed: 1 });
+    assert_eq!(done, DeltaOutcome::Swept { removed: 1 });
     assert_eq!(keys(&reader), ["a/old", "b/same", "c/new"]);
     assert_eq!(reader.version(), Some(version("12")));
     let again = writer.apply(Delta::ListDone(version("11")));
-    assert_eq!((again, reader.version()), (Outcome::Swept { removed: 0 }, Some(version("12"))));
+    assert_eq!(
+        (again, reader.version()),
+        (DeltaOutcome::Swept { removed: 0 }, Some(version("12")))
+    );
 }
 
 #[test]
@@ -119,16 +122,16 @@ fn a_sweep_of_many_rows_removes_their_index_entries() {
     for name in &names {
         writer.apply(upsert(name, 1, "10", &web));
     }
-    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     for name in &names[..5] {
         writer.apply(upsert(name, 1, "10", &web));
     }
     let done = writer.apply(Delta::ListDone(version("12")));
-    assert_eq!(done, Outcome::Swept { removed: 995 });
+    assert_eq!(done, DeltaOutcome::Swept { removed: 995 });
     assert_eq!((labelled(&reader, "web").len(), keys(&reader).len()), (5, 5));
-    writer.apply(Delta::ListStarted(Reread::Changed));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     writer.apply(Delta::ListDone(version("13")));
-    assert_eq!(reader.usage(), Usage::default());
+    assert_eq!(reader.usage(), StoreUsage::default());
 }
 
 #[test]
@@ -137,10 +140,10 @@ fn a_list_that_rereads_everything_stores_equal_versions_again() {
     let (old, new) = (body("{}", ""), body(r#"{"app":"web"}"#, ""));
     writer.apply(upsert("a/x", 1, "10", &old));
     writer.apply(upsert("a/y", 2, "10", &old));
-    writer.apply(Delta::ListStarted(Reread::Everything));
-    assert_eq!(writer.apply(upsert("a/x", 1, "10", &new)), Outcome::Modified);
-    assert_eq!(writer.apply(upsert("a/y", 2, "10", &old)), Outcome::Unchanged);
-    assert_eq!(writer.apply(Delta::ListDone(version("10"))), Outcome::Swept { removed: 0 });
+    writer.apply(Delta::ListStarted(ReplacePolicy::Everything));
+    assert_eq!(writer.apply(upsert("a/x", 1, "10", &new)), DeltaOutcome::Modified);
+    assert_eq!(writer.apply(upsert("a/y", 2, "10", &old)), DeltaOutcome::Unchanged);
+    assert_eq!(writer.apply(Delta::ListDone(version("10"))), DeltaOutcome::Swept { removed: 0 });
     assert_eq!(labelled(&reader, "web"), ["x"]);
 }
 
@@ -151,9 +154,9 @@ fn a_purge_removes_all_objects_and_the_version() {
     writer.apply(Delta::Progress(version("20")));
     writer.apply(Delta::Progress(version("15")));
     assert_eq!(reader.version(), Some(version("20")));
-    assert_eq!(writer.apply(Delta::Purge), Outcome::Noted);
-    assert_eq!((reader.usage(), reader.version()), (Usage::default(), None));
-    assert_eq!(writer.apply(upsert("a/x", 1, "3", "{}")), Outcome::Added);
+    assert_eq!(writer.apply(Delta::Purge), DeltaOutcome::Noted);
+    assert_eq!((reader.usage(), reader.version()), (StoreUsage::default(), None));
+    assert_eq!(writer.apply(upsert("a/x", 1, "3", "{}")), DeltaOutcome::Added);
     assert_eq!(reader.version(), Some(version("3")));
 }
 

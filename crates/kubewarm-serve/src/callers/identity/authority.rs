@@ -3,7 +3,7 @@
 use crate::{
     ServeError,
     certificate::{
-        file::{Reloading, read},
+        file::{ReloadingFiles, read},
         not_pem, provider,
     },
 };
@@ -19,9 +19,9 @@ use std::{
 };
 
 /// The accepted CAs of client certificates.
-pub struct Authority(Reloading<dyn ClientCertVerifier>);
+pub struct ClientCa(ReloadingFiles<dyn ClientCertVerifier>);
 
-impl Authority {
+impl ClientCa {
     /// Reads the CAs from the PEM file at `path`.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Authority {
     /// [`ServeError`] if the file cannot be read, or contains no CA.
     pub fn of_file(path: PathBuf) -> Result<Self, ServeError> {
         let paths = vec![path.clone()];
-        Reloading::new("the CAs of clients", paths, move || load(&path)).map(Self)
+        ReloadingFiles::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
     /// Reads the file again if it has changed. If it is invalid, the previous CAs stay, and one warning is
@@ -66,9 +66,9 @@ fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
     verifier.map_err(ServeError::of(problem))
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for ClientCa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("path", &self.0.file()).finish_non_exhaustive()
+        f.debug_struct("ClientCa").field("path", &self.0.file()).finish_non_exhaustive()
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     fn a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas() {
         let [(first, of_first), (second, of_second)] = [signed("jane"), signed("jane")];
         let folder = Folder::with(&first);
-        let authority = Authority::of_file(folder.file()).unwrap();
+        let authority = ClientCa::of_file(folder.file()).unwrap();
         let vouches = || {
             authority.refresh();
             [&of_first, &of_second]
@@ -130,10 +130,10 @@ mod tests {
     fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         for text in ["", "no certificate"] {
             let folder = Folder::with(text);
-            let error = Authority::of_file(folder.file()).unwrap_err().to_string();
+            let error = ClientCa::of_file(folder.file()).unwrap_err().to_string();
             assert!(error.contains("ca.crt"), "{error}");
         }
-        let error = Authority::of_file("/nowhere/ca.crt".into()).unwrap_err().to_string();
+        let error = ClientCa::of_file("/nowhere/ca.crt".into()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/ca.crt"), "{error}");
     }
 }

@@ -3,9 +3,9 @@
 //! As in the API server, a handshake verifies only that the client has the key of its certificate. Each request
 //! then verifies the CA. A client without an accepted certificate can still use a token.
 
-use super::{authority::Authority, subject::user_of};
+use super::{authority::ClientCa, subject::user_of};
 use crate::certificate::provider;
-use kubewarm_client::{User, Who};
+use kubewarm_client::{AuthenticationResult, CallerInfo};
 use parking_lot::Mutex;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
@@ -26,25 +26,25 @@ const MAX_CHAIN: usize = 16 << 10;
 const MAX_BETWEEN: usize = 4;
 
 /// The certificates that a client has presented, for the lifetime of its connection.
-pub(crate) struct Chain {
+pub(crate) struct ClientCertChain {
     certificates: Vec<CertificateDer<'static>>,
-    authority: Arc<Authority>,
-    known: Mutex<Option<(Instant, Option<Arc<User>>)>>,
+    authority: Arc<ClientCa>,
+    known: Mutex<Option<(Instant, Option<Arc<CallerInfo>>)>>,
 }
 
-impl Chain {
-    pub(crate) fn new(certificates: &[CertificateDer<'_>], authority: Arc<Authority>) -> Self {
+impl ClientCertChain {
+    pub(crate) fn new(certificates: &[CertificateDer<'_>], authority: Arc<ClientCa>) -> Self {
         let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
         Self { certificates, authority, known: Mutex::default() }
     }
 
     /// The user that the certificate authenticates, verified now or at most 10 s ago. `None` if no accepted CA
     /// has signed it; the caller then needs a token.
-    pub(crate) fn who(&self) -> Option<Who> {
-        self.user().map(Who::of)
+    pub(crate) fn who(&self) -> Option<AuthenticationResult> {
+        self.user().map(AuthenticationResult::of)
     }
 
-    fn user(&self) -> Option<Arc<User>> {
+    fn user(&self) -> Option<Arc<CallerInfo>> {
         let mut known = self.known.lock();
         if let Some((at, user)) = &*known
             && at.elapsed() < KNOWN
@@ -62,15 +62,15 @@ impl Chain {
 
 /// Requests an optional client certificate, and verifies that the client has its key.
 #[derive(Debug)]
-pub(crate) struct Asking(WebPkiSupportedAlgorithms);
+pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
 
-impl Asking {
+impl OptionalClientCertVerifier {
     pub(crate) fn verifier() -> Arc<dyn ClientCertVerifier> {
         Arc::new(Self(provider().signature_verification_algorithms))
     }
 }
 
-impl ClientCertVerifier for Asking {
+impl ClientCertVerifier for OptionalClientCertVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -129,15 +129,17 @@ mod tests {
     #[test]
     fn a_certificate_identifies_its_user_and_never_an_anonymous_one() {
         let (known, other) = (chain("jane"), chain("jane"));
-        assert!(matches!(known.who(), Some(Who::Known(user)) if user.name == "jane"));
-        assert_eq!(chain("system:anonymous").who(), Some(Who::Unknown));
-        let of_no_ca = Chain::new(&known.certificates, Arc::clone(&other.authority));
+        assert!(
+            matches!(known.who(), Some(AuthenticationResult::Known(user)) if user.name == "jane")
+        );
+        assert_eq!(chain("system:anonymous").who(), Some(AuthenticationResult::Unknown));
+        let of_no_ca = ClientCertChain::new(&known.certificates, Arc::clone(&other.authority));
         assert_eq!(of_no_ca.who(), None);
     }
 
     #[test]
     fn certificate_chains_are_bounded_before_they_are_parsed() {
-        let asking = Asking::verifier();
+        let asking = OptionalClientCertVerifier::verifier();
         let now = UnixTime::now();
         let shown = |length: usize, between: usize| {
             let one = || CertificateDer::from(vec![0; length]);

@@ -6,6 +6,6 @@ mod chain;
 pub(super) mod sample;
 mod subject;
 
-pub use self::authority::Authority;
+pub use self::authority::ClientCa;
 
-pub(crate) use self::chain::{Asking, Chain};
+pub(crate) use self::chain::{ClientCertChain, OptionalClientCertVerifier};

@@ -1,6 +1,6 @@
 //! CAs and client certificates for tests.
 
-use super::{Authority, Chain};
+use super::{ClientCa, ClientCertChain};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair,
@@ -24,10 +24,10 @@ pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
 }
 
 /// The certificates of the client `name`, with an accepted CA.
-pub(in crate::callers) fn chain(name: &str) -> Arc<Chain> {
+pub(in crate::callers) fn chain(name: &str) -> Arc<ClientCertChain> {
     let (authority, client) = signed(name);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.crt");
     fs::write(&file, authority).unwrap();
-    Arc::new(Chain::new(&[client], Arc::new(Authority::of_file(file).unwrap())))
+    Arc::new(ClientCertChain::new(&[client], Arc::new(ClientCa::of_file(file).unwrap())))
 }

@@ -2,7 +2,7 @@
 //! the groups are the organizations.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use kubewarm_client::User;
+use kubewarm_client::CallerInfo;
 use std::fmt::Write as _;
 use x509_parser::{
     certificate::X509Certificate,
@@ -18,7 +18,7 @@ const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The user in the verified certificate `der`. `None` if it has no name, cannot be parsed completely, or has
 /// several UIDs or an empty UID.
-pub(super) fn user_of(der: &[u8]) -> Option<User> {
+pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn user_of(der: &[u8]) -> Option<User> {
         let _written = write!(id, "{byte:02x}");
     }
     let extra = [(CREDENTIAL.to_owned(), vec![id])].into();
-    Some(User { name, uid, groups, extra }.authenticated())
+    Some(CallerInfo { name, uid, groups, extra }.authenticated())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use futures::future::join_all;
-use kubewarm_api::model::Reason;
+use kubewarm_api::model::FaultReason;
 use parking_lot::Mutex;
 use std::{net::Ipv4Addr, sync::atomic::Ordering};
 use tokio::time::{advance, sleep, timeout};
@@ -19,19 +19,19 @@ fn said(token: &str, verb: &str) -> Said {
         ("good", "" | "get") => Said::Allowed("jane"),
         ("good" | "weak", _) => Said::Denied("jane"),
         ("pretender", _) => Said::NotAnother("jane cannot impersonate john"),
-        ("lost", _) => Said::Nothing(Fault::new(Reason::Unreachable, "refused")),
+        ("lost", _) => Said::Nothing(RequestFault::new(FaultReason::Unreachable, "refused")),
         _ => Said::Unknown,
     }
 }
 
-fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> Credentials {
+fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCredentials {
     let bearer = format!("Bearer {token}");
     let more = more.iter().map(|(name, value)| (*name, value.as_bytes()));
-    Credentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
+    CallerCredentials::of([("authorization", bearer.as_bytes())].into_iter().chain(more)).unwrap()
 }
 
 /// Callers of the read address, and the number of their reviews.
-fn reading(fake: Fake) -> (Callers, Count) {
+fn reading(fake: Fake) -> (CallerAdmission, Count) {
     let count = fake.count.clone();
     (of(fake, &CallerLimits::reads(ReaderLimits::default())), count)
 }
@@ -45,15 +45,22 @@ async fn each_rejection_has_its_reason() {
     let (callers, _) = reading(Fake::new(said));
     let get = action("get", Some("web"));
     let forbidden = |user: &str, reason: Option<&str>| {
-        Err(Refused::Forbidden { user: user.to_owned(), reason: reason.map(ToOwned::to_owned) })
+        Err(CallerRejection::Forbidden {
+            user: user.to_owned(),
+            reason: reason.map(ToOwned::to_owned),
+        })
     };
     for (token, action, expected) in [
         ("good", &get, Ok("jane")),
         ("good", &action("list", None), forbidden("jane", None)),
         ("weak", &get, forbidden("jane", None)),
-        ("bad", &get, Err(Refused::Unauthorized)),
+        ("bad", &get, Err(CallerRejection::Unauthorized)),
         ("pretender", &get, forbidden("", Some("jane cannot impersonate john"))),
-        ("lost", &get, Err(Refused::Undecided(Fault::new(Reason::Unreachable, "refused")))),
+        (
+            "lost",
+            &get,
+            Err(CallerRejection::Undecided(RequestFault::new(FaultReason::Unreachable, "refused"))),
+        ),
     ] {
         let found = callers.admit(&credentials(token, &[]), action, PEER).await;
         let found =
@@ -66,7 +73,8 @@ async fn each_rejection_has_its_reason() {
 async fn each_decision_is_reported_with_its_source() {
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let notes = Arc::clone(&seen);
-    let note: Note = Box::new(move |by, outcome, took| notes.lock().push((by, outcome, took)));
+    let note: DecisionObserver =
+        Box::new(move |by, outcome, took| notes.lock().push((by, outcome, took)));
     let delay = Duration::from_secs(1);
     let callers = noted(
         Fake { delay, ..Fake::new(said) },
@@ -108,10 +116,10 @@ async fn a_revoked_right_or_token_ends_within_10_seconds() {
     let admit = async || callers.admit(&good, &get, PEER).await;
     assert!(admit().await.is_ok());
     for (now, expected) in [
-        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        ((|_, _| Said::Unknown) as Say, CallerRejection::Unauthorized),
         (
             (|_, _| Said::Denied("jane")) as Say,
-            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+            CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {
         *say.lock() = said;
@@ -159,7 +167,7 @@ async fn impersonation_that_cannot_be_checked_is_rejected_without_a_review() {
     let (callers, count) = reading(Fake::new(said));
     let acting = credentials("good", &[("impersonate-user", "john")]);
     let found = callers.admit(&acting, &action("get", None), PEER).await;
-    assert_eq!(found.unwrap_err(), Refused::Impersonation);
+    assert_eq!(found.unwrap_err(), CallerRejection::Impersonation);
     assert_eq!(counts(&count), (0, 0));
 }
 
@@ -185,12 +193,14 @@ async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let began = Instant::now();
     let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
-    assert!(matches!(&found, Err(Refused::Undecided(fault)) if fault.reason() == Reason::TimedOut));
+    assert!(
+        matches!(&found, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
+    );
     assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
     let (callers, count) = reading(Fake::new(said));
     for asked in [1, 2] {
         let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
-        assert!(matches!(found, Err(Refused::Undecided(_))));
+        assert!(matches!(found, Err(CallerRejection::Undecided(_))));
         assert_eq!(counts(&count), (asked, 0));
     }
 }
@@ -205,10 +215,10 @@ async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
     let asked = Instant::now();
     assert_eq!(recheck().await, Ok(asked));
     for (now, expected) in [
-        ((|_, _| Said::Unknown) as Say, Refused::Unauthorized),
+        ((|_, _| Said::Unknown) as Say, CallerRejection::Unauthorized),
         (
             (|_, _| Said::Denied("jane")) as Say,
-            Refused::Forbidden { user: "jane".to_owned(), reason: None },
+            CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
         ),
     ] {
         *say.lock() = said;

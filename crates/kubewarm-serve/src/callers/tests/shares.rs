@@ -7,14 +7,15 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let delay = Duration::from_secs(1);
     let (callers, _) = reading(Fake { delay, ..Fake::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
-    let leaves = async |token: &Credentials, action: &SelfSubjectAccessReviewSpec| {
+    let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
         // The review itself continues.
         let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
         found.ok().map(|found| found.map(drop))
     };
-    let gone = |all: Vec<Option<Result<(), Refused>>>| {
-        let busy =
-            |found: &Option<_>| *found == Some(Err(Refused::Limited(ReadLimit::UserReviews)));
+    let gone = |all: Vec<Option<Result<(), CallerRejection>>>| {
+        let busy = |found: &Option<_>| {
+            *found == Some(Err(CallerRejection::Limited(ReadLimit::UserReviews)))
+        };
         (
             all.iter().filter(|found| found.is_none()).count(),
             all.iter().filter(|it| busy(it)).count(),
@@ -64,7 +65,8 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
     };
     let (found, waited) = tokio::join!(all, other);
     assert!(waited < 3 * delay, "{waited:?}");
-    let busy = found.iter().filter(|found| matches!(found, Err(Refused::Limited(_)))).count();
+    let busy =
+        found.iter().filter(|found| matches!(found, Err(CallerRejection::Limited(_)))).count();
     // Eight reviews end each second, for as long as a review can wait.
     assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
@@ -129,12 +131,15 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     for n in 0..20 {
         found.push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
     }
-    assert_eq!(found[9..11], [Refused::Unauthorized, Refused::Limited(ReadLimit::FailedTokens)]);
+    assert_eq!(
+        found[9..11],
+        [CallerRejection::Unauthorized, CallerRejection::Limited(ReadLimit::FailedTokens)]
+    );
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
     let new = credentials("newer", &[]);
     assert_eq!(
         callers.admit(&new, &get, PEER).await.unwrap_err(),
-        Refused::Limited(ReadLimit::FailedTokens)
+        CallerRejection::Limited(ReadLimit::FailedTokens)
     );
     assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
 }
@@ -190,7 +195,7 @@ async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() 
         held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
     }
     let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
-    assert_eq!(more("one").await.unwrap_err(), Refused::Limited(ReadLimit::UserRequests));
+    assert_eq!(more("one").await.unwrap_err(), CallerRejection::Limited(ReadLimit::UserRequests));
     assert!(more("other").await.is_ok());
     held.pop();
     assert!(more("two").await.is_ok());
@@ -208,7 +213,7 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
         held.push(callers.watch(&caller).unwrap());
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
-    assert_eq!(callers.watch(&jane).unwrap_err(), Refused::Limited(ReadLimit::UserWatches));
+    assert_eq!(callers.watch(&jane).unwrap_err(), CallerRejection::Limited(ReadLimit::UserWatches));
     let usage = callers.usage();
     let in_use = |limit| usage.iter().find(|it| it.limit == limit).map(|it| (it.in_use, it.size));
     assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));

@@ -1,14 +1,16 @@
 //! Produces the content of one watch: the initial objects, then the events after them.
 
-use super::{feed::Progress, lines::Lines, opened::Shared};
+use super::{feed::WatchProgress, lines::EventEncoder, opened::ChangeCache};
 use crate::{
     metrics::ClientWatchEnd,
-    reads::{allowed::Allowed, answer::PIECE_BYTES, kind::Kind},
+    reads::{allowed::AuthorizedScope, answer::PIECE_BYTES, kind::KindInfo},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_cache::store::{Change, Follower, News, Selected, Turn, Wanted};
-use kubewarm_wire::{EventType, Failure, Objects};
+use kubewarm_cache::store::{
+    EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
+};
+use kubewarm_wire::{EventType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -19,24 +21,24 @@ const CHANGES: usize = 64;
 
 /// A watch's position in the event log of its informer, with the encoding of its events.
 pub(super) struct WatchCursor {
-    allowed: Allowed,
-    wanted: Wanted,
-    lines: Arc<Lines>,
-    follower: Follower,
+    allowed: AuthorizedScope,
+    wanted: ObjectQuery,
+    lines: Arc<EventEncoder>,
+    follower: EventLogFollower,
     /// The initial objects that are not sent yet, and the version of that snapshot.
-    initial: Option<(Selected, ResourceVersion)>,
+    initial: Option<(ObjectSnapshot, ResourceVersion)>,
     /// Whether the bookmark that ends the initial objects is still to be sent.
     is_unmarked: bool,
     /// Whether no event has been written yet. The first event of a table contains the columns.
     is_first: bool,
     /// The version of the last event or bookmark.
     position: Arc<Mutex<Option<ResourceVersion>>>,
-    turn: Turn,
+    turn: ScanBudget,
 }
 
 /// A part of a watch that is sent at once.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct WatchChunk {
     /// Complete lines, one for each event.
     pub lines: Bytes,
     /// The number of events in `lines`.
@@ -47,32 +49,32 @@ pub struct Piece {
 #[derive(Debug)]
 pub(super) enum WatchStep {
     /// Lines to send; empty if no examined change concerns this watch.
-    Piece(Piece),
+    Piece(WatchChunk),
     /// There is no new change. The store is complete at this version; `None` while a relist is still in
     /// progress.
     Quiet(Option<ResourceVersion>),
     /// The watch ends, after a last piece if there is one.
-    End(ClientWatchEnd, Option<Piece>),
+    End(ClientWatchEnd, Option<WatchChunk>),
 }
 
 impl WatchCursor {
     pub(super) fn new(
-        kind: &Kind,
-        asked: &Objects,
-        wanted: Wanted,
-        (follower, initial): (Follower, Option<(Selected, ResourceVersion)>),
+        kind: &KindInfo,
+        asked: &ObjectRequest,
+        wanted: ObjectQuery,
+        (follower, initial): (EventLogFollower, Option<(ObjectSnapshot, ResourceVersion)>),
     ) -> Self {
         let is_unmarked = initial.is_some() && asked.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
-            allowed: Allowed::of(asked),
+            allowed: AuthorizedScope::of(asked),
             wanted,
-            lines: Arc::new(Lines::new(kind, asked.form)),
+            lines: Arc::new(EventEncoder::new(kind, asked.form)),
             follower,
             initial,
             is_unmarked,
             is_first: true,
             position: Arc::default(),
-            turn: Turn::default(),
+            turn: ScanBudget::default(),
         }
     }
 
@@ -87,8 +89,8 @@ impl WatchCursor {
     }
 
     /// How far the watch has read.
-    pub(super) fn progress(&self) -> Progress {
-        Progress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
+    pub(super) fn progress(&self) -> WatchProgress {
+        WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
     /// Yields to other tasks of this thread if the scan budget is used up. Call it before
@@ -98,7 +100,7 @@ impl WatchCursor {
     }
 
     /// Takes the next step, within the scan budget.
-    pub(super) fn next(&mut self, shared: &Shared) -> WatchStep {
+    pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         if let Some(piece) = self.state() {
             return WatchStep::Piece(piece);
         }
@@ -111,7 +113,7 @@ impl WatchCursor {
     }
 
     /// Writes the next initial objects; `None` if all have been sent.
-    fn state(&mut self) -> Option<Piece> {
+    fn state(&mut self) -> Option<WatchChunk> {
         let Self { allowed, lines: by, is_first, turn, initial, .. } = self;
         let (chosen, _) = initial.as_mut()?;
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
@@ -129,10 +131,10 @@ impl WatchCursor {
         if !goes_on {
             *self.position.lock() = self.initial.take().map(|(_, version)| version);
         }
-        Some(Piece { lines: lines.into(), events })
+        Some(WatchChunk { lines: lines.into(), events })
     }
 
-    fn news(&mut self, shared: &Shared) -> WatchStep {
+    fn news(&mut self, shared: &ChangeCache) -> WatchStep {
         let mut piece: Vec<Bytes> = Vec::new();
         for _ in 0..CHANGES {
             let is_full = piece.iter().map(Bytes::len).sum::<usize>() >= PIECE_BYTES;
@@ -140,25 +142,25 @@ impl WatchCursor {
                 break;
             }
             match self.follower.take() {
-                News::Change(change) => {
+                FollowerEvent::Change(change) => {
                     self.add(change, shared, &mut piece);
                 }
                 // Sends the lines first. The next step finds the same result again.
                 _ if !piece.is_empty() => break,
-                News::None(version) => return WatchStep::Quiet(version),
-                News::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
-                News::Lost => {
-                    let lost = error(&Failure::watch_lost());
+                FollowerEvent::None(version) => return WatchStep::Quiet(version),
+                FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
+                FollowerEvent::Lost => {
+                    let lost = error(&StatusError::watch_lost());
                     return WatchStep::End(ClientWatchEnd::Expired, Some(lost));
                 }
-                News::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
+                FollowerEvent::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
             }
         }
         WatchStep::Piece(joined(&piece))
     }
 
     /// Appends the events that this change means for the watch.
-    fn add(&mut self, change: Arc<Change>, shared: &Shared, piece: &mut Vec<Bytes>) {
+    fn add(&mut self, change: Arc<StoreChange>, shared: &ChangeCache, piece: &mut Vec<Bytes>) {
         if !self.allowed.has(change.namespace(), change.name()) {
             return;
         }
@@ -178,7 +180,7 @@ impl WatchCursor {
 
     /// Writes a bookmark for `version`, at which the store is complete. Returns `None` if the client has a
     /// newer version already: the versions of a watch never go back.
-    pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<Piece> {
+    pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<WatchChunk> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
         if is_behind || self.follower.awaits(&version) {
@@ -189,31 +191,31 @@ impl WatchCursor {
         Some(bookmark)
     }
 
-    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> Piece {
+    fn bookmark(&mut self, version: &ResourceVersion, is_initial_end: bool) -> WatchChunk {
         let mut out = Vec::new();
         self.lines.bookmark((version, is_initial_end), self.is_first, &mut out);
         self.is_first = false;
-        Piece { lines: out.into(), events: 1 }
+        WatchChunk { lines: out.into(), events: 1 }
     }
 }
 
-fn joined(lines: &[Bytes]) -> Piece {
+fn joined(lines: &[Bytes]) -> WatchChunk {
     let events = lines.len() as u64;
     if let [line] = lines {
-        return Piece { lines: line.clone(), events };
+        return WatchChunk { lines: line.clone(), events };
     }
     let mut piece = BytesMut::with_capacity(lines.iter().map(Bytes::len).sum());
     for line in lines {
         piece.extend_from_slice(line);
     }
-    Piece { lines: piece.freeze(), events }
+    WatchChunk { lines: piece.freeze(), events }
 }
 
 /// A piece with one error event, the last event of a watch.
-pub(super) fn error(failure: &Failure) -> Piece {
+pub(super) fn error(failure: &StatusError) -> WatchChunk {
     let mut out = Vec::new();
     kubewarm_wire::error_event(failure, &mut out);
-    Piece { lines: out.into(), events: 1 }
+    WatchChunk { lines: out.into(), events: 1 }
 }
 
 #[cfg(test)]
@@ -221,17 +223,19 @@ mod tests {
     use super::*;
     use crate::reads::sample::{asked, cell, kind};
     use futures::FutureExt as _;
-    use kubewarm_api::model::{CellKey, Delta, DeltaSink as _, Item, Reread, Uid};
-    use kubewarm_cache::store::{Catalog, Writer};
-    use kubewarm_wire::{Form, MetaVersion, Part};
+    use kubewarm_api::model::{
+        DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
+    };
+    use kubewarm_cache::store::{StoreCatalog, StoreWriter};
+    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
     use std::collections::BTreeSet;
 
     /// Adds or changes an object of 256 KiB. Four such objects use up a scan budget.
-    fn upsert(writer: &mut Writer, name: &str, version: u64) {
+    fn upsert(writer: &mut StoreWriter, name: &str, version: u64) {
         let text = "x".repeat(256 << 10);
         let body =
             format!(r#"{{"metadata":{{"name":"{name}"}},"version":{version},"text":"{text}"}}"#);
-        writer.apply(Delta::Upsert(Item {
+        writer.apply(Delta::Upsert(DecodedObject {
             namespace: "a".into(),
             name: name.into(),
             uid: Uid::parse(name),
@@ -240,10 +244,10 @@ mod tests {
         }));
     }
 
-    fn store(objects: usize) -> (Catalog, CellKey, Writer) {
-        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+    fn store(objects: usize) -> (StoreCatalog, InformerKey, StoreWriter) {
+        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         for n in 0..objects {
             upsert(&mut writer, &format!("x{n}"), 4);
         }
@@ -255,14 +259,14 @@ mod tests {
     async fn an_initial_state_of_large_objects_is_sent_one_scan_budget_at_a_time() {
         let (catalog, key, _writer) = store(10);
         let reader = catalog.reader(&key).unwrap();
-        let (selected, follower) = reader.select_and_follow(&Wanted::default());
+        let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut asked, _) = asked("/api/v1/pods", "watch=1");
         // Only metadata is written, so without a scan budget all objects would fit into one piece.
-        asked.form = Form::Object(Part::Metadata(MetaVersion::V1));
+        asked.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
         let mut cursor =
-            WatchCursor::new(&kind(""), &asked, Wanted::default(), (follower, initial));
-        let shared = Shared::default();
+            WatchCursor::new(&kind(""), &asked, ObjectQuery::default(), (follower, initial));
+        let shared = ChangeCache::default();
         for (events, goes_on) in [(4, true), (4, true), (2, false)] {
             let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
             assert_eq!((piece.events, cursor.is_beginning()), (events, goes_on));
@@ -281,9 +285,9 @@ mod tests {
         let follower = catalog.reader(&key).unwrap().follow_from_now();
         let (asked, _) = asked("/api/v1/pods", "watch=1&labelSelector=app");
         let labels = asked.labels.clone();
-        let wanted = Wanted { labels, ..Wanted::default() };
+        let wanted = ObjectQuery { labels, ..ObjectQuery::default() };
         let mut cursor = WatchCursor::new(&kind(""), &asked, wanted, (follower, None));
-        let shared = Shared::default();
+        let shared = ChangeCache::default();
         for version in 6..11 {
             upsert(&mut writer, "x0", version);
         }

@@ -1,14 +1,14 @@
 //! An open watch: produces pieces of events until the watch ends.
 
 use super::{
-    super::{Reads, Source, access::AccessTerms, cover::Coverage},
-    cursor::{Piece, WatchCursor, WatchStep, error},
-    timing::{LOOK, Timing},
+    super::{ReadService, ReadSource, access::AccessRequirement, cover::CoveringInformers},
+    cursor::{WatchChunk, WatchCursor, WatchStep, error},
+    timing::{LOOK, WatchTiming},
 };
 use crate::metrics::ClientWatchEnd;
-use kubewarm_api::model::{Index, OnAccessLost, ProfileRef, ResourceVersion};
-use kubewarm_cache::store::Lag;
-use kubewarm_wire::{Failure, Objects};
+use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
+use kubewarm_cache::store::FollowerLag;
+use kubewarm_wire::{ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use std::{fmt, pin::pin, sync::Arc};
@@ -19,41 +19,41 @@ use tokio::{
 
 /// An open watch. It keeps in memory the initial objects that are not sent yet. Changes stay in the event log,
 /// which all watches share.
-pub struct Feed {
+pub struct WatchFeed {
     /// `None` once only `last` is left to send.
-    open: Option<Box<OpenWatch>>,
-    last: Option<Piece>,
+    open: Option<Box<ActiveWatch>>,
+    last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
 }
 
 /// How far a watch has read, for the list of open watches.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub struct WatchProgress {
     /// The version of the last event or bookmark; `None` before the first.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
     /// The number of changes that the watch has not examined; `None` for a watch that failed to start.
-    pub(super) lag: Option<Lag>,
+    pub(super) lag: Option<FollowerLag>,
 }
 
-pub(super) struct OpenWatch {
-    pub(super) reads: Arc<Reads>,
-    pub(super) asked: Objects,
+pub(super) struct ActiveWatch {
+    pub(super) reads: Arc<ReadService>,
+    pub(super) asked: ObjectRequest,
     pub(super) profile: Option<ProfileRef>,
-    pub(super) source: Source,
-    pub(super) terms: AccessTerms,
+    pub(super) source: ReadSource,
+    pub(super) terms: AccessRequirement,
     /// The declared indexes that the selector of the watch uses.
-    pub(super) indexes: Vec<Index>,
+    pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
-    pub(super) timing: Timing,
+    pub(super) timing: WatchTiming,
 }
 
-impl Feed {
-    pub(super) fn new(open: OpenWatch) -> Self {
+impl WatchFeed {
+    pub(super) fn new(open: ActiveWatch) -> Self {
         Self { open: Some(Box::new(open)), last: None, ended: None }
     }
 
     /// A watch that sends one error event and ends.
-    pub(super) fn failed(failure: &Failure) -> Self {
+    pub(super) fn failed(failure: &StatusError) -> Self {
         let end = if failure.code() == 504 {
             ClientWatchEnd::FutureVersion
         } else {
@@ -65,7 +65,7 @@ impl Feed {
     /// The informer that answers, with its freshness at the start of the watch. `None` if the watch failed to
     /// start or has ended.
     #[must_use]
-    pub fn source(&self) -> Option<&Source> {
+    pub fn source(&self) -> Option<&ReadSource> {
         self.open.as_ref().map(|open| &open.source)
     }
 
@@ -77,7 +77,7 @@ impl Feed {
 
     /// How far the watch has read. Empty if the watch failed to start or has ended.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> WatchProgress {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
@@ -88,7 +88,7 @@ impl Feed {
     }
 
     /// Returns the next piece; `None` at the end. Cancel safe: a dropped call loses no event.
-    pub async fn next(&mut self) -> Option<Piece> {
+    pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.take_turns().await;
@@ -114,17 +114,17 @@ impl Feed {
     }
 }
 
-impl Serialize for Progress {
+impl Serialize for WatchProgress {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let position = self.position.lock().as_ref().map(ToString::to_string);
         let mut shown = to.serialize_struct("Progress", 2)?;
         shown.serialize_field("position", &position)?;
-        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, Lag::changes))?;
+        shown.serialize_field("behind", &self.lag.as_ref().map_or(0, FollowerLag::changes))?;
         shown.end()
     }
 }
 
-impl OpenWatch {
+impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
         let gone = WatchStep::End(ClientWatchEnd::InformerGone, None);
         if now >= self.timing.look {
@@ -156,17 +156,18 @@ impl OpenWatch {
 
     /// The access-loss policy of the profiles that still serve the informer; `None` if there is no such
     /// profile.
-    fn policy(&self) -> Option<OnAccessLost> {
+    fn policy(&self) -> Option<AccessLossPolicy> {
         let offers = self.reads.offers().ok()?;
         let home = &self.reads.from.home;
-        let coverage = Coverage::of(&offers, &self.asked, self.profile.as_ref(), home).ok()?;
+        let coverage =
+            CoveringInformers::of(&offers, &self.asked, self.profile.as_ref(), home).ok()?;
         coverage.policy(&self.source.cell, &self.indexes)
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for WatchFeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("WatchFeed").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
@@ -177,11 +178,14 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_cannot_start_sends_one_error_event_and_ends() {
         for (failure, end) in [
-            (Failure::watch_lost(), ClientWatchEnd::Expired),
-            (Failure::too_large_version(&9.into(), Some(&7.into())), ClientWatchEnd::FutureVersion),
+            (StatusError::watch_lost(), ClientWatchEnd::Expired),
+            (
+                StatusError::too_large_version(&9.into(), Some(&7.into())),
+                ClientWatchEnd::FutureVersion,
+            ),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
-            let mut feed = Feed::failed(&failure);
+            let mut feed = WatchFeed::failed(&failure);
             let piece = feed.next().await.expect("an error event");
             let line = String::from_utf8_lossy(&piece.lines);
             assert!(line.contains(&code), "{line}");

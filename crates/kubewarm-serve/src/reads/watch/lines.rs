@@ -1,29 +1,31 @@
 //! Encodes the events of a watch, as objects or as tables.
 
-use crate::reads::kind::Kind;
+use crate::reads::kind::KindInfo;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_wire::{EventType, Form, Part, TableForm, TableFrame, tables::Printer};
+use kubewarm_wire::{
+    EventType, ObjectForm, ResponseForm, TableEnvelope, TableForm, tables::TablePrinter,
+};
 use std::sync::Arc;
 
 /// Encodes events. Watches with equal encodings share their encoded lines.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Lines {
+pub(super) struct EventEncoder {
     /// The `apiVersion` of the objects, such as `apps/v1`.
     api_version: Arc<str>,
     kind: Arc<str>,
     /// The part of each object that is sent. Not used for tables.
-    of: Part,
+    of: ObjectForm,
     /// The form and the printer of tables. Each event is a table of one row; its ages are relative to the time
     /// of writing.
-    rows: Option<(TableForm, Printer)>,
+    rows: Option<(TableForm, TablePrinter)>,
 }
 
-impl Lines {
-    pub(super) fn new(kind: &Kind, form: Form) -> Self {
+impl EventEncoder {
+    pub(super) fn new(kind: &KindInfo, form: ResponseForm) -> Self {
         let (of, rows) = match form {
-            Form::Object(part) => (part, None),
-            Form::Table(form) => (Part::Full, Some((form, kind.printer()))),
+            ResponseForm::Object(part) => (part, None),
+            ResponseForm::Table(form) => (ObjectForm::Full, Some((form, kind.printer()))),
         };
         let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
         Self { api_version, kind, of, rows }
@@ -61,7 +63,7 @@ impl Lines {
         let mut form = *form;
         if is_initial_end {
             // The mark is an annotation, so the row contains metadata even if the client wants no objects.
-            form.object.get_or_insert(Part::Metadata(form.version));
+            form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
         if let Some(row) = self.row((form, printer), &stored, is_first) {
             kubewarm_wire::bookmark(row, out);
@@ -75,7 +77,7 @@ impl Lines {
     /// Returns a function that writes a table of one row; `None` if the object is not JSON.
     fn row<'s>(
         &self,
-        (form, printer): (TableForm, &Printer),
+        (form, printer): (TableForm, &TablePrinter),
         stored: &'s [u8],
         is_first: bool,
     ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
@@ -84,7 +86,7 @@ impl Lines {
             tracing::error!(%kind, "an event is left out: what is stored is not JSON");
             return None;
         };
-        let frame = TableFrame {
+        let frame = TableEnvelope {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
             form,
@@ -109,14 +111,14 @@ mod tests {
     const POD: &[u8] =
         br#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"phase":"Running"}}"#;
 
-    const METADATA: Part = Part::Metadata(MetaVersion::V1);
+    const METADATA: ObjectForm = ObjectForm::Metadata(MetaVersion::V1);
 
-    fn table(object: Option<Part>) -> Form {
-        Form::Table(TableForm { version: MetaVersion::V1, object })
+    fn table(object: Option<ObjectForm>) -> ResponseForm {
+        ResponseForm::Table(TableForm { version: MetaVersion::V1, object })
     }
 
-    fn rows(object: Option<Part>) -> Lines {
-        Lines::new(&kind(""), table(object))
+    fn rows(object: Option<ObjectForm>) -> EventEncoder {
+        EventEncoder::new(&kind(""), table(object))
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
@@ -127,7 +129,7 @@ mod tests {
         serde_json::from_slice(&out).unwrap()
     }
 
-    fn event(lines: &Lines, stored: &[u8], is_first: bool) -> Value {
+    fn event(lines: &EventEncoder, stored: &[u8], is_first: bool) -> Value {
         written(|out| assert!(lines.event(EventType::Modified, stored, is_first, out)))
     }
 
@@ -156,7 +158,7 @@ mod tests {
         for (object, kind) in [
             (None, "PartialObjectMetadata"),
             (Some(METADATA), "PartialObjectMetadata"),
-            (Some(Part::Full), "Pod"),
+            (Some(ObjectForm::Full), "Pod"),
         ] {
             let lines = rows(object);
             let end = written(|out| lines.bookmark((&9.into(), true), true, out));
@@ -181,12 +183,15 @@ mod tests {
     #[test]
     fn watches_with_the_same_columns_and_form_have_equal_encodings() {
         assert_eq!(rows(None), rows(None));
-        assert_ne!(rows(None), rows(Some(Part::Full)));
-        let plain = |form| Lines::new(&kind(""), form);
-        assert_ne!(plain(Form::Object(Part::Full)), plain(Form::Object(METADATA)));
+        assert_ne!(rows(None), rows(Some(ObjectForm::Full)));
+        let plain = |form| EventEncoder::new(&kind(""), form);
+        assert_ne!(
+            plain(ResponseForm::Object(ObjectForm::Full)),
+            plain(ResponseForm::Object(METADATA))
+        );
         // The encodings of a built-in printer and of a definition's columns differ.
         let table = table(Some(METADATA));
         let custom = kind("spec.x");
-        assert_ne!(Lines::new(&custom, table), Lines::new(&kind(""), table));
+        assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));
     }
 }

@@ -7,78 +7,81 @@ mod opened;
 mod timing;
 
 pub use self::{
-    cursor::Piece,
-    feed::{Feed, Progress},
+    cursor::WatchChunk,
+    feed::{WatchFeed, WatchProgress},
 };
 
-pub(super) use self::opened::Shared;
+pub(super) use self::opened::ChangeCache;
 
-use self::{cursor::WatchCursor, feed::OpenWatch, timing::Timing};
-use super::{Reads, Source, cover::Candidate, list::pick, retry::NotYet, route::Route};
+use self::{cursor::WatchCursor, feed::ActiveWatch, timing::WatchTiming};
+use super::{
+    ReadService, ReadSource, cover::CandidateInformer, list::pick, retry::RetryReason,
+    route::ReadRoute,
+};
 use kubewarm_api::model::{ProfileRef, ResourceVersion};
-use kubewarm_cache::store::Follower;
-use kubewarm_wire::{At, Begin, Failure, Objects, Watching};
+use kubewarm_cache::store::EventLogFollower;
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WatchOptions, WatchStart};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-impl Reads {
+impl ReadService {
     /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the
     /// watch options of `asked`.
     ///
     /// # Errors
     ///
-    /// The errors of [`Reads::answer`]. As in the API server, two errors become an error event of the watch
+    /// The errors of [`ReadService::answer`]. As in the API server, two errors become an error event of the watch
     /// instead. They are an expired version, and a version that no store has reached in time.
     ///
     /// # Cost
     ///
-    /// Waits like [`Reads::answer`]. Keeps the stored bodies of the initial objects in memory until they are
+    /// Waits like [`ReadService::answer`]. Keeps the stored bodies of the initial objects in memory until they are
     /// sent.
     pub async fn watch(
         self: &Arc<Self>,
-        asked: &Objects,
-        watching: &Watching,
+        asked: &ObjectRequest,
+        watching: &WatchOptions,
         profile: Option<&ProfileRef>,
-    ) -> Result<Feed, Failure> {
+    ) -> Result<WatchFeed, StatusError> {
         let begun = self
             .when_ready(asked, profile, async |route| self.begin(route, watching, profile).await);
-        let is_sent_as_event = |failure: &Failure| match failure.code() {
+        let is_sent_as_event = |failure: &StatusError| match failure.code() {
             410 => true,
-            504 => matches!(asked.at, At::NotOlderThan(_)),
+            504 => matches!(asked.at, VersionMatch::NotOlderThan(_)),
             _ => false,
         };
         match begun.await {
-            Ok((open, _waited)) => Ok(Feed::new(open)),
-            Err(failure) if is_sent_as_event(&failure) => Ok(Feed::failed(&failure)),
+            Ok((open, _waited)) => Ok(WatchFeed::new(open)),
+            Err(failure) if is_sent_as_event(&failure) => Ok(WatchFeed::failed(&failure)),
             Err(failure) => Err(failure),
         }
     }
 
     async fn begin(
         self: &Arc<Self>,
-        route: &Route<'_>,
-        watching: &Watching,
+        route: &ReadRoute<'_>,
+        watching: &WatchOptions,
         profile: Option<&ProfileRef>,
-    ) -> Result<OpenWatch, NotYet> {
-        let open = |candidate: &Candidate<'_>, follower, initial| {
+    ) -> Result<ActiveWatch, RetryReason> {
+        let open = |candidate: &CandidateInformer<'_>, follower, initial| {
             let wanted = route.wanted(candidate);
-            OpenWatch {
+            ActiveWatch {
                 reads: Arc::clone(self),
                 asked: route.asked.clone(),
                 profile: profile.cloned(),
-                source: Source::of(candidate, route.max_staleness),
+                source: ReadSource::of(candidate, route.max_staleness),
                 terms: candidate.access_terms(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(&route.kind, route.asked, wanted, (follower, initial)),
-                timing: Timing::new(watching, Instant::now()),
+                timing: WatchTiming::new(watching, Instant::now()),
             }
         };
-        if let Begin::After(version) = &watching.begin {
+        if let WatchStart::After(version) = &watching.begin {
             let (candidate, follower) = self.follow(route, version)?;
             return Ok(open(candidate, follower, None));
         }
         let (candidate, reader) = self.choose(route)?;
-        if watching.begin == Begin::Now {
+        if watching.begin == WatchStart::Now {
             return Ok(open(candidate, reader.follow_from_now(), None));
         }
         let wanted = route.wanted(candidate);
@@ -95,9 +98,9 @@ impl Reads {
     /// 410 if there is no such event log.
     fn follow<'r>(
         &self,
-        route: &'r Route<'_>,
+        route: &'r ReadRoute<'_>,
         version: &ResourceVersion,
-    ) -> Result<(&'r Candidate<'r>, Follower), NotYet> {
+    ) -> Result<(&'r CandidateInformer<'r>, EventLogFollower), RetryReason> {
         let mut forgotten = None;
         for candidate in &route.candidates {
             let Some(reader) = self.from.catalog.reader(candidate.key) else { continue };
@@ -108,7 +111,7 @@ impl Reads {
         }
         Err(forgotten.map_or_else(
             || route.cold(),
-            |none| Failure::too_old(version, none.oldest.as_ref()).into(),
+            |none| StatusError::too_old(version, none.oldest.as_ref()).into(),
         ))
     }
 }

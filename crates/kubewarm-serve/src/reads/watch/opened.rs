@@ -1,8 +1,8 @@
 //! Decompresses and encodes each change once for all watches.
 
-use super::lines::Lines;
+use super::lines::EventEncoder;
 use bytes::Bytes;
-use kubewarm_cache::store::{Change, Follower, Said, Wanted};
+use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
 use kubewarm_wire::{EventType, ended};
 use parking_lot::Mutex;
 use std::{
@@ -23,53 +23,53 @@ const MAX_BYTES: usize = 32 << 20;
 
 /// Recent changes, decompressed for all watches. Changes of Secrets are never kept here.
 #[derive(Default)]
-pub(crate) struct Shared(Mutex<Kept>);
+pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
 
 #[derive(Default)]
-struct Kept {
-    /// The key is the address of the `Change`. The entry keeps the `Change` alive, so the address stays unique.
-    by_change: HashMap<usize, Arc<Opened>>,
+struct ChangeCacheState {
+    /// The key is the address of the `StoreChange`. The entry keeps the `StoreChange` alive, so the address stays unique.
+    by_change: HashMap<usize, Arc<UnpackedChange>>,
     order: VecDeque<usize>,
     bytes: usize,
 }
 
 /// A change, with the bodies, fields and lines that watches have needed so far.
-pub(super) struct Opened {
-    change: Arc<Change>,
-    before: Side,
-    now: Side,
-    written: Mutex<Vec<Written>>,
-    /// The size of this change that `Kept::bytes` includes.
+pub(super) struct UnpackedChange {
+    change: Arc<StoreChange>,
+    before: ChangedObject,
+    now: ChangedObject,
+    written: Mutex<Vec<EncodedEvent>>,
+    /// The size of this change that `ChangeCacheState::bytes` includes.
     weighed: AtomicUsize,
 }
 
 /// The object before or after a change, decompressed when a watch first needs it.
 #[derive(Default)]
-struct Side {
+struct ChangedObject {
     body: OnceLock<Option<Bytes>>,
     /// The fields that selectors have read from the body. All watches use them.
-    said: Mutex<Said>,
+    said: Mutex<BodyFieldCache>,
 }
 
 /// An encoded line, with the event type and the encoding that it belongs to.
-struct Written {
+struct EncodedEvent {
     of: EventType,
     is_first: bool,
-    by: Arc<Lines>,
+    by: Arc<EventEncoder>,
     line: Bytes,
 }
 
 /// The events that a change means for one watch. There are two events if an object was deleted and another
 /// object with its name was created.
-pub(super) type Events = [Option<EventType>; 2];
+pub(super) type EventPair = [Option<EventType>; 2];
 
-impl Shared {
+impl ChangeCache {
     /// Returns the shared entry of the change, and creates it if necessary.
-    pub(super) fn open(&self, change: Arc<Change>) -> Arc<Opened> {
+    pub(super) fn open(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
         let opened = |change| {
-            let (before, now) = (Side::default(), Side::default());
+            let (before, now) = (ChangedObject::default(), ChangedObject::default());
             let (written, weighed) = (Mutex::default(), AtomicUsize::default());
-            Arc::new(Opened { change, before, now, written, weighed })
+            Arc::new(UnpackedChange { change, before, now, written, weighed })
         };
         if change.is_secret() {
             return opened(change);
@@ -92,13 +92,13 @@ impl Shared {
     /// cannot be encoded.
     pub(super) fn line(
         &self,
-        opened: &Opened,
+        opened: &UnpackedChange,
         of: EventType,
-        (by, is_first): (&Arc<Lines>, bool),
-        follower: &Follower,
+        (by, is_first): (&Arc<EventEncoder>, bool),
+        follower: &EventLogFollower,
     ) -> Option<Bytes> {
         let mut written = opened.written.lock();
-        let is_same = |it: &&Written| (it.of, it.is_first) == (of, is_first) && it.by == *by;
+        let is_same = |it: &&EncodedEvent| (it.of, it.is_first) == (of, is_first) && it.by == *by;
         if let Some(known) = written.iter().find(is_same) {
             return Some(known.line.clone());
         }
@@ -111,7 +111,7 @@ impl Shared {
             return None;
         }
         let line = Bytes::from(line);
-        written.push(Written { of, is_first, by: Arc::clone(by), line: line.clone() });
+        written.push(EncodedEvent { of, is_first, by: Arc::clone(by), line: line.clone() });
         drop(written);
         self.weigh(opened);
         Some(line)
@@ -124,7 +124,12 @@ impl Shared {
     ///
     /// The first watch parses both bodies. A later watch parses them only for paths that no watch has read
     /// before. If all paths are read, a watch takes about 0.1 µs per requirement.
-    pub(super) fn events(&self, opened: &Opened, wanted: &Wanted, follower: &Follower) -> Events {
+    pub(super) fn events(
+        &self,
+        opened: &UnpackedChange,
+        wanted: &ObjectQuery,
+        follower: &EventLogFollower,
+    ) -> EventPair {
         let held = || [opened.before.bytes(), opened.now.bytes()];
         let known = held();
         let events = opened.events(wanted, follower);
@@ -135,7 +140,7 @@ impl Shared {
     }
 
     /// Adds the growth of a change to the memory in use. Ignores a change that is not kept here.
-    fn weigh(&self, opened: &Opened) {
+    fn weigh(&self, opened: &UnpackedChange) {
         // Computed before the lock, because it waits for watches that parse a body of this change. The size
         // only grows, so the larger of two concurrent results is right.
         let bytes = opened.bytes();
@@ -158,8 +163,8 @@ impl Shared {
     }
 }
 
-impl Kept {
-    fn shrink(&mut self) -> Vec<Arc<Opened>> {
+impl ChangeCacheState {
+    fn shrink(&mut self) -> Vec<Arc<UnpackedChange>> {
         let mut gone = Vec::new();
         while self.order.len() > MAX_CHANGES || (self.bytes > MAX_BYTES && self.order.len() > 1) {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -173,16 +178,16 @@ impl Kept {
     }
 }
 
-impl Opened {
-    pub(super) fn change(&self) -> &Change {
+impl UnpackedChange {
+    pub(super) fn change(&self) -> &StoreChange {
         &self.change
     }
 
-    fn before(&self, follower: &Follower) -> Option<&Bytes> {
+    fn before(&self, follower: &EventLogFollower) -> Option<&Bytes> {
         self.before.body.get_or_init(|| follower.body_before(&self.change)).as_ref()
     }
 
-    fn now(&self, follower: &Follower) -> Option<&Bytes> {
+    fn now(&self, follower: &EventLogFollower) -> Option<&Bytes> {
         self.now.body.get_or_init(|| follower.body_after(&self.change)).as_ref()
     }
 
@@ -196,10 +201,10 @@ impl Opened {
         self.before.bytes() + self.now.bytes() + lines
     }
 
-    fn events(&self, wanted: &Wanted, follower: &Follower) -> Events {
+    fn events(&self, wanted: &ObjectQuery, follower: &EventLogFollower) -> EventPair {
         let is_whole = wanted.is_everything();
         let change = &self.change;
-        let is_selected = |body: Option<&Bytes>, side: &Side| {
+        let is_selected = |body: Option<&Bytes>, side: &ChangedObject| {
             body.is_some_and(|body| follower.selects(wanted, body, &mut side.said.lock()))
         };
         let (was, is) = if is_whole {
@@ -212,7 +217,7 @@ impl Opened {
     }
 }
 
-impl Side {
+impl ChangedObject {
     fn unpacked(&self) -> usize {
         self.body.get().and_then(Option::as_ref).map_or(0, Bytes::len)
     }
@@ -223,7 +228,7 @@ impl Side {
     }
 }
 
-fn events((was, is): (bool, bool), is_other: bool) -> Events {
+fn events((was, is): (bool, bool), is_other: bool) -> EventPair {
     match (was, is) {
         (false, false) => [None, None],
         (false, true) => [Some(EventType::Added), None],
@@ -233,9 +238,9 @@ fn events((was, is): (bool, bool), is_other: bool) -> Events {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ChangeCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.0.lock().order.len()).finish()
+        f.debug_tuple("ChangeCache").field(&self.0.lock().order.len()).finish()
     }
 }
 
@@ -244,14 +249,14 @@ mod tests {
     use super::*;
     use crate::reads::sample::{asked, cell};
     use kubewarm_api::model::{
-        Delta, DeltaSink as _, FieldPath, Item, Reread, ResourceVersion, Uid,
+        DecodedObject, Delta, DeltaSink as _, FieldPath, ReplacePolicy, ResourceVersion, Uid,
     };
-    use kubewarm_cache::store::{Catalog, News, Test, Writer};
+    use kubewarm_cache::store::{BodyPredicate, FollowerEvent, StoreCatalog, StoreWriter};
     use std::{collections::BTreeSet, thread, time::Duration};
 
-    fn upsert(writer: &mut Writer, version: u64, text: &str) {
+    fn upsert(writer: &mut StoreWriter, version: u64, text: &str) {
         let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
-        writer.apply(Delta::Upsert(Item {
+        writer.apply(Delta::Upsert(DecodedObject {
             namespace: "a".into(),
             name: "x".into(),
             uid: Uid::parse("u"),
@@ -262,19 +267,19 @@ mod tests {
 
     #[test]
     fn memory_of_shared_changes_is_bounded_even_if_none_is_sent() {
-        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         let text = "x".repeat(1 << 20);
         upsert(&mut writer, 4, &text);
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
-        let shared = Shared::default();
+        let shared = ChangeCache::default();
         let labels = asked("/api/v1/pods", "labelSelector=app").0.labels;
-        let none = Wanted { labels, ..Wanted::default() };
+        let none = ObjectQuery { labels, ..ObjectQuery::default() };
         for version in 6..60 {
             upsert(&mut writer, version, &text);
-            let News::Change(change) = follower.take() else { panic!("a change") };
+            let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
             let opened = shared.open(change);
             assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
             let kept = shared.0.lock();
@@ -286,21 +291,25 @@ mod tests {
 
     #[test]
     fn watches_share_parsed_fields_and_their_memory_is_counted() {
-        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         upsert(&mut writer, 4, "one");
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "two");
-        let News::Change(change) = follower.take() else { panic!("a change") };
-        let shared = Shared::default();
+        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let shared = ChangeCache::default();
         let opened = shared.open(Arc::clone(&change));
         let wanted = |path: &str, value: &str| {
             let path = FieldPath::parse(path).unwrap();
-            let test =
-                Test::Field { path, absent: "".into(), is_equality: true, value: value.into() };
-            Wanted { tests: [test].into_iter().collect(), ..Wanted::default() }
+            let test = BodyPredicate::Field {
+                path,
+                absent: "".into(),
+                is_equality: true,
+                value: value.into(),
+            };
+            ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() }
         };
         let read = || [&opened.before, &opened.now].map(|side| side.said.lock().bytes());
         assert_eq!(read(), [0, 0]);
@@ -320,14 +329,14 @@ mod tests {
 
     #[test]
     fn measuring_a_change_blocks_no_other_watch() {
-        let (catalog, key) = (Catalog::new(), cell("all", "", ""));
+        let (catalog, key) = (StoreCatalog::new(), cell("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "one");
-        let News::Change(change) = follower.take() else { panic!("a change") };
-        let shared = Shared::default();
+        let FollowerEvent::Change(change) = follower.take() else { panic!("a change") };
+        let shared = ChangeCache::default();
         let opened = shared.open(Arc::clone(&change));
         assert!(opened.now(&follower).is_some());
         thread::scope(|scope| {

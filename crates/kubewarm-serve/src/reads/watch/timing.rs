@@ -1,6 +1,6 @@
 //! The deadlines of a watch: its bookmarks, its policy checks and its end.
 
-use kubewarm_wire::Watching;
+use kubewarm_wire::WatchOptions;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(5);
 
 /// The deadlines of a watch.
 #[derive(Clone, Debug)]
-pub(super) struct Timing {
+pub(super) struct WatchTiming {
     pub(super) end: Instant,
     /// When the next bookmark is due. `None` if the client wants no bookmarks or the last one was sent.
     pub(super) bookmark: Option<Instant>,
@@ -25,9 +25,9 @@ pub(super) struct Timing {
     pub(super) look: Instant,
 }
 
-impl Timing {
+impl WatchTiming {
     /// The deadlines of a watch that starts at `now`.
-    pub(super) fn new(watching: &Watching, now: Instant) -> Self {
+    pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| LIFE.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
         let look = now + LOOK.mul_f64(fastrand::f64());
@@ -56,11 +56,11 @@ impl Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kubewarm_wire::Begin;
+    use kubewarm_wire::WatchStart;
 
-    fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> Timing {
+    fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> WatchTiming {
         let timeout = seconds.map(Duration::from_secs);
-        Timing::new(&Watching { begin: Begin::State, bookmarks, timeout }, now)
+        WatchTiming::new(&WatchOptions { begin: WatchStart::State, bookmarks, timeout }, now)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Selects the headers that a forwarded request and its response keep, and finds the caller's token.
 
 use crate::{
-    callers::{Credentials, NoCredentials},
+    callers::{CallerCredentials, CredentialsError},
     server::api::no_credentials,
 };
 use http::{
@@ -12,7 +12,7 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-use kubewarm_wire::{Failure, websocket_bearer};
+use kubewarm_wire::{StatusError, websocket_bearer};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -34,30 +34,32 @@ const FRONT_PROXY: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The bearer token of a forwarded request.
-pub(super) struct Sender {
+pub(super) struct ForwardCredentials {
     token: Zeroizing<String>,
     /// The other values of `Sec-WebSocket-Protocol`, if that header contained a token.
     protocols: Option<String>,
 }
 
-impl Sender {
+impl ForwardCredentials {
     /// Takes the token from `Authorization`, or else from the subprotocols of a WebSocket.
     ///
     /// # Errors
     ///
     /// 403 `CannotForward` without a token; 400 with several tokens.
-    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, Failure> {
+    pub(super) fn of(asked: &HeaderMap, is_upgrade: bool) -> Result<Self, StatusError> {
         let headers = asked.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let bearer = if is_upgrade && is_websocket(asked) { bearer(asked)? } else { None };
-        match Credentials::of(headers) {
+        match CallerCredentials::of(headers) {
             // `Authorization` has priority, as in the API server.
             Ok(credentials) => {
-                let token = credentials.token().cloned().ok_or_else(Failure::cannot_forward)?;
+                let token = credentials.token().cloned().ok_or_else(StatusError::cannot_forward)?;
                 Ok(Self { token, protocols: bearer.map(|(_, others)| others) })
             }
             // Browsers send credentials of another scheme if a proxy in front of kubewarm has requested them.
-            Err(NoCredentials::Missing | NoCredentials::NoBearer | NoCredentials::Empty) => {
-                let (token, others) = bearer.ok_or_else(Failure::cannot_forward)?;
+            Err(
+                CredentialsError::Missing | CredentialsError::NoBearer | CredentialsError::Empty,
+            ) => {
+                let (token, others) = bearer.ok_or_else(StatusError::cannot_forward)?;
                 Ok(Self { token, protocols: Some(others) })
             }
             Err(problem) => Err(no_credentials(problem)),
@@ -65,16 +67,16 @@ impl Sender {
     }
 
     /// The caller's own credentials, without impersonation. The API server itself authorizes impersonation.
-    pub(super) fn credentials(&self) -> Credentials {
-        Credentials::bearer(self.token.clone())
+    pub(super) fn credentials(&self) -> CallerCredentials {
+        CallerCredentials::bearer(self.token.clone())
     }
 }
 
 /// The token among the subprotocols of a WebSocket, and the remaining subprotocols.
-fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, Failure> {
+fn bearer(asked: &HeaderMap) -> Result<Option<(Zeroizing<String>, String)>, StatusError> {
     let values = asked.get_all(SEC_WEBSOCKET_PROTOCOL).iter().map(|value| value.to_str());
     let values: Result<Vec<_>, _> = values.collect();
-    let unreadable = |_| Failure::bad_request("Sec-WebSocket-Protocol cannot be read");
+    let unreadable = |_| StatusError::bad_request("Sec-WebSocket-Protocol cannot be read");
     Ok(websocket_bearer(values.map_err(unreadable)?))
 }
 
@@ -89,11 +91,11 @@ fn is_websocket(asked: &HeaderMap) -> bool {
 /// version in the response, the response must not be compressed.
 pub(super) fn onward(
     asked: &HeaderMap,
-    Sender { token, protocols }: &Sender,
+    ForwardCredentials { token, protocols }: &ForwardCredentials,
     peer: IpAddr,
     (upgrade, must_be_readable): (bool, bool),
-) -> Result<HeaderMap, Failure> {
-    let unreadable = || Failure::bad_request("a header cannot be read");
+) -> Result<HeaderMap, StatusError> {
+    let unreadable = || StatusError::bad_request("a header cannot be read");
     let mut headers = asked.clone();
     let protocol = headers.get(UPGRADE).filter(|_| upgrade).cloned();
     without_connection(&mut headers);
@@ -166,7 +168,7 @@ mod tests {
         readable: bool,
     ) -> Vec<String> {
         let asked = asked(headers);
-        let sender = Sender::of(&asked, upgrade).unwrap();
+        let sender = ForwardCredentials::of(&asked, upgrade).unwrap();
         let sent = onward(&asked, &sender, PEER, (upgrade, readable)).unwrap();
         let mut sent: Vec<_> = sent
             .iter()
@@ -251,9 +253,9 @@ mod tests {
             (&[TOKEN, (PROTOCOL, "base64url.bearer.authorization.k8s.io.x")], false, Ok("t0k3n")),
             (&[WEBSOCKET, (PROTOCOL, "v5.channel.k8s.io")], true, cannot),
         ] {
-            let found = Sender::of(&asked(headers), upgrade);
+            let found = ForwardCredentials::of(&asked(headers), upgrade);
             let found = found.as_ref().map(|sender| sender.token.as_str());
-            assert_eq!(found.map_err(Failure::reason), expected, "{headers:?}");
+            assert_eq!(found.map_err(StatusError::reason), expected, "{headers:?}");
         }
     }
 
@@ -280,7 +282,7 @@ mod tests {
     fn debug_output_hides_tokens() {
         for headers in [&[TOKEN] as &[_], &[WEBSOCKET, IN_PROTOCOL]] {
             let asked = asked(headers);
-            let sender = Sender::of(&asked, true).unwrap();
+            let sender = ForwardCredentials::of(&asked, true).unwrap();
             let shown = format!("{:?}", onward(&asked, &sender, PEER, (true, false)).unwrap());
             assert!(!shown.contains("t0k3n") && !shown.contains("bearer."), "{shown}");
         }

@@ -19,15 +19,15 @@ const MOST: usize = 2 << 20;
 const UNIT: usize = 1 << 10;
 
 /// Permits for the memory of responses that are being read.
-pub(super) struct Looks(Arc<Semaphore>);
+pub(super) struct WriteInspectionPermits(Arc<Semaphore>);
 
-impl Default for Looks {
+impl Default for WriteInspectionPermits {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(HELD / UNIT)))
     }
 }
 
-impl Looks {
+impl WriteInspectionPermits {
     /// Reads `body` until it contains the object's version, and passes the version to `found`. Stops at the
     /// limits without a version, so that callers who read slowly do not block others. Returns the bytes that it
     /// has read, with their permit. The caller keeps the permit until the bytes are written.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn small_responses_need_no_permit_and_all_permits_are_released() {
-        let looks = Looks::default();
+        let looks = WriteInspectionPermits::default();
         let all = looks.0.available_permits();
         let mut rooms: Vec<_> = (0..100).map(|_| None).collect();
         let mut has_room = |bytes| {

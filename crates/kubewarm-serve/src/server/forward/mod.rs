@@ -5,16 +5,16 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use self::{headers::Sender, look::Looks};
+use self::{headers::ForwardCredentials, look::WriteInspectionPermits};
 use super::{
     answer::response,
     api::refusal,
-    body::{Request, Response, ResponseBody},
+    body::{IncomingRequest, OutgoingResponse, ResponseBody},
     connection::ConnectionState,
     unwritten::ResponsePermit,
 };
 use crate::{
-    callers::{Callers, UserPermits},
+    callers::{CallerAdmission, UserPermits},
     metrics::ReadMetrics,
 };
 use bytes::Bytes;
@@ -27,8 +27,8 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use kubewarm_api::model::ResourceVersion;
-use kubewarm_client::{KeyedPermit, NotSent, Piped, Upstream};
-use kubewarm_wire::{Failure, Onward, Written, has_object};
+use kubewarm_client::{KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
+use kubewarm_wire::{ForwardRequest, StatusError, WriteTarget, has_object};
 use std::{
     fmt,
     sync::{
@@ -51,20 +51,20 @@ const MOST: usize = 16 << 20;
 const HELD: usize = 16 << 10;
 
 /// Receives the resource and the new version after a write.
-pub type Wrote = Box<dyn Fn(Written, ResourceVersion) + Send + Sync>;
+pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
 
 /// Forwards requests to the API server.
-pub struct Forward {
-    upstream: Upstream,
-    wrote: Wrote,
-    looks: Looks,
+pub struct RequestForwarder {
+    upstream: UpstreamProxy,
+    wrote: WriteObserver,
+    looks: WriteInspectionPermits,
 }
 
-impl Forward {
+impl RequestForwarder {
     /// Forwards to `upstream`. Calls `wrote` before the client receives the response to its write.
     #[must_use]
-    pub fn new(upstream: Upstream, wrote: Wrote) -> Self {
-        Self { upstream, wrote, looks: Looks::default() }
+    pub fn new(upstream: UpstreamProxy, wrote: WriteObserver) -> Self {
+        Self { upstream, wrote, looks: WriteInspectionPermits::default() }
     }
 
     /// Forwards `request` to the API server.
@@ -79,12 +79,12 @@ impl Forward {
     /// - 503 if the API server is unreachable, and 504 if it does not respond
     pub(super) async fn send(
         &self,
-        Request { head, body, upgrade, connection }: Request,
-        (callers, metrics): (&Callers, &ReadMetrics),
-    ) -> Result<Response, Failure> {
-        let Onward { path, writes, lasts } =
-            Onward::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
-        let sender = Sender::of(&head.headers, upgrade.is_some())?;
+        IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
+        (callers, metrics): (&CallerAdmission, &ReadMetrics),
+    ) -> Result<OutgoingResponse, StatusError> {
+        let ForwardRequest { path, writes, lasts } =
+            ForwardRequest::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
+        let sender = ForwardCredentials::of(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
         // Only callers that the API server authenticates can cause more work there, or use memory of this
         // process.
@@ -99,18 +99,18 @@ impl Forward {
         let (sent, is_too_large) = onward(&head, path, headers, body)?;
         let answering = self.upstream.send(sent);
         let answer = if lasts { Ok(answering.await) } else { timeout(HEAD, answering).await };
-        let answer = answer.map_err(|_| Failure::unanswered())?.map_err(|not| {
+        let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
-                return Failure::too_large_body(MOST as u64);
+                return StatusError::too_large_body(MOST as u64);
             }
             match not {
-                NotSent::Unconnected(fault) => {
+                UpstreamError::Unconnected(fault) => {
                     tracing::debug!(%fault, "the API server cannot be reached");
-                    Failure::unreachable()
+                    StatusError::unreachable()
                 }
-                NotSent::Unanswered(fault) => {
+                UpstreamError::Unanswered(fault) => {
                     tracing::debug!(%fault, "the API server did not answer");
-                    Failure::unanswered()
+                    StatusError::unanswered()
                 }
             }
         })?;
@@ -119,7 +119,7 @@ impl Forward {
             return self.passed(answer, writes, (place, bytes)).await;
         }
         let Some(upgrade) = upgrade else {
-            return Err(Failure::unanswered());
+            return Err(StatusError::unanswered());
         };
         Ok(tunnelled(answer, upgrade, place, &connection))
     }
@@ -128,16 +128,16 @@ impl Forward {
     async fn passed(
         &self,
         answer: http::Response<Incoming>,
-        writes: Option<Written>,
+        writes: Option<WriteTarget>,
         (place, bytes): (KeyedPermit, UserPermits),
-    ) -> Result<Response, Failure> {
+    ) -> Result<OutgoingResponse, StatusError> {
         let (mut head, mut body) = answer.into_parts();
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT) {
             // Read completely, so that a rejected caller who does not read it holds no permit.
             let said = timeout(HEAD, body.collect()).await.ok().and_then(Result::ok);
-            let said = said.ok_or_else(Failure::unanswered)?.to_bytes();
+            let said = said.ok_or_else(StatusError::unanswered)?.to_bytes();
             drop(place);
             let body = ResponseBody::from(said);
             body.keep(ResponsePermit::nothing());
@@ -150,7 +150,7 @@ impl Forward {
         {
             let found = |version| (self.wrote)(written, version);
             let looked = timeout(HEAD, self.looks.look(&mut body, found)).await;
-            (first, room) = looked.ok().and_then(Result::ok).ok_or_else(Failure::unanswered)?;
+            (first, room) = looked.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
         }
         let body = if first.is_empty() {
             ResponseBody::new(body)
@@ -168,12 +168,12 @@ fn onward(
     path: &str,
     headers: HeaderMap,
     body: Incoming,
-) -> Result<(http::Request<Piped>, Arc<AtomicBool>), Failure> {
+) -> Result<(http::Request<StreamingBody>, Arc<AtomicBool>), StatusError> {
     if body.size_hint().lower() > MOST as u64 {
-        return Err(Failure::too_large_body(MOST as u64));
+        return Err(StatusError::too_large_body(MOST as u64));
     }
     let uri = head.uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    let uri = uri.parse().map_err(|_| Failure::bad_request("the request cannot be sent on"))?;
+    let uri = uri.parse().map_err(|_| StatusError::bad_request("the request cannot be sent on"))?;
     let is_too_large = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&is_too_large);
     let body = Limited::new(body, MOST).map_err(move |error| {
@@ -193,7 +193,7 @@ fn tunnelled(
     caller: OnUpgrade,
     place: KeyedPermit,
     connection: &ConnectionState,
-) -> Response {
+) -> OutgoingResponse {
     let upstream = hyper::upgrade::on(&mut answer);
     let mut headers = answer.into_parts().0.headers;
     let protocol = headers.get(header::UPGRADE).cloned();
@@ -217,8 +217,8 @@ async fn carry(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
     let _ended = copy_bidirectional_with_sizes(&mut caller, &mut upstream, HELD, HELD).await;
 }
 
-impl fmt::Debug for Forward {
+impl fmt::Debug for RequestForwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Forward").field("upstream", &self.upstream).finish_non_exhaustive()
+        f.debug_struct("RequestForwarder").field("upstream", &self.upstream).finish_non_exhaustive()
     }
 }

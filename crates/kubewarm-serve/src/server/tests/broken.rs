@@ -25,11 +25,11 @@ fn breaking(permits: Permits) -> RequestHandler {
     })
 }
 
-fn breaks_off(permits: &Permits) -> Response {
+fn breaks_off(permits: &Permits) -> OutgoingResponse {
     let permit = permits.try_acquire(&()).unwrap();
     let begun = stream::once(ready(Ok::<_, io::Error>(Bytes::from_static(b"part"))));
     let rest = stream::poll_fn(|_| panic!("a body that a test breaks"));
-    let response = Response::new(ResponseBody::streamed(begun.chain(rest)));
+    let response = OutgoingResponse::new(ResponseBody::streamed(begun.chain(rest)));
     let [bytes] = user_permits(PERMITS, ["jane"]);
     response.body().keep(ResponsePermit::timely(permit, bytes));
     response

@@ -5,12 +5,12 @@ mod tls;
 
 use super::{
     bind,
-    body::{Request, Response, ResponseBody},
-    listen::{Limits, Reading, RequestHandler},
+    body::{IncomingRequest, OutgoingResponse, ResponseBody},
+    listen::{ConnectionLimits, ReadListener, RequestHandler},
 };
 use crate::ServeError;
 use crate::callers::ReaderLimits;
-use crate::certificate::{Certificate, names};
+use crate::certificate::{ServingCertificate, names};
 use crate::metrics::ReadMetrics;
 use bytes::Bytes;
 use futures::{
@@ -45,7 +45,7 @@ pub(super) const MOST: Duration = Duration::from_secs(20);
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
-async fn routes(request: Request) -> Response {
+async fn routes(request: IncomingRequest) -> OutgoingResponse {
     match request.head.uri.path() {
         "/ok" => answered("ok"),
         "/known" => {
@@ -66,11 +66,11 @@ async fn routes(request: Request) -> Response {
     }
 }
 
-pub(super) fn answered(body: impl Into<Bytes>) -> Response {
-    Response::new(ResponseBody::from(body))
+pub(super) fn answered(body: impl Into<Bytes>) -> OutgoingResponse {
+    OutgoingResponse::new(ResponseBody::from(body))
 }
 
-fn coded(code: StatusCode) -> Response {
+fn coded(code: StatusCode) -> OutgoingResponse {
     let mut response = answered("");
     *response.status_mut() = code;
     response
@@ -83,48 +83,48 @@ fn connections(all: usize, of_address: usize) -> ReaderLimits {
     ReaderLimits { connections, address_connections, ..ReaderLimits::default() }
 }
 
-fn much() -> Response {
+fn much() -> OutgoingResponse {
     let part = Bytes::from(vec![b'x'; PART]);
     let parts = (0..PARTS).map(move |_| Ok::<_, io::Error>(part.clone()));
-    Response::new(ResponseBody::streamed(stream::iter(parts)))
+    OutgoingResponse::new(ResponseBody::streamed(stream::iter(parts)))
 }
 
 /// A read address on the loopback interface.
 pub(super) struct Served {
     address: SocketAddr,
-    certificate: Arc<Certificate>,
+    certificate: Arc<ServingCertificate>,
     registry: Registry,
     stop: CancellationToken,
     serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Served {
-    fn with(certificate: Certificate, change: impl FnOnce(&mut Limits)) -> Self {
+    fn with(certificate: ServingCertificate, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
     /// A read address whose responses come from `handler`.
-    pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut Limits)) -> Self {
-        let certificate = Certificate::self_signed(names("here", "ops")).unwrap();
+    pub(super) fn by(handler: RequestHandler, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
+        let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
     /// A read address with the connection limits `readers`.
-    fn limited(readers: ReaderLimits, change: impl FnOnce(&mut Limits)) -> Self {
+    fn limited(readers: ReaderLimits, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
-        let certificate = Certificate::self_signed(names("here", "ops")).unwrap();
+        let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
         Self::start(handler, certificate, readers, change)
     }
 
     fn start(
         handler: RequestHandler,
-        certificate: Certificate,
+        certificate: ServingCertificate,
         readers: ReaderLimits,
-        change: impl FnOnce(&mut Limits),
+        change: impl FnOnce(&mut ConnectionLimits),
     ) -> Self {
         let certificate = Arc::new(certificate);
-        let mut reading: Reading = bind("[::]:0".parse().unwrap(), readers).unwrap();
+        let mut reading: ReadListener = bind("[::]:0".parse().unwrap(), readers).unwrap();
         reading.change_limits(change);
         let address = SocketAddr::from(([127, 0, 0, 1], reading.address().port()));
         let stop = CancellationToken::new();
@@ -146,8 +146,8 @@ impl Served {
         counted.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     }
 
-    fn new(change: impl FnOnce(&mut Limits)) -> Self {
-        Self::with(Certificate::self_signed(names("here", "ops")).unwrap(), change)
+    fn new(change: impl FnOnce(&mut ConnectionLimits)) -> Self {
+        Self::with(ServingCertificate::self_signed(names("here", "ops")).unwrap(), change)
     }
 
     async fn tcp(&self) -> TcpStream {

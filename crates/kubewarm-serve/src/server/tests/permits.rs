@@ -26,7 +26,7 @@ struct Permits {
 
 /// Responses of 60 KiB, of 60 KiB in pieces, of 2 MiB, and of more than socket buffers hold. Each acquires one
 /// of `permits`.
-fn answer(request: &Request, permits: &Permits) -> Response {
+fn answer(request: &IncomingRequest, permits: &Permits) -> OutgoingResponse {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
         USERS.iter().position(|it| *it == user).map(|at| permits.bytes[at].clone()).unwrap();
@@ -38,7 +38,7 @@ fn answer(request: &Request, permits: &Permits) -> Response {
         "some" => answered(vec![b'x'; SOME]),
         "pieces" => {
             let parts = (0..6).map(move |_| Ok::<_, io::Error>(part.clone()));
-            Response::new(ResponseBody::streamed(stream::iter(parts)))
+            OutgoingResponse::new(ResponseBody::streamed(stream::iter(parts)))
         }
         "whole" => answered(vec![b'x'; 2 << 20]),
         "much" => much(),
@@ -86,12 +86,16 @@ impl AsyncWrite for Deaf {
 }
 
 /// A server with `permits` request permits. One user can have a quarter of them.
-fn served(permits: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
+fn served(permits: usize, change: impl FnOnce(&mut ConnectionLimits)) -> (Served, Permits) {
     with_bytes(permits, 64 << 20, change)
 }
 
 /// The same, with `bytes` permitted unwritten bytes.
-fn with_bytes(permits: usize, bytes: usize, change: impl FnOnce(&mut Limits)) -> (Served, Permits) {
+fn with_bytes(
+    permits: usize,
+    bytes: usize,
+    change: impl FnOnce(&mut ConnectionLimits),
+) -> (Served, Permits) {
     let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
     let permits = Permits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
     let of_threads = permits.clone();

@@ -25,7 +25,7 @@ async fn the_servers_own_certificate_works_with_both_protocols() {
         }
     });
     timeout(MOST, join_all(asking)).await.unwrap();
-    let other = Certificate::self_signed(names("here", "ops")).unwrap().der().unwrap();
+    let other = ServingCertificate::self_signed(names("here", "ops")).unwrap().der().unwrap();
     let tcp = served.tcp().await;
     assert!(trusting(&other, "h2", "kubewarm.ops.svc", tcp).await.is_err());
     let own = served.certificate.der().unwrap();
@@ -59,7 +59,7 @@ async fn a_new_certificate_applies_to_new_connections_and_not_to_open_ones() {
     };
     write("kubewarm.ops.svc");
     let served = Served::with(
-        Certificate::of_files(certificate_file.clone(), key_file.clone()).unwrap(),
+        ServingCertificate::of_files(certificate_file.clone(), key_file.clone()).unwrap(),
         |_| (),
     );
     let before = served.certificate.der().unwrap();

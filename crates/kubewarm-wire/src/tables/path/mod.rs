@@ -11,20 +11,20 @@ const MAX_DEPTH: usize = 64;
 const MAX_FOUND: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path(Vec<Step>);
+pub(super) struct JsonPath(Vec<JsonPathStep>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum JsonPathStep {
     Field(String),
     /// All members of an object, or all elements of a list.
     Any,
     /// The value and everything below it that contains other values.
     Descend,
-    Slice(Slice),
-    Union(Vec<Path>),
+    Slice(JsonPathSlice),
+    Union(Vec<JsonPath>),
     Filter {
-        left: Path,
-        test: Option<(Compare, Path)>,
+        left: JsonPath,
+        test: Option<(JsonPathOperator, JsonPath)>,
     },
     /// A constant in the path, for a comparison.
     Literal(Value),
@@ -32,7 +32,7 @@ enum Step {
 
 /// `[from:to:step]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slice {
+struct JsonPathSlice {
     from: Option<i64>,
     to: Option<i64>,
     /// Whether the slice is the one element at `from`.
@@ -41,7 +41,7 @@ struct Slice {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Compare {
+enum JsonPathOperator {
     Equal,
     Different,
     Less,
@@ -52,9 +52,9 @@ enum Compare {
 
 /// The values that a path finds. `None` if a step does not apply to its value, such as an index of
 /// a string.
-type Found<'a> = Option<Vec<&'a Value>>;
+type JsonPathValues<'a> = Option<Vec<&'a Value>>;
 
-impl Path {
+impl JsonPath {
     /// `None` if the path is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::nested(text, 0)
@@ -74,10 +74,10 @@ impl Path {
                 continue;
             }
             if let Some(behind) = rest.strip_prefix("..") {
-                if steps.last() == Some(&Step::Descend) {
+                if steps.last() == Some(&JsonPathStep::Descend) {
                     return None;
                 }
-                steps.push(Step::Descend);
+                steps.push(JsonPathStep::Descend);
                 rest = behind;
                 if rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()) {
                     let (field, behind) = field(rest);
@@ -101,7 +101,7 @@ impl Path {
                 }
                 '"' | '\'' => {
                     let (text, behind) = quoted(behind, first)?;
-                    steps.push(Step::Literal(text.into()));
+                    steps.push(JsonPathStep::Literal(text.into()));
                     behind
                 }
                 '+' | '-' | '0'..='9' => {
@@ -111,13 +111,13 @@ impl Path {
                     let number = number.trim_start_matches('+');
                     let whole = number.parse::<i64>().map(Value::from);
                     let value = whole.or_else(|_| number.parse::<f64>().map(Value::from)).ok()?;
-                    steps.push(Step::Literal(value));
+                    steps.push(JsonPathStep::Literal(value));
                     behind
                 }
                 _ => {
                     let end = rest.find(ends_name).unwrap_or(rest.len());
                     let (word, behind) = rest.split_at_checked(end)?;
-                    steps.push(Step::Literal(Value::Bool(word.parse().ok()?)));
+                    steps.push(JsonPathStep::Literal(Value::Bool(word.parse().ok()?)));
                     behind
                 }
             };
@@ -127,7 +127,7 @@ impl Path {
 
     /// Whether the path starts at `metadata`, so that it finds metadata only.
     pub(super) fn is_of_metadata(&self) -> bool {
-        matches!(self.0.first(), Some(Step::Field(name)) if name == "metadata")
+        matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
     }
 
     /// The first value that the path finds; `None` if it finds no value.
@@ -135,7 +135,7 @@ impl Path {
         self.find(object, 0)?.into_iter().next()
     }
 
-    fn find<'a>(&'a self, object: &'a Value, depth: usize) -> Found<'a> {
+    fn find<'a>(&'a self, object: &'a Value, depth: usize) -> JsonPathValues<'a> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -150,8 +150,8 @@ impl Path {
     }
 }
 
-impl Step {
-    fn take<'a>(&'a self, values: &[&'a Value], depth: usize) -> Found<'a> {
+impl JsonPathStep {
+    fn take<'a>(&'a self, values: &[&'a Value], depth: usize) -> JsonPathValues<'a> {
         let mut found = Vec::new();
         let set = values.iter().copied().filter(|value| !value.is_null());
         match self {
@@ -185,7 +185,12 @@ impl Step {
     }
 }
 
-fn passes(item: &Value, left: &Path, test: Option<&(Compare, Path)>, depth: usize) -> Option<bool> {
+fn passes(
+    item: &Value,
+    left: &JsonPath,
+    test: Option<&(JsonPathOperator, JsonPath)>,
+    depth: usize,
+) -> Option<bool> {
     let left = left.find(item, depth + 1);
     let Some((compare, right)) = test else {
         return Some(left.is_some_and(|found| !found.is_empty()));
@@ -197,7 +202,7 @@ fn passes(item: &Value, left: &Path, test: Option<&(Compare, Path)>, depth: usiz
     }
 }
 
-impl Compare {
+impl JsonPathOperator {
     /// `None` if the values cannot be compared, because their types differ.
     fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
@@ -225,7 +230,7 @@ impl Compare {
     }
 }
 
-impl Slice {
+impl JsonPathSlice {
     fn of(self, items: &[Value]) -> Option<impl Iterator<Item = &Value>> {
         let len = i64::try_from(items.len()).ok()?;
         let from = self.from.unwrap_or(0);
@@ -275,7 +280,7 @@ fn ends_name(c: char) -> bool {
 }
 
 /// Parses a field name up to a delimiter. A backslash escapes the next character.
-fn field(text: &str) -> (Step, &str) {
+fn field(text: &str) -> (JsonPathStep, &str) {
     let mut is_escaped = false;
     let end = text.find(|c| {
         let ends = !is_escaped && ends_name(c);
@@ -283,7 +288,8 @@ fn field(text: &str) -> (Step, &str) {
         ends
     });
     let (name, behind) = text.split_at(end.unwrap_or(text.len()));
-    let step = if name == "*" { Step::Any } else { Step::Field(name.replace('\\', "")) };
+    let step =
+        if name == "*" { JsonPathStep::Any } else { JsonPathStep::Field(name.replace('\\', "")) };
     (step, behind)
 }
 
@@ -324,40 +330,40 @@ fn filter(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn read_filter(text: &str, depth: usize) -> Option<Step> {
+fn read_filter(text: &str, depth: usize) -> Option<JsonPathStep> {
     let is_sign = |c: char| matches!(c, '!' | '<' | '>' | '=');
     let Some(at) = text.find(is_sign) else {
-        return Some(Step::Filter { left: Path::nested(text, depth + 1)?, test: None });
+        return Some(JsonPathStep::Filter { left: JsonPath::nested(text, depth + 1)?, test: None });
     };
     let (left, rest) = text.split_at_checked(at)?;
     let (sign, right) = rest.split_at_checked(rest.find(|c| !is_sign(c))?)?;
     let compare = match sign {
-        "==" => Compare::Equal,
-        "!=" => Compare::Different,
-        "<" => Compare::Less,
-        "<=" => Compare::AtMost,
-        ">" => Compare::Greater,
-        ">=" => Compare::AtLeast,
+        "==" => JsonPathOperator::Equal,
+        "!=" => JsonPathOperator::Different,
+        "<" => JsonPathOperator::Less,
+        "<=" => JsonPathOperator::AtMost,
+        ">" => JsonPathOperator::Greater,
+        ">=" => JsonPathOperator::AtLeast,
         _ => return None,
     };
-    let (left, right) = (Path::nested(left, depth + 1)?, Path::nested(right, depth + 1)?);
-    Some(Step::Filter { left, test: Some((compare, right)) })
+    let (left, right) = (JsonPath::nested(left, depth + 1)?, JsonPath::nested(right, depth + 1)?);
+    Some(JsonPathStep::Filter { left, test: Some((compare, right)) })
 }
 
 /// Parses the text in brackets: a union, a quoted name, an index or a slice.
-fn read_brackets(text: &str, depth: usize) -> Option<Vec<Step>> {
+fn read_brackets(text: &str, depth: usize) -> Option<Vec<JsonPathStep>> {
     if text == "*" {
         return read_brackets(":", depth);
     }
     if text.contains(',') {
         let all = text
             .split(',')
-            .map(|part| Path::nested(&format!("[{}]", part.trim_matches(' ')), depth + 1));
-        return Some(vec![Step::Union(all.collect::<Option<_>>()?)]);
+            .map(|part| JsonPath::nested(&format!("[{}]", part.trim_matches(' ')), depth + 1));
+        return Some(vec![JsonPathStep::Union(all.collect::<Option<_>>()?)]);
     }
     let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     if let Some(name) = name {
-        return Path::nested(&format!(".{name}"), depth + 1).map(|path| path.0);
+        return JsonPath::nested(&format!(".{name}"), depth + 1).map(|path| path.0);
     }
     let mut parts = text.split(':');
     let mut number = || match parts.next() {
@@ -368,5 +374,5 @@ fn read_brackets(text: &str, depth: usize) -> Option<Vec<Step>> {
     let ((_, from), (has_to, to), (_, step)) = (number()?, number()?, number()?);
     let is_one = !has_to;
     (parts.next().is_none() && !text.is_empty())
-        .then(|| vec![Step::Slice(Slice { from, to, is_one, step })])
+        .then(|| vec![JsonPathStep::Slice(JsonPathSlice { from, to, is_one, step })])
 }

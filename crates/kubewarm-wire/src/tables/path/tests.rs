@@ -44,14 +44,14 @@ fn paths_find_the_values_that_the_api_server_finds() {
         (".status.conditions[?(@.type>1)].type", None),
         (".", None),
     ] {
-        let found = Path::parse(path).and_then(|path| path.first(&object).cloned());
+        let found = JsonPath::parse(path).and_then(|path| path.first(&object).cloned());
         assert_eq!(found, expected, "{path}");
     }
     for path in [".a[", ".a[x]", ".a[?(@.b", ".a[?(@.b=~'x')]", ".a}", "....", ".a[]", "['"] {
-        assert_eq!(Path::parse(path), None, "{path}");
+        assert_eq!(JsonPath::parse(path), None, "{path}");
     }
-    assert!(Path::parse(".metadata.name").unwrap().is_of_metadata());
-    assert!(!Path::parse(".spec.metadata").unwrap().is_of_metadata());
+    assert!(JsonPath::parse(".metadata.name").unwrap().is_of_metadata());
+    assert!(!JsonPath::parse(".spec.metadata").unwrap().is_of_metadata());
 }
 
 proptest! {
@@ -59,7 +59,7 @@ proptest! {
     fn no_path_causes_a_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
         let object = json!({"a": [{"b": 1, "a": ["b"]}], "b": {"a": {"a": null}}});
         for path in [any, likely] {
-            if let Some(path) = Path::parse(&path) {
+            if let Some(path) = JsonPath::parse(&path) {
                 let _ = path.first(&object);
             }
         }

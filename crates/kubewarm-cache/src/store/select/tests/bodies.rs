@@ -1,7 +1,7 @@
 //! Tests how often a query scans a body, and how many bytes one step scans.
 
 use super::*;
-use crate::store::record::{Encoding, WALKS};
+use crate::store::record::{BodyEncoding, WALKS};
 
 #[test]
 fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
@@ -9,22 +9,22 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
     let text = body(r#"{"app":"web","n":"5"}"#, &format!(r#","spec":{{{}}}"#, fields.join(",")));
     let field = |n: u32, is_equality, value: &str| {
         let path = FieldPath::parse(&format!("spec.x{n:02}")).unwrap();
-        Test::Field { path, absent: "".into(), is_equality, value: value.into() }
+        BodyPredicate::Field { path, absent: "".into(), is_equality, value: value.into() }
     };
-    let labels = label("app", Operator::Exists, &[]);
-    let with = |tests: Vec<Test>| Wanted { labels: labels.clone(), ..of(tests) };
-    let selects = |wanted: &Wanted, said: &mut Said| {
+    let labels = label("app", LabelSelectorOperator::Exists, &[]);
+    let with = |tests: Vec<BodyPredicate>| ObjectQuery { labels: labels.clone(), ..of(tests) };
+    let selects = |wanted: &ObjectQuery, said: &mut BodyFieldCache| {
         let before = WALKS.get();
-        let selects = wanted.selects(Encoding::Json, text.as_bytes(), said);
+        let selects = wanted.selects(BodyEncoding::Json, text.as_bytes(), said);
         (selects, WALKS.get() - before)
     };
     let of_one_field = with(vec![field(63, IS, "63")]);
-    assert_eq!(selects(&of_one_field, &mut Said::default()), (true, 2));
+    assert_eq!(selects(&of_one_field, &mut BodyFieldCache::default()), (true, 2));
     let of_one_path = with((0..64).map(|n| field(63, IS_NOT, &format!("no{n}"))).collect());
-    assert_eq!(selects(&of_one_path, &mut Said::default()), (true, 2));
+    assert_eq!(selects(&of_one_path, &mut BodyFieldCache::default()), (true, 2));
     let of_many = (0..64).map(|n| field(n, IS, &n.to_string()));
     let of_many = with(of_many.chain((0..64).map(|n| compared(Ordering::Less, 6 + n))).collect());
-    let mut said = Said::default();
+    let mut said = BodyFieldCache::default();
     assert_eq!(selects(&of_many, &mut said), (true, 2));
     assert!((64 * 16..32 << 10).contains(&said.bytes()), "{said:?}");
     for (wanted, expected) in [
@@ -39,9 +39,9 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
 
 #[test]
 fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-    // Four of these bodies use up one `Turn`.
+    // Four of these bodies use up one `ScanBudget`.
     let large = "x".repeat(256 << 10);
     for n in 0..20 {
         let phase = ["down", "up"][n % 2];
@@ -54,7 +54,7 @@ fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     let reader = catalog.reader(&informer_key("pods")).unwrap();
     let steps = |namespace: &str, value: &str, limit: Option<usize>| {
         let namespace = Some(namespace.into());
-        let wanted = Wanted { namespace, ..of([phase(IS, value)]) };
+        let wanted = ObjectQuery { namespace, ..of([phase(IS, value)]) };
         let mut selected = reader.select(&wanted, None, limit);
         let mut steps = 1;
         while selected.step() {

@@ -1,7 +1,7 @@
 //! Tests selections at earlier versions.
 
 use super::*;
-use kubewarm_api::model::Reread;
+use kubewarm_api::model::ReplacePolicy;
 use std::collections::BTreeMap;
 
 /// The objects at one version, by key: the number in the label `app`, and the body.
@@ -11,9 +11,9 @@ type Moment = BTreeMap<ObjectKey, (u8, String)>;
 fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         writer.apply(Delta::ListDone(version("5")));
         let reader = catalog.reader(&informer_key("pods")).unwrap();
         let (mut now, mut moments) = (Moment::new(), vec![(5, Moment::new())]);
@@ -50,10 +50,13 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
             let after = random.bool().then(|| key(&format!("a/x{}", random.u8(..9))));
             let limit = random.bool().then(|| random.usize(1..9));
             let labels = app.map_or_else(LabelSelector::default, |app| {
-                label("app", Operator::In, &[&format!("v{app}")])
+                label("app", LabelSelectorOperator::In, &[&format!("v{app}")])
             });
-            let wanted =
-                Wanted { namespace: namespace.map(Into::into), labels, ..Wanted::default() };
+            let wanted = ObjectQuery {
+                namespace: namespace.map(Into::into),
+                labels,
+                ..ObjectQuery::default()
+            };
             let behind = |key: &ObjectKey| {
                 namespace.is_none_or(|it| *it == *key.namespace)
                     && after.as_ref().is_none_or(|after| key > after)
@@ -79,7 +82,7 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
         }
         assert!(!reader.remembers(&version("4")), "the version is older than the first list");
         assert!(!reader.remembers(&version("999")), "the store has not reached the version");
-        writer.apply(Delta::ListStarted(Reread::Changed));
+        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
         assert!(reader.remembers(&version("50")), "the list has found no change");
         writer.apply(upsert("a/new", 1, "200", "{}"));
         assert!(!reader.remembers(&version("50")), "the list has found a change");

@@ -5,12 +5,13 @@ mod exact;
 
 use super::*;
 use crate::store::{
-    Catalog,
+    StoreCatalog,
     record::VALUES_PER_OBJECT,
     samples::{body, informer_key, remove, upsert, version},
 };
 use kubewarm_api::model::{
-    Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector, Operator,
+    Delta, DeltaSink as _, FieldPath, LabelComparison, LabelRequirement, LabelSelector,
+    LabelSelectorOperator,
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -23,31 +24,31 @@ fn key(text: &str) -> ObjectKey {
 const IS: bool = true;
 const IS_NOT: bool = false;
 
-fn phase(is_equality: bool, value: &str) -> Test {
+fn phase(is_equality: bool, value: &str) -> BodyPredicate {
     let path = FieldPath::parse("phase").unwrap();
-    Test::Field { path, absent: "".into(), is_equality, value: value.into() }
+    BodyPredicate::Field { path, absent: "".into(), is_equality, value: value.into() }
 }
 
-fn of(tests: impl IntoIterator<Item = Test>) -> Wanted {
-    Wanted { tests: tests.into_iter().collect(), ..Wanted::default() }
+fn of(tests: impl IntoIterator<Item = BodyPredicate>) -> ObjectQuery {
+    ObjectQuery { tests: tests.into_iter().collect(), ..ObjectQuery::default() }
 }
 
-fn compared(order: Ordering, bound: i64) -> Test {
-    Test::Label(LabelComparison::new("n", order, bound).unwrap())
+fn compared(order: Ordering, bound: i64) -> BodyPredicate {
+    BodyPredicate::Label(LabelComparison::new("n", order, bound).unwrap())
 }
 
-fn label(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
+fn label(key: &str, operator: LabelSelectorOperator, values: &[&str]) -> LabelSelector {
     let values = values.iter().copied();
     LabelSelector::new([LabelRequirement::new(key, operator, values).unwrap()])
 }
 
-fn all(mut selected: Selected) -> Selected {
+fn all(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.step() {}
     selected
 }
 
 /// Returns names and bodies, read 7 objects at a time.
-fn shown(mut selected: Selected) -> Vec<(String, Vec<u8>)> {
+fn shown(mut selected: ObjectSnapshot) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut goes_on = true;
     while goes_on {
@@ -61,7 +62,7 @@ fn shown(mut selected: Selected) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-fn names(selected: Selected) -> Vec<String> {
+fn names(selected: ObjectSnapshot) -> Vec<String> {
     shown(selected).into_iter().map(|(name, _)| name).collect()
 }
 
@@ -69,7 +70,7 @@ fn names(selected: Selected) -> Vec<String> {
 fn a_query_selects_exactly_the_matching_objects() {
     let path = FieldPath::parse("phase").unwrap();
     for declared in [BTreeSet::from([path]), BTreeSet::new()] {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
@@ -86,10 +87,10 @@ fn a_query_selects_exactly_the_matching_objects() {
         let reader = catalog.reader(&informer_key("pods")).unwrap();
         let selectors = [
             LabelSelector::default(),
-            label("app", Operator::In, &["v1", "v2"]),
-            label("app", Operator::NotIn, &["v1"]),
-            label("app", Operator::DoesNotExist, &[]),
-            label("app", Operator::In, &["none"]),
+            label("app", LabelSelectorOperator::In, &["v1", "v2"]),
+            label("app", LabelSelectorOperator::NotIn, &["v1"]),
+            label("app", LabelSelectorOperator::DoesNotExist, &[]),
+            label("app", LabelSelectorOperator::In, &["none"]),
         ];
         let tests = [
             vec![],
@@ -109,7 +110,7 @@ fn a_query_selects_exactly_the_matching_objects() {
         for (labels, tests) in selectors.iter().flat_map(|it| tests.iter().map(move |t| (it, t))) {
             for namespace in [None, Some("a"), Some("aa"), Some("a-a"), Some("ab")] {
                 for after in &afters {
-                    let wanted = Wanted {
+                    let wanted = ObjectQuery {
                         namespace: namespace.map(Into::into),
                         name: None,
                         labels: labels.clone(),
@@ -122,13 +123,13 @@ fn a_query_selects_exactly_the_matching_objects() {
                         let number = (n % 5 > 0).then_some(*n);
                         let is_label = labels.requirements().all(|it| it.matches(app.as_deref()));
                         let is_test = tests.iter().all(|test| match test {
-                            Test::Field { is_equality, value, .. } => {
+                            BodyPredicate::Field { is_equality, value, .. } => {
                                 let own = ["up", "down"].into_iter().find(|phase| {
                                     text.ends_with(&format!(r#""phase":"{phase}"}}"#))
                                 });
                                 (own.unwrap_or_default() == &**value) == *is_equality
                             }
-                            Test::Label(comparison) => {
+                            BodyPredicate::Label(comparison) => {
                                 comparison.matches(number.map(|n| n.to_string()).as_deref())
                             }
                         });
@@ -150,7 +151,7 @@ fn a_query_selects_exactly_the_matching_objects() {
 fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
     let path = FieldPath::parse("ports[*].name").unwrap();
     for declared in [BTreeSet::from([path.clone()]), BTreeSet::new()] {
-        let catalog = Catalog::new();
+        let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("services"), &declared);
         // Only the first 64 values of an object count, which is the limit of an index.
         let many = (0..=VALUES_PER_OBJECT).map(|n| format!("p{n}")).collect::<Vec<_>>();
@@ -178,7 +179,7 @@ fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
             (IS_NOT, "p64", &["a/both", "a/many", "a/none", "a/one"]),
         ] {
             let (path, value) = (path.clone(), value.into());
-            let test = Test::Field { path, absent: "".into(), is_equality, value };
+            let test = BodyPredicate::Field { path, absent: "".into(), is_equality, value };
             let wanted = of([test]);
             assert_eq!(names_of(&reader, &wanted, None), expected, "{wanted:?}");
         }
@@ -187,7 +188,7 @@ fn a_field_test_matches_any_of_several_values_with_and_without_an_index() {
 
 #[test]
 fn lists_and_pages_are_in_the_order_of_etcd_keys() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     let names = [
         "team-a/b",
@@ -205,14 +206,14 @@ fn lists_and_pages_are_in_the_order_of_etcd_keys() {
         writer.apply(upsert(name, 1, "5", &body("{}", "")));
     }
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let wanted = Wanted::default();
+    let wanted = ObjectQuery::default();
     assert_eq!(names_of(&reader, &wanted, None), names);
     for (at, name) in names.iter().enumerate() {
         let after = key(name);
         assert_eq!(names_of(&reader, &wanted, Some(&after)), names[at + 1..], "after {name}");
     }
     for (namespace, expected) in [("team", &names[2..7]), ("team-a", &names[..2]), ("tea", &[])] {
-        let wanted = Wanted { namespace: Some(namespace.into()), ..Wanted::default() };
+        let wanted = ObjectQuery { namespace: Some(namespace.into()), ..ObjectQuery::default() };
         assert_eq!(names_of(&reader, &wanted, None), expected, "{namespace}");
     }
     assert_eq!(reader.versions(None, 100).len(), names.len());
@@ -221,13 +222,13 @@ fn lists_and_pages_are_in_the_order_of_etcd_keys() {
     assert_eq!(keys, names.map(key));
 }
 
-fn names_of(reader: &Reader, wanted: &Wanted, after: Option<&ObjectKey>) -> Vec<String> {
+fn names_of(reader: &StoreReader, wanted: &ObjectQuery, after: Option<&ObjectKey>) -> Vec<String> {
     names(all(reader.select(wanted, after, None)))
 }
 
 #[test]
 fn a_name_is_found_in_one_namespace_and_in_all() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for name in ["a/x", "a/y", "b/x"] {
         writer.apply(upsert(name, 1, "5", &body(r#"{"app":"web"}"#, "")));
@@ -235,7 +236,7 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
     let reader = catalog.reader(&informer_key("pods")).unwrap();
     let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
-        let wanted = Wanted { namespace, name, labels, ..Wanted::default() };
+        let wanted = ObjectQuery { namespace, name, labels, ..ObjectQuery::default() };
         let after = after.map(key);
         let selected = reader.select(&wanted, after.as_ref(), None);
         names(all(selected))
@@ -243,31 +244,34 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
     let any = LabelSelector::default;
     assert_eq!(found(None, any(), None), ["a/x", "b/x"]);
     assert_eq!(found(Some("b"), any(), None), ["b/x"]);
-    assert_eq!(found(Some("b"), label("app", Operator::DoesNotExist, &[]), None), [""; 0]);
+    assert_eq!(
+        found(Some("b"), label("app", LabelSelectorOperator::DoesNotExist, &[]), None),
+        [""; 0]
+    );
     assert_eq!(found(Some("a"), any(), Some("a/x")), [""; 0]);
     assert_eq!(found(Some("c"), any(), None), [""; 0]);
 }
 
 #[test]
 fn a_page_reports_whether_more_objects_follow() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         let labels = if n < 200 { r#"{"app":"web"}"# } else { "{}" };
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body(labels, "")));
     }
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let page = |wanted: &Wanted, after: Option<&ObjectKey>, limit: usize| {
+    let page = |wanted: &ObjectQuery, after: Option<&ObjectKey>, limit: usize| {
         let selected = all(reader.select(wanted, after, Some(limit)));
         (selected.objects(), selected.has_more(), selected.rows())
     };
-    let (everything, last) = (Wanted::default(), key("a/x299"));
+    let (everything, last) = (ObjectQuery::default(), key("a/x299"));
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
     // As in the API server, any later object counts, even if the query does not select it.
-    let labels = label("app", Operator::Exists, &[]);
-    let web = Wanted { labels, ..Wanted::default() };
+    let labels = label("app", LabelSelectorOperator::Exists, &[]);
+    let web = ObjectQuery { labels, ..ObjectQuery::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
     let tested = of([phase(IS, "")]);
     assert_eq!(page(&tested, None, 10), (10, true, 300));
@@ -275,14 +279,14 @@ fn a_page_reports_whether_more_objects_follow() {
 
 #[test]
 fn a_selection_is_unchanged_by_later_writes() {
-    let catalog = Catalog::new();
+    let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
     for n in 0..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
     }
     writer.apply(Delta::Progress(version("5")));
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let wanted = Wanted::default();
+    let wanted = ObjectQuery::default();
     let selected = reader.select(&wanted, None, Some(usize::MAX));
     for n in 100..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "6", &body("{}", r#","n":2"#)));

@@ -4,17 +4,17 @@ mod tunnel;
 use super::{
     super::{
         answer,
-        listen::{Limits, RequestHandler},
+        listen::{ConnectionLimits, RequestHandler},
         tests::{MOST, Served, rest},
     },
     *,
 };
-use crate::callers::{Credentials, sample};
+use crate::callers::{CallerCredentials, sample};
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kubewarm_client::{Connection, ConnectionOptions};
+use kubewarm_client::{ApiServerConnection, ConnectionOptions};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use std::{convert::Infallible, fs, net::IpAddr};
@@ -26,12 +26,12 @@ use tokio::{
     time::sleep,
 };
 
-/// The versions that `Forward` has reported, with their resources.
+/// The versions that `RequestForwarder` has reported, with their resources.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
-    forward: Forward,
-    callers: Callers,
+    forward: RequestForwarder,
+    callers: CallerAdmission,
     metrics: ReadMetrics,
 }
 
@@ -56,7 +56,7 @@ impl Scene {
         Self::with(|_| ()).await
     }
 
-    async fn with(change: impl FnOnce(&mut Limits)) -> Self {
+    async fn with(change: impl FnOnce(&mut ConnectionLimits)) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         // The operator has credentials for the API server that receives forwarded requests.
         let kubeconfig = format!(
@@ -69,13 +69,13 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::write(&path, kubeconfig).unwrap();
-        let connection = Connection::load(&ConnectionOptions::of_file(&path)).unwrap();
+        let connection = ApiServerConnection::load(&ConnectionOptions::of_file(&path)).unwrap();
         let told = Told::default();
         let noted = Arc::clone(&told);
-        let wrote: Wrote = Box::new(move |written, version| {
+        let wrote: WriteObserver = Box::new(move |written, version| {
             noted.lock().push(format!("{} {:?} {version}", written.of, written.namespace));
         });
-        let forward = Forward::new(connection.upstream(Handle::current()).unwrap(), wrote);
+        let forward = RequestForwarder::new(connection.upstream(Handle::current()).unwrap(), wrote);
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         let handlers = Handlers { forward, callers: sample::changing(said).0, metrics };
         let handlers = Arc::new(handlers);
@@ -105,7 +105,8 @@ impl Scene {
     /// The number of further requests that can be forwarded for the caller.
     async fn free_slots(&self) -> usize {
         let bearer = [("authorization", &b"Bearer of-the-caller"[..])];
-        let (credentials, peer) = (Credentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
+        let (credentials, peer) =
+            (CallerCredentials::of(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
         let mut places = Vec::new();
         while let Ok((_, place)) = self.handlers.callers.forward(&credentials, peer).await {
             places.push(place);
